@@ -1,0 +1,69 @@
+"""elastichost: an elastic parameter-server runtime that trains recommendation models on one workstation.
+
+The map of the house, from the roof down; imports go only downward:
+
+    cli, __main__                        the command line
+    display, wording                     what a run looks like while it goes on
+    results, supervisor                  export and predict | starts, measures, repairs the processes of a job
+    ps, worker, tuner                    owns rows | trains the user's model | decides what should run where
+    arena, wire, datasets, checkpoint    rows in shared memory | messages | readers | a run on disk
+    building, quality                    the user's model | AUC, log loss, calibration
+    config*, plan, sharding, metrics,    the job file | what should run | id to bucket to PS | facts about a run
+      observer, resources                who watches | cores, bytes, GPUs
+    specs, clock, errors                 tables and parameters | time as an argument | everything raised on purpose
+
+`models` stands beside the house: plain torchrec models that know nothing of it.
+
+The names below load on first use, so that `import elastichost` imports no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elastichost.config import JobSpec, load_job
+    from elastichost.errors import ElastichostError, ExitCode
+    from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
+    from elastichost.observer import RunObserver
+    from elastichost.supervisor import RunResult, run_job
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ElastichostError",
+    "ExitCode",
+    "JobSpec",
+    "JournalEvent",
+    "ProcessStatus",
+    "RunObserver",
+    "RunResult",
+    "RunStatus",
+    "__version__",
+    "load_job",
+    "run_job",
+]
+
+_HOMES = {
+    "ElastichostError": "errors",
+    "ExitCode": "errors",
+    "JobSpec": "config",
+    "JournalEvent": "metrics",
+    "ProcessStatus": "metrics",
+    "RunObserver": "observer",
+    "RunResult": "supervisor",
+    "RunStatus": "metrics",
+    "load_job": "config",
+    "run_job": "supervisor",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,141 @@
+"""Every error elastichost raises on purpose, with the exit code the command line ends with.
+
+An error names what it is about (file, row, key, table, process) and says what to do next. Processes
+report their errors to the supervisor as a `FailureReport` (see `wire.messages`), so an error raised in
+a worker reaches the screen as the same typed error.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = [
+    "ArenaError",
+    "ArenaFullError",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "ElastichostError",
+    "ExitCode",
+    "HangError",
+    "IdOutOfRangeError",
+    "IllegalTransitionError",
+    "JobFailedError",
+    "ModelError",
+    "NonFiniteError",
+    "PreflightError",
+    "ProtocolError",
+    "RestartBudgetError",
+]
+
+
+class ExitCode(IntEnum):
+    """Exit codes of `python -m elastichost`; they are part of the interface."""
+
+    DONE = 0
+    JOB_FAILED = 1
+    USAGE = 2
+    PREFLIGHT = 3
+    RESTART_BUDGET = 4
+    HANG = 5
+    STOPPED_RESUMABLE = 75
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class ElastichostError(Exception):
+    """Base of all errors raised on purpose. `hint` says what to do next."""
+
+    exit_code: ExitCode = ExitCode.JOB_FAILED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  -> {self.hint}" if self.hint else self.message
+
+
+class ConfigError(ElastichostError):
+    """The job file or the command line is wrong. `problems` holds every problem found, one line each."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  - {problem}" for problem in self.problems)]
+        if self.hint:
+            lines.append(f"  -> {self.hint}")
+        return "\n".join(lines)
+
+
+class PreflightError(ElastichostError):
+    """The host or the data cannot run this job (missing file, full /dev/shm, broken install)."""
+
+    exit_code = ExitCode.PREFLIGHT
+
+
+class DataError(PreflightError):
+    """A data file is not what the job file says; names file, row and column."""
+
+
+class IdOutOfRangeError(DataError):
+    """An id of a fixed-size table is outside [0, rows) and the table says `out_of_range = "error"`."""
+
+
+class ModelError(PreflightError):
+    """The user's model cannot be imported or built. `traceback_text` is the user's own traceback."""
+
+    def __init__(self, message: str, *, traceback_text: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.traceback_text = traceback_text
+
+
+class JobFailedError(ElastichostError):
+    """The job failed while it ran; the cause is in the message."""
+
+
+class NonFiniteError(JobFailedError):
+    """Loss or gradient became NaN or infinite and the job says `non_finite = "stop"`."""
+
+
+class RestartBudgetError(JobFailedError):
+    """A process died more often than its restart budget allows."""
+
+    exit_code = ExitCode.RESTART_BUDGET
+
+
+class HangError(JobFailedError):
+    """A process stopped making progress again and again, whenever it was restarted."""
+
+    exit_code = ExitCode.HANG
+
+
+class ArenaError(ElastichostError):
+    """The shared-memory arena is missing, malformed, or belongs to another job."""
+
+
+class ArenaFullError(ArenaError):
+    """No space left for the arena (ENOSPC from /dev/shm or ELASTICHOST_ARENA_DIR)."""
+
+    exit_code = ExitCode.PREFLIGHT
+
+
+class CheckpointError(ElastichostError):
+    """A checkpoint is missing, incomplete or corrupt; names the file and the block."""
+
+
+class ProtocolError(ElastichostError):
+    """A message that this process must not accept: malformed, wrong job, unknown type, oversize."""
+
+
+class IllegalTransitionError(ElastichostError):
+    """A state machine got an event its state does not allow; a bug in the caller, never in the data."""
+
+    def __init__(self, machine: str, state: str, event: str) -> None:
+        super().__init__(f"{machine}: event {event!r} is not allowed in state {state!r}")
+        self.machine, self.state, self.event = machine, state, event

@@ -1,0 +1,148 @@
+"""What a job's model consists of, resolved: id tables, the embeddings over them, the dense part.
+
+A **table** is an id space: which ids exist, how they become rows, which bucket a row is in. An
+**embedding** is one set of row vectors over a table's ids: torchrec's `EmbeddingBagConfig`. A table may
+carry several (wide & deep: one of dimension 16 and one of dimension 1); they share the table's row
+numbers, so an id is looked up once. The **dense** part is every other parameter of the model, one flat
+float32 vector.
+
+These structs travel as JSON (`LAYOUT.json` in the arena, `MANIFEST.json` in a checkpoint), so they hold
+plain values only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = [
+    "DenseSpec",
+    "DenseTensor",
+    "EmbeddingSpec",
+    "KeyKind",
+    "ModelSpec",
+    "OutOfRange",
+    "Pooling",
+    "RowOptimizer",
+    "RowOptimizerSpec",
+    "TableSpec",
+]
+
+KeyKind = Literal["int", "string"]
+OutOfRange = Literal["error", "modulo"]
+Pooling = Literal["sum", "mean", "none"]
+RowOptimizer = Literal["sgd", "adagrad", "rowwise_adagrad"]
+
+
+class RowOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Optimizer of embedding rows, as fbgemm's fused CPU kernels define it.
+
+    rowwise_adagrad: s += mean(g^2); w -= lr / (sqrt(s) + eps) * g     (one s per row)
+    adagrad:         s += g^2;       w -= lr / (sqrt(s) + eps) * g     (one s per element)
+    sgd:             w -= lr * g
+    """
+
+    name: RowOptimizer = "rowwise_adagrad"
+    learning_rate: float = 0.1
+    eps: float = 1e-8
+
+
+class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An id space. `rows == 0` means dynamic: a row is made when an id is first seen.
+
+    Fixed table, int ids: row = id, checked against [0, rows) or taken modulo rows (`out_of_range`).
+    Fixed table, string ids: row = XXH64(utf-8, seed 0) as uint64, modulo rows.
+    Dynamic table: the key is the int64 id itself, or XXH64 reinterpreted as int64.
+    """
+
+    name: str
+    index: int  # position in the job's list of tables; the wire and the arena use it
+    features: tuple[str, ...]
+    key_kind: KeyKind
+    rows: int  # 0: dynamic
+    out_of_range: OutOfRange = "error"
+    admit_after: int = 1  # an id gets its row at its n-th sighting (dynamic)
+    evict_after_samples: int = 0  # rows unseen for so many samples are dropped; 0: never (dynamic)
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.rows == 0
+
+
+class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One set of row vectors over a table's ids; the name is the torchrec table name."""
+
+    name: str
+    index: int
+    table: int  # TableSpec.index
+    module: str  # path of the collection in the model, e.g. "sparse_arch.embedding_bag_collection"
+    kind: Literal["bag", "sequence"]  # EmbeddingBagCollection | EmbeddingCollection
+    features: tuple[str, ...]
+    dim: int
+    pooling: Pooling
+    optimizer: RowOptimizerSpec
+    init_low: float
+    init_high: float
+
+    @property
+    def padded_dim(self) -> int:
+        """fbgemm's kernels want multiples of four elements."""
+        return (self.dim + 3) // 4 * 4
+
+    @property
+    def state_floats_per_row(self) -> int:
+        match self.optimizer.name:
+            case "sgd":
+                return 0
+            case "adagrad":
+                return self.padded_dim
+            case "rowwise_adagrad":
+                return 1
+
+    @property
+    def kernel_learning_rate(self) -> float:
+        """Row-wise Adagrad takes the mean over padded_dim elements of which only `dim` are not zero.
+
+        s_padded = s * dim / padded_dim, so lr * sqrt(dim / padded_dim) / sqrt(s_padded) = lr / sqrt(s).
+        """
+        if self.optimizer.name == "rowwise_adagrad" and self.padded_dim != self.dim:
+            return self.optimizer.learning_rate * float((self.dim / self.padded_dim) ** 0.5)
+        return self.optimizer.learning_rate
+
+
+class DenseTensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One dense parameter or floating-point buffer; `offset` counts float32 elements in the flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    is_buffer: bool = False
+
+    @property
+    def elements(self) -> int:
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+
+class DenseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The flat dense vector: `parameters` elements that get gradients, then buffers, `elements` in all."""
+
+    tensors: tuple[DenseTensor, ...]
+    parameters: int
+    elements: int
+
+
+class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything the arena, the PS and the export need to know of a model."""
+
+    tables: tuple[TableSpec, ...]
+    embeddings: tuple[EmbeddingSpec, ...]
+    dense: DenseSpec
+    num_dense_features: int
+    num_labels: int
+
+    def embeddings_of(self, table_index: int) -> tuple[EmbeddingSpec, ...]:
+        return tuple(e for e in self.embeddings if e.table == table_index)
