@@ -1,0 +1,1 @@
+"""What processes say to each other: messages, frames, sockets. The only place that imports zmq."""

@@ -1,0 +1,123 @@
+"""Bytes of a message: a fixed header, a msgspec body, raw frames.
+
+Part 0 is the header, part 1 the msgpack body (a tagged struct of `wire.messages`), the rest are raw
+little-endian frames. The header names the job and the sender's incarnation, so a message of another job or of
+a fenced life is refused before its body is read.
+
+    magic 4s | version u16 | role u8 | flags u8 | index u32 | life u32 | job u64 | sequence u64
+    | body_bytes u32 | frames u32 | frame_bytes u64 | crc32 u32
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+import msgspec
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId, Role
+
+__all__ = ["MAX_FRAMES", "MAX_MESSAGE_BYTES", "Codec", "Envelope", "Frame", "frame_bytes"]
+
+MAX_MESSAGE_BYTES = 1 << 31
+MAX_BODY_BYTES = 1 << 26
+MAX_FRAMES = 4096
+
+_MAGIC = b"EHST"
+_VERSION = 1
+_HEADER = struct.Struct("<4sHBBIIQQIIQI")
+_ROLES: tuple[Role, ...] = ("worker", "server", "probe")
+_SUPERVISOR = 255  # the supervisor is no ProcessId of a plan; it is this role byte on the wire
+
+M = TypeVar("M")
+Frame: TypeAlias = "Buffer | npt.NDArray[Any]"  # numpy arrays are buffers, which their stubs do not say
+
+
+def frame_bytes(frame: Frame) -> int:
+    """Size of a frame."""
+    return memoryview(cast(Buffer, frame)).nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope(Generic[M]):
+    """A message with the incarnation it comes from; `sender` is None for the supervisor."""
+
+    sender: ProcessId | None
+    sequence: int
+    message: M
+    frames: tuple[memoryview, ...]
+
+
+class Codec(Generic[M]):
+    """Encodes and decodes one conversation's union of messages for one job.
+
+    Raises ProtocolError for anything this job must not accept.
+    """
+
+    def __init__(self, message_type: object, job_id: int, sender: ProcessId | None) -> None:
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(message_type)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._job_id = job_id
+        self._role = _SUPERVISOR if sender is None else _ROLES.index(sender.role)
+        self._index = 0 if sender is None else sender.index
+        self._life = 0 if sender is None else sender.life
+        self._sequence = 0
+
+    def encode(self, message: M, frames: Sequence[Frame] = ()) -> list[Frame]:
+        body = self._encoder.encode(message)
+        self._sequence += 1
+        header = _HEADER.pack(
+            _MAGIC,
+            _VERSION,
+            self._role,
+            0,
+            self._index,
+            self._life,
+            self._job_id,
+            self._sequence,
+            len(body),
+            len(frames),
+            sum(frame_bytes(frame) for frame in frames),
+            zlib.crc32(body),
+        )
+        return [header, body, *frames]
+
+    def decode(self, parts: Sequence[Buffer]) -> Envelope[M]:
+        if len(parts) < 2 or len(parts) > MAX_FRAMES + 2:
+            raise ProtocolError(f"a message has {len(parts)} parts; 2 to {MAX_FRAMES + 2} are allowed")
+        header, body = memoryview(parts[0]), memoryview(parts[1])
+        if header.nbytes != _HEADER.size:
+            raise ProtocolError(f"a message header has {header.nbytes} bytes instead of {_HEADER.size}")
+        magic, version, role, _flags, index, life, job, sequence, size, count, total_bytes, crc = _HEADER.unpack(header)
+        if magic != _MAGIC or version != _VERSION:
+            raise ProtocolError(f"a message has magic {magic!r} version {version}: not elastichost protocol {_VERSION}")
+        if job != self._job_id:
+            raise ProtocolError(f"a message belongs to job {job:016x}, this process to {self._job_id:016x}")
+        frames = tuple(memoryview(part) for part in parts[2:])
+        if size != body.nbytes or count != len(frames) or total_bytes != sum(f.nbytes for f in frames):
+            raise ProtocolError("a message is shorter or longer than its header says")
+        if size > MAX_BODY_BYTES:
+            raise ProtocolError(f"a message body has {size} bytes; {MAX_BODY_BYTES} are allowed")
+        if zlib.crc32(body) != crc:
+            raise ProtocolError("a message body does not match its checksum")
+        return Envelope(_sender(role, index, life), sequence, self._decode_body(body), frames)
+
+    def _decode_body(self, body: memoryview) -> M:
+        try:
+            return self._decoder.decode(body)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise ProtocolError(f"a message body is malformed: {error}") from error
+
+
+def _sender(role: int, index: int, life: int) -> ProcessId | None:
+    if role == _SUPERVISOR:
+        return None
+    if role >= len(_ROLES):
+        raise ProtocolError(f"a message comes from unknown role {role}")
+    return ProcessId(_ROLES[role], index, life)

@@ -1,0 +1,50 @@
+"""The frame around every spawned process: arguments in, typed failure out."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+
+import msgspec
+
+from elastichost.errors import ElastichostError
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.messages import FailureReport
+from elastichost.wire.sockets import ControlClient
+
+__all__ = ["decode_arguments", "failure_report", "report_failure", "run_child"]
+
+
+def decode_arguments(arguments_json: bytes) -> ChildArguments:
+    """Raises msgspec.ValidationError for anything but ChildArguments."""
+    return msgspec.json.decode(arguments_json, type=ChildArguments)
+
+
+def failure_report(error: BaseException) -> FailureReport:
+    """What the supervisor is told of an error; a model's error carries the user's own traceback."""
+    own = getattr(error, "traceback_text", "")
+    text = own or "".join(traceback.format_exception(error))
+    message = error.message if isinstance(error, ElastichostError) else str(error)
+    hint = error.hint if isinstance(error, ElastichostError) else ""
+    return FailureReport(error_type=type(error).__name__, message=message, hint=hint, traceback_text=text)
+
+
+def run_child(arguments_json: bytes, run: Callable[[ChildArguments, ControlClient], None]) -> int:
+    """Runs a short-lived child with its own control connection. Returns the exit code."""
+    arguments = decode_arguments(arguments_json)
+    control = ControlClient(arguments.control_address, arguments.job_id, arguments.process)
+    try:
+        run(arguments, control)
+    except Exception as error:  # noqa: BLE001 - every failure of a child reaches the supervisor
+        report_failure(control, error)
+        return 1
+    control.flush(5.0)
+    return 0
+
+
+def report_failure(control: ControlClient, error: BaseException) -> None:
+    """Tells the supervisor and the log; closes the connection."""
+    traceback.print_exception(error, file=sys.stderr)
+    control.send(failure_report(error))
+    control.flush(5.0)
