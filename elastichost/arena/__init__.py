@@ -1,0 +1,6 @@
+"""The arena: a job's rows, their optimizer state and the dense vector in shared memory, as sparse mapped files.
+
+Reading order: `layout` (what lies where), `host` (directories and their owners), `files` (mapping, allocating),
+`arena` (the mapped whole), `index` (keys to rows), `dynamic` (the writer of one dynamic table), `dense`.
+Importing this package imports nothing heavy; `kernels` loads numba.
+"""

@@ -1,0 +1,256 @@
+"""The mapped arena: views of every table's rows, optimizer state, ids and index, for any process of the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.compiled import kernel_ready
+from elastichost.arena.files import MappedFile
+from elastichost.arena.host import free_bytes
+from elastichost.arena.index import lookup_dynamic
+from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES, ArenaLayout
+from elastichost.arena.watermarks import Watermarks
+from elastichost.errors import ArenaError, ArenaFullError
+from elastichost.specs import ModelSpec
+
+__all__ = ["Arena", "ArenaFiles", "IndexPlace"]
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+UInt32 = npt.NDArray[np.uint32]
+
+LAYOUT_FILE = "LAYOUT.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaFiles:
+    """The mapped files; only the arena and the writer of a table touch them directly."""
+
+    rows: MappedFile
+    state: MappedFile
+    ids: MappedFile
+    seen: MappedFile
+    index: MappedFile
+    control: MappedFile
+    dense: MappedFile
+
+    def all(self) -> tuple[MappedFile, ...]:
+        return (self.rows, self.state, self.ids, self.seen, self.index, self.control, self.dense)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlace:
+    """Where one dynamic table's index lies; the arguments its kernels begin with."""
+
+    slots: Int64
+    control: Int64
+    first_header: int
+    first_slot: int
+    region_slots: int
+    bucket_rows: int
+    shift: int
+
+    def header_word(self, bucket: int) -> int:
+        """Position in `control` of the bucket's first header word."""
+        return (self.first_header + bucket) * HEADER_WORDS
+
+    def bucket_slot(self, bucket: int) -> int:
+        """First slot of the bucket's region."""
+        return self.first_slot + bucket * self.region_slots
+
+
+def _open_files(directory: Path, layout: ArenaLayout, *, create: bool) -> ArenaFiles:
+    opened: list[MappedFile] = []
+    make = MappedFile.create if create else MappedFile.attach
+    try:
+        for name, size_bytes in msgspec.structs.asdict(layout.files).items():
+            opened.append(make(directory / name, size_bytes))
+    except ArenaError:
+        for file in opened:
+            file.close()
+        raise
+    return ArenaFiles(*opened)
+
+
+class Arena:
+    """A job's arena on this host. Any process may attach; who may write what is the callers' law."""
+
+    def __init__(self, directory: Path, layout: ArenaLayout, files: ArenaFiles) -> None:
+        self.directory = directory
+        self.layout = layout
+        self.files = files
+        sizes = layout.files
+        self.rows_flat: Float32 = files.rows.array(np.float32, 0, sizes.rows // 4)
+        self.state_flat: Float32 = files.state.array(np.float32, 0, sizes.state // 4)
+        self.control: Int64 = files.control.array(np.int64, 0, sizes.control // 8)
+        self._slots: Int64 = files.index.array(np.int64, 0, sizes.index // 8)
+        self._places: list[IndexPlace | None] = [
+            self._index_place(table.index) if table.is_dynamic else None for table in layout.model.tables
+        ]
+
+    @classmethod
+    def create(cls, directory: Path, layout: ArenaLayout) -> Arena:
+        """Makes the files in an existing directory (see `host.create_directory`) and allocates what has a fixed size.
+
+        Raises ArenaFullError, naming needed and free bytes, before anything is touched, and ArenaError.
+        """
+        free = free_bytes(directory)
+        if layout.fixed_bytes > free:
+            raise ArenaFullError(
+                f"the fixed tables and the dense part need {layout.fixed_bytes} bytes in {directory}, {free} are free",
+                hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
+            )
+        files = _open_files(directory, layout, create=True)
+        arena = cls(directory, layout, files)
+        try:
+            arena._allocate_fixed()
+            Watermarks(directory, create=True)
+            # LAYOUT.json comes last: who finds it finds a complete arena.
+            making = directory / f"{LAYOUT_FILE}.new"
+            making.touch(mode=0o600)
+            making.write_bytes(msgspec.json.encode(layout))
+            making.rename(directory / LAYOUT_FILE)
+        except ArenaError:
+            arena.close()
+            for file in files.all():
+                file.path.unlink()
+            raise
+        return arena
+
+    @classmethod
+    def attach(cls, directory: Path) -> Arena:
+        """Maps an arena another process made. Raises ArenaError when it is missing or malformed."""
+        try:
+            layout = msgspec.json.decode((directory / LAYOUT_FILE).read_bytes(), type=ArenaLayout)
+        except (OSError, msgspec.DecodeError) as error:
+            hint = "was the run that made it stopped?"
+            raise ArenaError(f"{directory} is not an arena: {error}", hint=hint) from error
+        return cls(directory, layout, _open_files(directory, layout, create=False))
+
+    def _allocate_fixed(self) -> None:
+        layout, files = self.layout, self.files
+        files.control.allocate(0, layout.files.control, "the arena's headers")
+        files.dense.allocate(0, layout.dense.mailbox_offset, "the dense part")
+        for embedding in layout.model.embeddings:
+            table = layout.model.tables[embedding.table]
+            if table.is_dynamic:
+                continue
+            purpose, rows = f"embedding {embedding.name!r}", layout.row_space(table.index)
+            files.rows.allocate(4 * layout.rows_offset(embedding.index), 4 * rows * embedding.padded_dim, purpose)
+            if embedding.state_floats_per_row:
+                files.state.allocate(
+                    4 * layout.state_offset(embedding.index), 4 * rows * embedding.state_floats_per_row, purpose
+                )
+
+    @property
+    def model(self) -> ModelSpec:
+        return self.layout.model
+
+    def rows_view(self, embedding: int) -> Float32:
+        """float32 [row_space, padded_dim] of an embedding, writable and shared."""
+        spec, offset = self.model.embeddings[embedding], self.layout.rows_offset(embedding)
+        elements = self.layout.row_space(spec.table) * spec.padded_dim
+        return self.rows_flat[offset : offset + elements].reshape(-1, spec.padded_dim)
+
+    def state_view(self, embedding: int) -> Float32 | None:
+        """float32 [row_space] (row-wise Adagrad) or [row_space, padded_dim] (Adagrad); None for SGD."""
+        spec, offset = self.model.embeddings[embedding], self.layout.state_offset(embedding)
+        if offset < 0:
+            return None
+        elements = self.layout.row_space(spec.table) * spec.state_floats_per_row
+        flat = self.state_flat[offset : offset + elements]
+        return flat if spec.optimizer.name == "rowwise_adagrad" else flat.reshape(-1, spec.padded_dim)
+
+    def _require_dynamic(self, table: int) -> None:
+        if not self.model.tables[table].is_dynamic:
+            raise ArenaError(f"table {self.model.tables[table].name!r} has a fixed size: it has no ids and no index")
+
+    def ids_view(self, table: int) -> Int64:
+        """int64 [row_space]: the id of each row of a dynamic table (meaningful where `seen` is not 0)."""
+        self._require_dynamic(table)
+        return self.files.ids.array(np.int64, 8 * self.layout.ids_offset(table), self.layout.row_space(table))
+
+    def seen_view(self, table: int) -> UInt32:
+        """uint32 [row_space]: when a row was last seen (`kernels.seen_stamp`), 0 where the row is free."""
+        self._require_dynamic(table)
+        return self.files.seen.array(np.uint32, 4 * self.layout.seen_offset(table), self.layout.row_space(table))
+
+    def header(self, table: int, bucket: int) -> Int64:
+        """int64 [16]: the bucket's control header (words: see `index`)."""
+        first = self.layout.header_number(table, bucket) * HEADER_WORDS
+        return self.control[first : first + HEADER_WORDS]
+
+    def _index_place(self, table: int) -> IndexPlace:
+        place = self.layout.tables[table]
+        return IndexPlace(
+            slots=self._slots,
+            control=self.control,
+            first_header=place.first_header,
+            first_slot=place.slot_offset,
+            region_slots=place.region_slots,
+            bucket_rows=place.bucket_rows,
+            shift=64 - place.buckets.bit_length() + 1,
+        )
+
+    def index_place(self, table: int) -> IndexPlace:
+        """Arguments for the index kernels. Raises ArenaError for a fixed table."""
+        place = self._places[table]
+        if place is None:
+            self._require_dynamic(table)
+            raise AssertionError("unreachable: every dynamic table has an index")
+        return place
+
+    def index_view(self, table: int, bucket: int) -> Int64:
+        """int64 [region_slots, 2]: (key, value) slots of a bucket's whole region, all generations."""
+        self._require_dynamic(table)
+        offset = SLOT_BYTES * self.layout.slot_offset(table, bucket)
+        region_slots = self.layout.tables[table].region_slots
+        return self.files.index.array(np.int64, offset, 2 * region_slots).reshape(-1, 2)
+
+    def lookup(self, table: int, keys: Int64, out: Int64) -> int:
+        """Row numbers of keys (int64 [n]) of a dynamic table into out (int64 [n]): in the table's row space, or -1.
+
+        Returns the number of misses; a miss is to be asked of the bucket's PS. No lock, no allocation, any process.
+        """
+        place = self.index_place(table)
+        if len(out) < len(keys):
+            raise ValueError(f"out has {len(out)} elements for {len(keys)} keys")
+        return lookup_dynamic(
+            place.slots,
+            place.control,
+            place.first_header,
+            place.first_slot,
+            place.region_slots,
+            place.bucket_rows,
+            place.shift,
+            kernel_ready(keys),
+            out,
+        )
+
+    def touched_bytes(self) -> int:
+        """Memory (or disk) that the arena's files really take."""
+        return sum(file.touched_bytes() for file in self.files.all())
+
+    def close(self) -> None:
+        """Unmaps. Views that others still hold keep their part mapped; the files stay."""
+        empty = np.zeros(0, np.int64)
+        self.rows_flat = self.state_flat = np.zeros(0, np.float32)
+        self.control = self._slots = empty
+        self._places = []
+        for file in self.files.all():
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,90 @@
+"""How kernels are compiled, and the atomic loads and stores that shared memory needs.
+
+numba compiles plain loads and stores that the compiler may reorder, merge or repeat. What two processes exchange
+without a lock goes through `load_acquire` and `store_release` (sequentially consistent): on x86 a load costs
+nothing extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba.core import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+__all__ = ["compiled", "full_fence", "kernel_ready", "load_acquire", "signed", "store_release"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """A machine-code kernel: releases the interpreter lock, cached on disk, floats divide as IEEE says."""
+    # reassoc and contract let sums of squares vectorise; the result is the same in every process of a host.
+    kernel = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
+    return cast(Callable[P, R], kernel)
+
+
+def _element(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
+    return builder.gep(make_array(array_type)(context, builder, array).data, [position])
+
+
+def _load(typing_context: Any, array: Any, position: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _element(context, builder, signature.args[0], *arguments)
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return array.dtype(array, types.intp), generate
+
+
+def _store(typing_context: Any, array: Any, position: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _element(context, builder, signature.args[0], *arguments[:2])
+        builder.store_atomic(arguments[2], pointer, "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), generate
+
+
+def _fence(typing_context: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+class _Writable:
+    """numpy's array protocol for the memory of a read-only array, which it keeps alive."""
+
+    def __init__(self, source: npt.NDArray[Any]) -> None:
+        self.source = source
+        self.__array_interface__ = {**source.__array_interface__, "data": (source.ctypes.data, False)}
+
+
+def kernel_ready(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """The same values as a contiguous, aligned array that counts as writable, without a copy where possible.
+
+    numba compiles a kernel anew for read-only or unaligned arrays, and arrays over received messages are read-only.
+    The result may share memory with `array`; kernels must not write to it.
+    """
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned):
+        return np.array(array, order="C")
+    return array if flags.writeable else cast(npt.NDArray[Scalar], np.asarray(_Writable(array)))
+
+
+# Inside kernels: int64, which `int()` of an unsigned number is not.
+signed = cast(Callable[[Any], int], np.int64)
+
+# int64 1-D arrays only. load_acquire(words, i) -> word; store_release(words, i, word).
+load_acquire = cast(Callable[[npt.NDArray[np.int64], int], int], intrinsic(_load))
+store_release = cast(Callable[[npt.NDArray[np.int64], int, int], None], intrinsic(_store))
+# Nothing before it is seen after it by another process, nothing after it before.
+full_fence = cast(Callable[[], None], intrinsic(_fence))

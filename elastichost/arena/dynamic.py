@@ -1,0 +1,377 @@
+"""The writer's side of one dynamic table: rows for new ids, growth of their buckets, eviction, repair.
+
+Only the PS that owns a bucket calls this for it. Nothing here is lost with the process: what a successor needs is in
+the arena, and `open_bucket` rebuilds the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena import index, index_upkeep
+from elastichost.arena.arena import Arena
+from elastichost.arena.hashing import initial_stream
+from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES, SLOTS_PER_ROW
+from elastichost.arena.row_kernels import initialise_rows, zero_rows
+from elastichost.errors import ArenaError, ArenaFullError, ProtocolError
+
+__all__ = ["DynamicTable"]
+
+Int64 = npt.NDArray[np.int64]
+UInt32 = npt.NDArray[np.uint32]
+
+_GROWTH_STEP_BYTES = 64 * 1024
+_GRACES = 2  # confirmations after which no reader can hold a freed row or an old generation
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What the writer remembers of an owned bucket: free rows (in the bucket), those that readers may still hold."""
+
+    free: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    cooling: list[Int64] = field(default_factory=lambda: [np.zeros(0, np.int64)] * _GRACES)
+    trim_after: int = 0  # graces until other generations' pages are given back; 0: nothing to give back
+
+    def cool(self, rows: Int64) -> None:
+        self.cooling[-1] = np.concatenate([self.cooling[-1], rows])
+
+    def confirm_grace(self) -> None:
+        self.free = np.concatenate([self.free, self.cooling[0]])
+        self.cooling = [*self.cooling[1:], np.zeros(0, np.int64)]
+
+
+class DynamicTable:
+    """Writer of the owned buckets of one dynamic table. Row numbers are in the table's row space unless said."""
+
+    def __init__(self, arena: Arena, table: int) -> None:
+        self.spec = arena.model.tables[table]
+        self._arena = arena
+        self._place = arena.index_place(table)
+        self._ids = arena.ids_view(table)
+        self._seen = arena.seen_view(table)
+        self._embeddings = arena.model.embeddings_of(table)
+        self._streams = [initial_stream(arena.layout.seed, e.name) for e in self._embeddings]
+        self._rows = [arena.rows_view(e.index) for e in self._embeddings]
+        states = [arena.state_view(e.index) for e in self._embeddings]
+        # A row-wise state becomes a column, so that one kernel zeroes both shapes.
+        self._states = [state.reshape(len(self._ids), -1) for state in states if state is not None]
+        widest = max((e.padded_dim for e in self._embeddings), default=4)
+        self._step_rows = max(256, _GROWTH_STEP_BYTES // (4 * widest))
+        self._owned: dict[int, _Bucket] = {}
+        buckets = arena.layout.bucket_count(table)
+        first_word = self._place.header_word(0)
+        self._headers = arena.control[first_word : first_word + buckets * HEADER_WORDS].reshape(buckets, HEADER_WORDS)
+
+    # --- ownership --------------------------------------------------------------------------------------------
+
+    def open_bucket(self, bucket: int) -> int:
+        """Takes a bucket over: a new one gets its index, one left by another writer is repaired.
+
+        Returns the rows that were taken back. Raises ArenaFullError.
+        """
+        header = self._arena.header(self.spec.index, bucket)
+        state = _Bucket(trim_after=_GRACES)
+        self._owned[bucket] = state
+        if not header[index.GENERATION] or not header[index.FILLED]:
+            self._reset(bucket, np.zeros(0, np.int64), np.zeros(0, np.uint32))
+            return 0
+        place, rows = self._place, int(header[index.NEXT_ROW])
+        first = self._first_row(bucket)
+        free = np.zeros(rows, np.int64)
+        count, taken_back = index_upkeep.repair(
+            place.slots,
+            place.control,
+            place.header_word(bucket),
+            place.bucket_slot(bucket),
+            self._ids[first : first + rows],
+            self._seen[first : first + rows],
+            self.spec.evict_after_samples > 0,
+            free,
+        )
+        # Whether the last writer's graces were over is not known, so they begin anew.
+        state.cool(free[:count])
+        return taken_back
+
+    def close_bucket(self, bucket: int) -> None:
+        """Gives a bucket up; its rows stay."""
+        del self._owned[bucket]
+
+    @property
+    def needs_grace(self) -> bool:
+        """Whether freed rows or outgrown index generations wait for `confirm_grace`."""
+        return any(state.trim_after > 0 or any(map(len, state.cooling)) for state in self._owned.values())
+
+    def confirm_grace(self) -> None:
+        """No reader holds a row number or a generation it got before the previous call."""
+        for bucket, state in self._owned.items():
+            state.confirm_grace()
+            if state.trim_after > 0:
+                state.trim_after -= 1
+                if state.trim_after == 0:
+                    self._trim(bucket)
+
+    def _first_row(self, bucket: int) -> int:
+        return bucket * self._place.bucket_rows
+
+    def _require_owned(self, counts: Int64) -> None:
+        for bucket in np.flatnonzero(counts):
+            if int(bucket) not in self._owned:
+                raise ProtocolError(f"bucket {bucket} of table {self.spec.name!r} is not owned by this process")
+
+    # --- new rows ---------------------------------------------------------------------------------------------
+
+    def create(self, keys: Int64, rows: Int64, seen_value: int) -> int:
+        """Sights every key (int64 [n]) whose rows[i] is -1 and gives a row to those that are admitted.
+
+        Rows get initial weights and zero state in all embeddings before they become visible. Returns how many rows
+        were made. Raises ArenaFullError (nothing is half made) and ProtocolError for buckets of others.
+        """
+        made = 0
+        missing = np.flatnonzero(rows < 0)
+        # Bounded, so that even a full bucket's index (in its second largest size) has empty slots left.
+        step = self._place.bucket_rows // 2
+        for start in range(0, len(missing), step):
+            made += self._create_some(keys, missing[start : start + step], rows, seen_value)
+        return made
+
+    def _create_some(self, keys: Int64, positions: Int64, rows: Int64, seen_value: int) -> int:
+        counts = self._count(keys, positions)
+        self._require_owned(counts)
+        used = self._headers[:, index.USED_SLOTS] + counts
+        for bucket in np.flatnonzero((counts > 0) & (used > self._used_limits())):
+            self._grow_index(int(bucket), int(counts[bucket]))
+        place = self._place
+        admitted = np.empty(len(positions), np.int64)
+        number = index.sight(
+            place.slots,
+            place.control,
+            place.first_header,
+            place.first_slot,
+            place.region_slots,
+            place.shift,
+            self.spec.admit_after,
+            keys,
+            positions,
+            admitted,
+        )
+        if number == 0:
+            return 0
+        admitted = admitted[:number]
+        counts = self._count(keys, admitted)
+        next_rows = self._headers[:, index.NEXT_ROW] + counts
+        for bucket in np.flatnonzero((counts > 0) & (next_rows > self._headers[:, index.ALLOCATED_ROWS])):
+            self._make_room_for_rows(int(bucket), int(counts[bucket]))
+        new_keys = keys[admitted]
+        given = self._take_rows(new_keys, counts)
+        self._write_initial(given, new_keys)
+        new_rows = given.copy()
+        made = index.publish_rows(
+            place.slots,
+            place.control,
+            place.first_header,
+            place.first_slot,
+            place.region_slots,
+            place.bucket_rows,
+            place.shift,
+            new_keys,
+            new_rows,
+            self._seen,
+            seen_value,
+        )
+        rows[admitted] = new_rows
+        if made < number:
+            self._return_rows(given[given != new_rows])
+        return made
+
+    def _count(self, keys: Int64, positions: Int64) -> Int64:
+        counts = np.zeros(self._arena.layout.bucket_count(self.spec.index), np.int64)
+        index.count_by_bucket(keys, positions, self._place.shift, counts)
+        return counts
+
+    def _take_rows(self, keys: Int64, counts: Int64) -> Int64:
+        """A row for every key: free ones of its bucket first, then rows never handed out."""
+        pools: list[Int64] = []
+        for bucket in np.flatnonzero(counts):
+            wanted, state, first = int(counts[bucket]), self._owned[int(bucket)], self._first_row(int(bucket))
+            reused = state.free[len(state.free) - min(wanted, len(state.free)) :]
+            state.free = state.free[: len(state.free) - len(reused)]
+            header = self._arena.header(self.spec.index, int(bucket))
+            next_row = int(header[index.NEXT_ROW])
+            header[index.NEXT_ROW] = next_row + wanted - len(reused)
+            pools.append(first + reused)
+            pools.append(np.arange(first + next_row, first + next_row + wanted - len(reused), dtype=np.int64))
+        taken = np.empty(len(keys), np.int64)
+        # A stable order of the keys by bucket matches the pools, which come in bucket order.
+        taken[np.argsort(index.buckets_of(keys, self._place.shift), kind="stable")] = np.concatenate(pools)
+        return taken
+
+    def _return_rows(self, rows: Int64) -> None:
+        """Rows that were never visible are free at once."""
+        buckets = rows // self._place.bucket_rows
+        for bucket in np.unique(buckets):
+            state = self._owned[int(bucket)]
+            state.free = np.concatenate([state.free, rows[buckets == bucket] - self._first_row(int(bucket))])
+
+    def _write_initial(self, rows: Int64, keys: Int64) -> None:
+        self._ids[rows] = keys
+        for embedding, stream, weights in zip(self._embeddings, self._streams, self._rows, strict=True):
+            initialise_rows(weights, rows, keys, embedding.dim, embedding.init_low, embedding.init_high, stream)
+        for state in self._states:
+            zero_rows(state, rows)
+
+    # --- growth -----------------------------------------------------------------------------------------------
+
+    def _make_room_for_rows(self, bucket: int, count: int) -> None:
+        header = self._arena.header(self.spec.index, bucket)
+        needed = int(header[index.NEXT_ROW]) + max(0, count - len(self._owned[bucket].free))
+        self._allocate_rows(bucket, needed)
+
+    def _allocate_rows(self, bucket: int, needed: int) -> None:
+        """Makes the first `needed` rows of a bucket safe to touch. Raises ArenaFullError."""
+        header, capacity = self._arena.header(self.spec.index, bucket), self._place.bucket_rows
+        allocated = int(header[index.ALLOCATED_ROWS])
+        if needed <= allocated:
+            return
+        if needed > capacity:
+            raise ArenaFullError(
+                f"table {self.spec.name!r}: bucket {bucket} needs {needed} rows, its capacity is {capacity}",
+                hint="give the job more memory, set evict_after_samples, or raise admit_after",
+            )
+        generous = min(capacity, max(needed, allocated + max(self._step_rows, allocated // 4)))
+        try:
+            self._allocate_range(bucket, allocated, generous)
+        except ArenaFullError:
+            generous = needed
+            self._allocate_range(bucket, allocated, needed)
+        header[index.ALLOCATED_ROWS] = generous
+
+    def _allocate_range(self, bucket: int, start: int, stop: int) -> None:
+        first, layout, files = self._first_row(bucket), self._arena.layout, self._arena.files
+        purpose, table = f"table {self.spec.name!r}", self.spec.index
+        for e in self._embeddings:
+            offset = layout.rows_offset(e.index) + (first + start) * e.padded_dim
+            files.rows.allocate(4 * offset, 4 * (stop - start) * e.padded_dim, purpose)
+            if e.state_floats_per_row:
+                offset = layout.state_offset(e.index) + (first + start) * e.state_floats_per_row
+                files.state.allocate(4 * offset, 4 * (stop - start) * e.state_floats_per_row, purpose)
+        files.ids.allocate(8 * (layout.ids_offset(table) + first + start), 8 * (stop - start), purpose)
+        files.seen.allocate(4 * (layout.seen_offset(table) + first + start), 4 * (stop - start), purpose)
+
+    def _used_limits(self) -> Int64:
+        """Slots that may be used before a bucket's index is rebuilt, int64 [buckets]: 3/8 to 1/2 of its capacity.
+
+        Buckets fill alike, so with one limit for all they would all be rebuilt in the same call.
+        """
+        buckets = len(self._headers)
+        capacities = np.left_shift(1, self._headers[:, index.GENERATION] & 0xFF)
+        limits: Int64 = capacities * (3 * buckets + np.arange(buckets)) // (8 * buckets)
+        return limits
+
+    def _grow_index(self, bucket: int, incoming: int) -> None:
+        """Rebuilds a bucket's index with room for more ids, without tombstones. One bucket at a time: a short pause."""
+        header = self._arena.header(self.spec.index, bucket)
+        capacity = index.capacity_of(int(header[index.GENERATION]))
+        place, first = self._place, self._place.bucket_slot(bucket)
+        live, pending = index_upkeep.count_slots(place.slots, first, capacity)
+        largest = SLOTS_PER_ROW * place.bucket_rows
+        # Sightings are a courtesy with bounds: when they alone would overfill the index they start anew.
+        keep_pending = 3 * (live + pending + incoming) <= largest
+        new_capacity = self._next_capacity(capacity, live + pending * keep_pending + incoming)
+        self._clear_generation(bucket, new_capacity)
+        used = index_upkeep.rehash(place.slots, first, capacity, new_capacity, keep_pending)
+        self._publish_generation(bucket, new_capacity)
+        header[index.USED_SLOTS] = used
+        self._owned[bucket].trim_after = _GRACES
+
+    def _next_capacity(self, capacity: int, needed: int) -> int:
+        """A power of two of slots, other than `capacity`, of which `needed` take a third if the region allows it."""
+        largest = SLOTS_PER_ROW * self._place.bucket_rows
+        wanted = min(largest, max(index.MIN_CAPACITY, 1 << (3 * needed - 1).bit_length()))
+        if wanted != capacity:
+            return wanted
+        return 2 * wanted if wanted < largest else wanted // 2
+
+    def _slot_bytes(self, bucket: int, slot: int) -> int:
+        return SLOT_BYTES * (self._place.bucket_slot(bucket) + slot)
+
+    def _clear_generation(self, bucket: int, capacity: int) -> None:
+        """Zeroed and allocated slots for a generation that is not the published one."""
+        offset, length = self._slot_bytes(bucket, capacity), SLOT_BYTES * capacity
+        self._arena.files.index.punch(offset, length)
+        self._arena.files.index.allocate(offset, length, f"the index of table {self.spec.name!r}")
+
+    def _publish_generation(self, bucket: int, capacity: int) -> None:
+        header = self._arena.header(self.spec.index, bucket)
+        generation = (int(header[index.GENERATION]) >> 8) + 1
+        index.publish_word(header, index.GENERATION, generation << 8 | (capacity.bit_length() - 1))
+
+    def _trim(self, bucket: int) -> None:
+        """Gives back the pages of every generation but the published one."""
+        header, region = self._arena.header(self.spec.index, bucket), self._place.region_slots
+        capacity = index.capacity_of(int(header[index.GENERATION]))
+        file = self._arena.files.index
+        file.punch(self._slot_bytes(bucket, 0), SLOT_BYTES * capacity)
+        file.punch(self._slot_bytes(bucket, 2 * capacity), SLOT_BYTES * (region - 2 * capacity))
+
+    # --- eviction, snapshot, restore --------------------------------------------------------------------------
+
+    def evict(self, bucket: int, last_seen: int) -> int:
+        """Evicts the rows of a bucket whose stamp is at most `last_seen`; they are reused after two graces."""
+        header, place, first = self._arena.header(self.spec.index, bucket), self._place, self._first_row(bucket)
+        rows = int(header[index.NEXT_ROW])
+        freed = np.empty(rows, np.int64)
+        count = index_upkeep.evict_rows(
+            place.slots,
+            place.control,
+            place.header_word(bucket),
+            place.bucket_slot(bucket),
+            self._ids[first : first + rows],
+            self._seen[first : first + rows],
+            last_seen,
+            freed,
+        )
+        self._owned[bucket].cool(freed[:count])
+        return count
+
+    def copy_ids(self, bucket: int) -> tuple[Int64, UInt32]:
+        """(ids int64 [next_row], seen uint32 [next_row]) copies; `seen` is 0 for every row without an id."""
+        header, place, first = self._arena.header(self.spec.index, bucket), self._place, self._first_row(bucket)
+        rows = int(header[index.NEXT_ROW])
+        ids, seen = self._ids[first : first + rows].copy(), self._seen[first : first + rows].copy()
+        if self.spec.evict_after_samples > 0:
+            index_upkeep.mapped_only(
+                place.slots, place.control, place.header_word(bucket), place.bucket_slot(bucket), ids, seen
+            )
+        return ids, seen
+
+    def begin_restore(self, bucket: int, rows: int) -> None:
+        """Allocates rows of a bucket, whose content counts as lost until `restore_ids`. Raises ArenaFullError."""
+        self._arena.header(self.spec.index, bucket)[index.FILLED] = 0
+        self._allocate_rows(bucket, rows)
+
+    def restore_ids(self, bucket: int, ids: Int64, seen: UInt32) -> None:
+        """Makes ids (int64 [n]) and seen (uint32 [n]) the bucket's, and builds its index."""
+        self._owned[bucket] = _Bucket(trim_after=_GRACES)
+        self._reset(bucket, ids, seen)
+        self._owned[bucket].cool(np.flatnonzero(seen == 0).astype(np.int64))
+
+    def _reset(self, bucket: int, ids: Int64, seen: UInt32) -> None:
+        header, place, first = self._arena.header(self.spec.index, bucket), self._place, self._first_row(bucket)
+        header[index.FILLED] = 0
+        self._allocate_rows(bucket, len(ids))
+        self._ids[first : first + len(ids)] = ids
+        self._seen[first : first + int(header[index.ALLOCATED_ROWS])] = 0
+        self._seen[first : first + len(ids)] = seen
+        live = int(np.count_nonzero(seen))
+        capacity = self._next_capacity(index.capacity_of(int(header[index.GENERATION])), max(1, live))
+        self._clear_generation(bucket, capacity)
+        used = index_upkeep.fill_slots(place.slots, place.bucket_slot(bucket), capacity, ids, seen)
+        if used < 0:
+            raise ArenaError(f"table {self.spec.name!r}, bucket {bucket}: id {ids[-1 - used]} has two rows")
+        header[index.NEXT_ROW], header[index.INTENT] = len(ids), 0
+        header[index.USED_SLOTS], header[index.LIVE_ROWS] = used, live
+        self._publish_generation(bucket, capacity)
+        header[index.FILLED] = 1

@@ -1,0 +1,126 @@
+"""One mapped file of the arena: shared, sparse, its pages allocated before anybody touches them.
+
+Touching a page of a full tmpfs is SIGBUS, which no process survives. So ranges are allocated by `fallocate` first,
+and a full file system is an `ArenaFullError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.errors import ArenaError, ArenaFullError
+
+__all__ = ["MappedFile"]
+
+_FALLOC_FL_KEEP_SIZE = 1
+_FALLOC_FL_PUNCH_HOLE = 2
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def _load_fallocate() -> ctypes._NamedFuncPointer:
+    function = ctypes.CDLL(None, use_errno=True).fallocate
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
+    function.restype = ctypes.c_int
+    return function
+
+
+_fallocate = _load_fallocate()
+
+
+class MappedFile:
+    """A file of fixed virtual size, mapped shared and writable."""
+
+    def __init__(self, path: Path, descriptor: int, size_bytes: int) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self._descriptor = descriptor
+        self._map = mmap.mmap(descriptor, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    @classmethod
+    def create(cls, path: Path, size_bytes: int) -> MappedFile:
+        """Makes a sparse file of zeros (0600). Raises ArenaError when it exists or the file system refuses."""
+        return cls._open(path, os.O_CREAT | os.O_EXCL, size_bytes)
+
+    @classmethod
+    def attach(cls, path: Path, size_bytes: int) -> MappedFile:
+        """Maps an existing file. Raises ArenaError when it is missing or has another size."""
+        return cls._open(path, 0, size_bytes)
+
+    @classmethod
+    def _open(cls, path: Path, flags: int, size_bytes: int) -> MappedFile:
+        try:
+            descriptor = os.open(path, flags | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ArenaError(f"cannot open {path}: {error}") from error
+        try:
+            if flags:
+                os.ftruncate(descriptor, size_bytes)
+            actual_bytes = os.fstat(descriptor).st_size
+            if actual_bytes != size_bytes:
+                raise ArenaError(f"{path} has {actual_bytes} bytes, the layout says {size_bytes}")
+            return cls(path, descriptor, size_bytes)
+        except OSError as error:
+            os.close(descriptor)
+            raise ArenaError(f"cannot map {path} ({size_bytes} bytes, sparse): {error}") from error
+        except ArenaError:
+            os.close(descriptor)
+            raise
+
+    def array(self, dtype: type[Scalar], offset_bytes: int, count: int) -> npt.NDArray[Scalar]:
+        """A writable 1-D view of `count` elements."""
+        return np.frombuffer(self._map, dtype=dtype, count=count, offset=offset_bytes)
+
+    def allocate(self, offset_bytes: int, length_bytes: int, purpose: str) -> None:
+        """Makes a range safe to touch. Raises ArenaFullError naming `purpose` and bytes."""
+        if length_bytes <= 0:
+            return
+        try:
+            os.posix_fallocate(self._descriptor, offset_bytes, length_bytes)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise ArenaError(f"cannot allocate {length_bytes} bytes of {self.path}: {error}") from error
+            facts = os.fstatvfs(self._descriptor)
+            raise ArenaFullError(
+                f"{purpose} needs {length_bytes} more bytes in {self.path.parent}, "
+                f"{facts.f_bavail * facts.f_frsize} are free",
+                hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
+            ) from error
+
+    def punch(self, offset_bytes: int, length_bytes: int) -> None:
+        """Gives a range's pages back; it reads as zeros afterwards. Raises ArenaError."""
+        if length_bytes <= 0:
+            return
+        mode = _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE
+        while _fallocate(self._descriptor, mode, offset_bytes, length_bytes) != 0:
+            code = ctypes.get_errno()
+            if code == errno.EINTR:
+                continue
+            if code in (errno.EOPNOTSUPP, errno.ENOSYS):
+                # A file system without holes keeps the pages; the promise of zeros holds all the same.
+                self.array(np.uint8, offset_bytes, length_bytes)[:] = 0
+                return
+            raise ArenaError(f"cannot free {length_bytes} bytes of {self.path}: {os.strerror(code)}")
+
+    def touched_bytes(self) -> int:
+        """What the file really takes."""
+        return os.fstat(self._descriptor).st_blocks * 512
+
+    def close(self) -> None:
+        """Unmaps, unless a view still lives: then the mapping goes with the last view."""
+        if self._descriptor < 0:
+            return
+        os.close(self._descriptor)
+        self._descriptor = -1
+        # A tensor or array over the mapping keeps it alive.
+        with contextlib.suppress(BufferError):
+            self._map.close()

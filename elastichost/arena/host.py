@@ -1,0 +1,215 @@
+"""Directories of a run outside its run directory: the arena and the sockets; who owns them; whose owner is dead.
+
+An owner is a process, named by pid, start time and boot id, so that a reused pid or a reboot is never taken for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from elastichost.errors import ArenaError, PreflightError
+
+__all__ = [
+    "Owner",
+    "StaleArena",
+    "arena_directory",
+    "arena_root",
+    "create_directory",
+    "free_bytes",
+    "is_alive",
+    "owner_of",
+    "read_owner",
+    "reclaim",
+    "socket_directory",
+    "stale_arenas",
+]
+
+OWNER_FILE = "OWNER.json"
+_PREFIX = "elastichost-"
+# sockaddr_un holds 108 bytes, and a socket's own name ("/server-12.3") needs its share.
+_MAX_SOCKET_DIRECTORY_BYTES = 80
+
+
+class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The process that a directory belongs to, and the run it was made for."""
+
+    pid: int
+    start_time_ticks: int  # since boot, /proc/<pid>/stat field 22
+    boot_id: str
+    run_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class StaleArena:
+    """A directory (arena or sockets) whose owner is dead; `bytes` is what removing it frees."""
+
+    path: Path
+    owner: Owner
+    bytes: int
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _start_time_ticks(pid: int) -> int | None:
+    """None: there is no such process, or it is a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command's name stands in parentheses and may hold anything, so fields are counted from its end.
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def owner_of(pid: int, run_dir: Path) -> Owner:
+    """The living process `pid` as an owner. Raises ArenaError when there is no such process."""
+    ticks = _start_time_ticks(pid)
+    if ticks is None:
+        raise ArenaError(f"process {pid} does not live, so it cannot own an arena")
+    return Owner(pid=pid, start_time_ticks=ticks, boot_id=_boot_id(), run_dir=str(run_dir))
+
+
+def is_alive(owner: Owner) -> bool:
+    """Whether that very process still lives."""
+    return owner.boot_id == _boot_id() and _start_time_ticks(owner.pid) == owner.start_time_ticks
+
+
+def arena_root() -> Path:
+    """Where arenas lie: ELASTICHOST_ARENA_DIR, or /dev/shm."""
+    return Path(os.environ.get("ELASTICHOST_ARENA_DIR") or "/dev/shm")
+
+
+def _checked(run_id: str) -> str:
+    if not run_id or run_id.startswith(".") or "/" in run_id or "\0" in run_id:
+        raise ArenaError(f"run id {run_id!r} cannot be part of a directory's name")
+    return run_id
+
+
+def arena_directory(run_id: str) -> Path:
+    """`<root>/elastichost-<uid>-<run id>`; it need not exist."""
+    return arena_root() / f"{_PREFIX}{os.geteuid()}-{_checked(run_id)}"
+
+
+def _socket_roots() -> tuple[Path, ...]:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    roots = [Path(runtime)] if runtime and Path(runtime).is_dir() else []
+    return (*roots, Path(tempfile.gettempdir()))
+
+
+def socket_directory(run_id: str) -> Path:
+    """`<XDG_RUNTIME_DIR or temporary directory>/elastichost-<run id>`; it need not exist.
+
+    Always short enough for ipc socket paths under 100 bytes: a long run id is replaced by its hash.
+    Raises PreflightError when even that does not fit.
+    """
+    name = _PREFIX + _checked(run_id)
+    digest = hashlib.blake2b(run_id.encode(), digest_size=8).hexdigest()
+    short = f"{_PREFIX}{digest}"
+    for candidate in (name, short):
+        for root in _socket_roots():
+            if len(os.fsencode(root / candidate)) <= _MAX_SOCKET_DIRECTORY_BYTES:
+                return root / candidate
+    raise PreflightError(
+        f"no directory short enough for sockets under {', '.join(map(str, _socket_roots()))}",
+        hint="set TMPDIR to a short path such as /tmp",
+    )
+
+
+def create_directory(path: Path, owner: Owner) -> None:
+    """Makes `path` (0700) with its OWNER.json, all or nothing. Raises ArenaError when it exists or cannot be made."""
+    making = path.with_name(f"{path.name}.new-{os.getpid()}")
+    try:
+        making.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(making / OWNER_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(owner))
+            # rename() replaces an empty directory, so an existing one is refused here first.
+            if path.exists():
+                raise FileExistsError(f"{path} exists")
+            making.rename(path)
+        except OSError:
+            shutil.rmtree(making)
+            raise
+    except OSError as error:
+        raise ArenaError(
+            f"cannot make the directory {path}: {error}",
+            hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or remove what dead runs left: "
+            "python -m elastichost clean",
+        ) from error
+
+
+def read_owner(path: Path) -> Owner:
+    """Raises ArenaError when OWNER.json is missing or malformed."""
+    try:
+        return msgspec.json.decode((path / OWNER_FILE).read_bytes(), type=Owner)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArenaError(f"{path / OWNER_FILE} cannot be read: {error}") from error
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that files under `path` (or its nearest existing parent) can still take."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    facts = os.statvfs(path)
+    return facts.f_bavail * facts.f_frsize
+
+
+def _own_directories(root: Path) -> Iterator[Path]:
+    """Directories of this user that bear the project's prefix; symbolic links are not followed."""
+    try:
+        entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if not entry.name.startswith(_PREFIX):
+            continue
+        try:
+            facts = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid():
+            yield Path(entry.path)
+
+
+def _used_bytes(path: Path) -> int:
+    return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(path))
+
+
+def stale_arenas() -> list[StaleArena]:
+    """Arena and socket directories of this user whose owner is dead. Directories without an owner are left alone."""
+    stale: list[StaleArena] = []
+    for root in dict.fromkeys((arena_root(), *_socket_roots())):
+        for path in _own_directories(root):
+            try:
+                owner = read_owner(path)
+                if not is_alive(owner):
+                    stale.append(StaleArena(path, owner, _used_bytes(path)))
+            except (ArenaError, FileNotFoundError):
+                continue  # no owner was ever written, or another process removed it just now
+    return stale
+
+
+def reclaim(path: Path) -> None:
+    """Removes an arena or socket directory, if it is still there. Raises ArenaError when `path` is not one."""
+    if not path.name.startswith(_PREFIX) or path.is_symlink():
+        raise ArenaError(f"{path} is not a directory made by elastichost: not removed")
+    try:
+        if path.stat().st_uid != os.geteuid():
+            raise ArenaError(f"{path} belongs to another user: not removed")
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ArenaError(f"cannot remove {path}: {error}") from error

@@ -1,0 +1,274 @@
+"""Key -> row of dynamic tables: one open-addressing index per (table, bucket) in shared memory.
+
+A slot is (key int64, value int64). Values: 0 empty; > 0 `(row in bucket + 1) | tag << 40`, tag being bits 32-54 of
+the key's hash; < 0 an id sighted -value times but not admitted yet; TOMBSTONE an evicted id.
+
+One writer, the PS that owns the bucket; readers in any process, without locks:
+
+* Within a generation a slot's key never changes once its value is not 0. The writer stores the key, then the value
+  with release order; a reader loads the value with acquire order, then the key. So it never sees a half-made slot.
+* Growth copies into another generation: the slots of capacity C lie at [C, 2C) of the bucket's region, hence no two
+  capacities overlap and a new generation always has another capacity. The header's generation word
+  `generation << 8 | log2(C)` is published after the copy. A capacity may come back later (growth alternates when
+  evictions, not new ids, filled the slots), and then its slots are written anew under a slow reader. That reader
+  began with an older generation word; it loads the word again after the hit, sees the difference and starts over.
+* The tag is the second line of defence: a value belonging to another key differs from the expected tag.
+* Slots given back to the system read as zeros, i.e. as a miss, and every miss is asked of the owner.
+
+Crash rule: ids, weights and state of a row are written before its slot is published, NEXT_ROW is raised before the
+row is used, and INTENT names the one row whose slot and `seen` are about to change. `seen == 0` means free. So a
+writer killed anywhere leaves at most that one row to `index_upkeep.repair`, and every published key maps to a
+complete row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.compiled import compiled, load_acquire, signed, store_release
+from elastichost.arena.hashing import mix64
+from elastichost.arena.layout import HEADER_WORDS
+
+__all__ = [
+    "ALLOCATED_ROWS",
+    "FILLED",
+    "GENERATION",
+    "HEAT",
+    "INTENT",
+    "LIVE_ROWS",
+    "MIN_CAPACITY",
+    "NEXT_ROW",
+    "ROW_MASK",
+    "TOMBSTONE",
+    "USED_SLOTS",
+    "buckets_of",
+    "capacity_of",
+    "count_by_bucket",
+    "find_slot",
+    "lookup_dynamic",
+    "publish_rows",
+    "publish_word",
+    "row_of",
+    "sight",
+    "tag_of",
+]
+
+Int64 = npt.NDArray[np.int64]
+UInt32 = npt.NDArray[np.uint32]
+
+# Header words. Readers load only the first cache line; the writer's busy words have the second one.
+GENERATION = 0
+FILLED = 1  # the bucket's rows hold values: initialised or restored
+ALLOCATED_ROWS = 2
+NEXT_ROW = 8  # rows ever handed out
+INTENT = 9  # row + 1 whose slot is being published or taken back
+USED_SLOTS = 10
+LIVE_ROWS = 11
+HEAT = 12  # keys asked of the PS
+
+TOMBSTONE = -(1 << 63)
+MIN_CAPACITY = 256  # slots: one page
+ROW_MASK = (1 << 40) - 1
+_TAG_MASK = (1 << 23) - 1
+_WORDS = HEADER_WORDS
+_RETRIES = 8
+_BLOCK = 32
+
+
+def capacity_of(generation_word: int) -> int:
+    """Slots of the generation a header word names; 0: the bucket has no index yet."""
+    return 1 << (generation_word & 0xFF) if generation_word else 0
+
+
+@compiled
+def tag_of(mixed: np.uint64) -> int:
+    return signed((mixed >> np.uint64(32)) & np.uint64(_TAG_MASK)) << 40
+
+
+@compiled
+def find_slot(slots: Int64, first: int, capacity: int, key: int, mixed: np.uint64) -> int:
+    """Slot of the key, or -1 - slot of the empty place where it would go; -1 - 2**62 when the generation is full."""
+    mask = capacity - 1
+    place = signed(mixed & np.uint64(mask))
+    for _ in range(capacity):
+        slot = first + capacity + place
+        value = load_acquire(slots, 2 * slot + 1)
+        if value == 0:
+            return -1 - slot
+        if load_acquire(slots, 2 * slot) == key:
+            return slot
+        place = (place + 1) & mask
+    return -1 - (1 << 62)
+
+
+@compiled
+def row_of(slots: Int64, control: Int64, header: int, first: int, key: int, mixed: np.uint64) -> int:
+    """Row in the bucket, or -1. Safe for readers in other processes."""
+    for _ in range(_RETRIES):
+        word = load_acquire(control, header + GENERATION)
+        if word == 0:
+            return -1
+        slot = find_slot(slots, first, 1 << (word & 0xFF), key, mixed)
+        if slot < 0:
+            return -1
+        value = load_acquire(slots, 2 * slot + 1)
+        if load_acquire(control, header + GENERATION) != word:
+            continue
+        if value <= 0 or value & ~ROW_MASK != tag_of(mixed):
+            return -1
+        return (value & ROW_MASK) - 1
+    return -1
+
+
+@compiled
+def lookup_dynamic(
+    slots: Int64,
+    control: Int64,
+    first_header: int,
+    first_slot: int,
+    region_slots: int,
+    bucket_rows: int,
+    shift: int,
+    keys: Int64,
+    out: Int64,
+) -> int:
+    """Row numbers in the table's row space, or -1, of int64 keys [n] into int64 out [n]. Returns the misses.
+
+    `slots` and `control` are whole files; the next three say where the table lies; `mix64(key) >> shift` is its
+    bucket. Any process may call this at any time.
+    """
+    misses = 0
+    for start in range(0, len(keys), _BLOCK):
+        stop = min(start + _BLOCK, len(keys))
+        # Touching a block's first slots before they are needed lets their cache misses overlap.
+        for i in range(start, stop):
+            mixed = mix64(keys[i])
+            bucket = signed(mixed >> np.uint64(shift))
+            word = load_acquire(control, (first_header + bucket) * _WORDS + GENERATION)
+            capacity = 1 << (word & 0xFF)
+            slot = first_slot + bucket * region_slots + capacity + signed(mixed & np.uint64(capacity - 1))
+            if word != 0:
+                load_acquire(slots, 2 * slot + 1)
+        for i in range(start, stop):
+            mixed = mix64(keys[i])
+            bucket = signed(mixed >> np.uint64(shift))
+            header, first = (first_header + bucket) * _WORDS, first_slot + bucket * region_slots
+            row = row_of(slots, control, header, first, keys[i], mixed)
+            if row < 0:
+                out[i] = -1
+                misses += 1
+            else:
+                out[i] = bucket * bucket_rows + row
+    return misses
+
+
+@compiled
+def count_by_bucket(keys: Int64, positions: Int64, shift: int, counts: Int64) -> None:
+    """Adds to counts[bucket] the keys at these positions."""
+    for i in range(len(positions)):
+        counts[signed(mix64(keys[positions[i]]) >> np.uint64(shift))] += 1
+
+
+@compiled
+def buckets_of(keys: Int64, shift: int) -> npt.NDArray[np.uint8]:
+    """Bucket of each key, uint8 [n]."""
+    out = np.empty(len(keys), dtype=np.uint8)
+    for i in range(len(keys)):
+        out[i] = np.uint8(mix64(keys[i]) >> np.uint64(shift))
+    return out
+
+
+@compiled
+def publish_word(header: Int64, word: int, value: int) -> None:
+    """One aligned 8-byte store of a header word, after everything written before it."""
+    store_release(header, word, value)
+
+
+@compiled
+def sight(
+    slots: Int64,
+    control: Int64,
+    first_header: int,
+    first_slot: int,
+    region_slots: int,
+    shift: int,
+    admit_after: int,
+    keys: Int64,
+    positions: Int64,
+    admitted: Int64,
+) -> int:
+    """Counts one sighting of each key at `positions` (keys without a row). Returns how many are to get a row now;
+    their positions are the first of `admitted`. The index must have room for all of them.
+    """
+    count = 0
+    for i in range(len(positions)):
+        key = keys[positions[i]]
+        mixed = mix64(key)
+        bucket = signed(mixed >> np.uint64(shift))
+        header = (first_header + bucket) * _WORDS
+        first = first_slot + bucket * region_slots
+        slot = find_slot(slots, first, 1 << (control[header + GENERATION] & 0xFF), key, mixed)
+        sightings = 1
+        if slot >= 0:
+            value = slots[2 * slot + 1]
+            if value > 0:  # a repeated key
+                admitted[count] = positions[i]
+                count += 1
+                continue
+            if value != TOMBSTONE:
+                sightings = 1 - value
+        if sightings >= admit_after:
+            admitted[count] = positions[i]
+            count += 1
+        elif slot >= 0:
+            store_release(slots, 2 * slot + 1, -sightings)
+        else:
+            slot = -1 - slot
+            control[header + USED_SLOTS] += 1
+            slots[2 * slot] = key
+            store_release(slots, 2 * slot + 1, -sightings)
+    return count
+
+
+@compiled
+def publish_rows(
+    slots: Int64,
+    control: Int64,
+    first_header: int,
+    first_slot: int,
+    region_slots: int,
+    bucket_rows: int,
+    shift: int,
+    keys: Int64,
+    rows: Int64,
+    seen: UInt32,
+    seen_value: int,
+) -> int:
+    """Makes complete rows (int64 [n], table's row space; ids, weights and state written) visible under their keys.
+
+    A key that has a row already (a repeated key) keeps it: rows[i] becomes that one, and the row given in vain stays
+    free (`seen == 0`). Returns how many were published.
+    """
+    published = 0
+    for i in range(len(keys)):
+        mixed = mix64(keys[i])
+        bucket = signed(mixed >> np.uint64(shift))
+        header = (first_header + bucket) * _WORDS
+        first = first_slot + bucket * region_slots
+        row = rows[i] - bucket * bucket_rows
+        slot = find_slot(slots, first, 1 << (control[header + GENERATION] & 0xFF), keys[i], mixed)
+        if slot >= 0 and slots[2 * slot + 1] > 0:
+            rows[i] = bucket * bucket_rows + (slots[2 * slot + 1] & ROW_MASK) - 1
+            continue
+        store_release(control, header + INTENT, row + 1)
+        seen[rows[i]] = seen_value
+        if slot < 0:
+            slot = -1 - slot
+            control[header + USED_SLOTS] += 1
+            slots[2 * slot] = keys[i]
+        store_release(slots, 2 * slot + 1, (row + 1) | tag_of(mixed))
+        control[header + LIVE_ROWS] += 1
+        store_release(control, header + INTENT, 0)
+        published += 1
+    return published

@@ -1,0 +1,149 @@
+"""The index's upkeep by its one writer: growth, rebuilding, repair after a kill, eviction. The rules are `index`'s."""
+
+from __future__ import annotations
+
+from elastichost.arena.compiled import compiled, store_release
+from elastichost.arena.hashing import mix64
+from elastichost.arena.index import (
+    GENERATION,
+    INTENT,
+    LIVE_ROWS,
+    ROW_MASK,
+    TOMBSTONE,
+    Int64,
+    UInt32,
+    find_slot,
+    row_of,
+    tag_of,
+)
+
+__all__ = ["count_slots", "evict_rows", "fill_slots", "mapped_only", "rehash", "repair"]
+
+
+@compiled
+def count_slots(slots: Int64, first: int, capacity: int) -> tuple[int, int]:
+    """(live, pending) slots of a generation."""
+    live = 0
+    pending = 0
+    for slot in range(first + capacity, first + 2 * capacity):
+        value = slots[2 * slot + 1]
+        if value > 0:
+            live += 1
+        elif value != 0 and value != TOMBSTONE:
+            pending += 1
+    return live, pending
+
+
+@compiled
+def rehash(slots: Int64, first: int, capacity: int, new_capacity: int, keep_pending: bool) -> int:
+    """Copies a generation into the zeroed slots of another, without tombstones. Returns the slots used there."""
+    used = 0
+    for old in range(first + capacity, first + 2 * capacity):
+        value = slots[2 * old + 1]
+        if value > 0 or (keep_pending and value < 0 and value != TOMBSTONE):
+            key = slots[2 * old]
+            slot = -1 - find_slot(slots, first, new_capacity, key, mix64(key))
+            slots[2 * slot] = key
+            store_release(slots, 2 * slot + 1, value)
+            used += 1
+    return used
+
+
+@compiled
+def fill_slots(slots: Int64, first: int, capacity: int, ids: Int64, seen: UInt32) -> int:
+    """Enters every row of a bucket with `seen != 0` (ids int64 [n], seen uint32 [n]) into a zeroed generation.
+
+    Returns the slots used, or -1 - row of an id that has two rows.
+    """
+    used = 0
+    for row in range(len(ids)):
+        if seen[row] == 0:
+            continue
+        mixed = mix64(ids[row])
+        slot = find_slot(slots, first, capacity, ids[row], mixed)
+        if slot >= 0:
+            return -1 - row
+        slot = -1 - slot
+        slots[2 * slot] = ids[row]
+        store_release(slots, 2 * slot + 1, (row + 1) | tag_of(mixed))
+        used += 1
+    return used
+
+
+@compiled
+def mapped_only(slots: Int64, control: Int64, header: int, first: int, ids: Int64, seen: UInt32) -> int:
+    """Sets `seen` (uint32 [n]) to 0 wherever the index does not map ids[row] to that row. Returns how many.
+
+    A direct worker that still held an evicted row may have stamped it as seen after it was freed.
+    """
+    cleared = 0
+    for row in range(len(ids)):
+        if seen[row] != 0:
+            mixed = mix64(ids[row])
+            if row_of(slots, control, header, first, ids[row], mixed) != row:
+                seen[row] = 0
+                cleared += 1
+    return cleared
+
+
+@compiled
+def repair(
+    slots: Int64, control: Int64, header: int, first: int, ids: Int64, seen: UInt32, verify: bool, free: Int64
+) -> tuple[int, int]:
+    """What a successor does to the bucket of a killed writer: ids int64 [next_row], seen uint32 [next_row].
+
+    Takes back the row of an interrupted publication, recounts LIVE_ROWS, and lists the free rows in `free` (int64
+    [next_row], rows in the bucket). Returns (rows free, rows taken back).
+    """
+    taken_back = 0
+    row = control[header + INTENT] - 1
+    if row >= 0:
+        mixed = mix64(ids[row])
+        if row_of(slots, control, header, first, ids[row], mixed) != row:
+            taken_back += 1
+            seen[row] = 0
+        store_release(control, header + INTENT, 0)
+    if verify:
+        taken_back += mapped_only(slots, control, header, first, ids, seen)
+    count = 0
+    for candidate in range(len(ids)):
+        if seen[candidate] == 0:
+            free[count] = candidate
+            count += 1
+    control[header + LIVE_ROWS] = len(ids) - count
+    return count, taken_back
+
+
+@compiled
+def evict_rows(
+    slots: Int64,
+    control: Int64,
+    header: int,
+    first: int,
+    ids: Int64,
+    seen: UInt32,
+    last_seen: int,
+    freed: Int64,
+) -> int:
+    """Evicts rows with 0 < seen <= last_seen of a bucket (ids int64, seen uint32 [next_row]).
+
+    Writes them (rows in the bucket) to `freed` and returns how many.
+    """
+    capacity = 1 << (control[header + GENERATION] & 0xFF)
+    count = 0
+    for row in range(len(ids)):
+        if seen[row] == 0 or seen[row] > last_seen:
+            continue
+        mixed = mix64(ids[row])
+        slot = find_slot(slots, first, capacity, ids[row], mixed)
+        if slot < 0 or slots[2 * slot + 1] <= 0 or (slots[2 * slot + 1] & ROW_MASK) - 1 != row:
+            seen[row] = 0  # stamped by a worker after it was freed: it is on a free list already
+            continue
+        store_release(control, header + INTENT, row + 1)
+        store_release(slots, 2 * slot + 1, TOMBSTONE)
+        seen[row] = 0
+        control[header + LIVE_ROWS] -= 1
+        store_release(control, header + INTENT, 0)
+        freed[count] = row
+        count += 1
+    return count

@@ -1,0 +1,286 @@
+"""What lies where in an arena: a pure function of the model, the seed and the memory budget.
+
+Virtual size is free (the files are sparse), touched pages are not. So a dynamic table's bucket gets room for far
+more rows than it will probably hold, and rows are handed out densely from its beginning.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.errors import ArenaFullError
+from elastichost.sharding import bucket_count, rows_per_bucket
+from elastichost.specs import ModelSpec, TableSpec
+
+__all__ = [
+    "APPLIED_WORDS",
+    "HEADER_WORDS",
+    "MAX_REGION_BYTES",
+    "MAX_WORKERS",
+    "PAGE_BYTES",
+    "SLOT_BYTES",
+    "ArenaLayout",
+    "DenseLayout",
+    "EmbeddingLayout",
+    "FileSizes",
+    "TableLayout",
+    "plan_layout",
+]
+
+PAGE_BYTES = 4096
+MAX_WORKERS = 256
+HEADER_WORDS = 16  # int64 words of control header per (table, bucket)
+APPLIED_WORDS = 6  # life, sequence, lease_id, stop, samples, skipped
+SLOT_BYTES = 16  # key int64, value int64
+
+MIN_BUCKET_ROWS = 4096
+MAX_BUCKET_ROWS = 1 << 26
+# fbgemm's CPU backward kernel computes byte offsets within a table in 32 bits: beyond 4 GiB it silently updates
+# another row (measured with fbgemm 1.8: row 200,000,000 x 8 floats lands in row 65,782,272).
+MAX_REGION_BYTES = 1 << 32
+# A user process can map 128 TiB on x86-64, and other libraries map too.
+MAX_VIRTUAL_BYTES = 1 << 45
+# An index at its full size holds every row of its bucket at a quarter of its slots.
+SLOTS_PER_ROW = 4
+LAYOUT_VERSION = 1
+
+
+class TableLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where one id space lies. Fixed tables have no ids, no seen, no index: their offsets are -1."""
+
+    row_space: int  # row numbers run from 0 to row_space
+    buckets: int
+    bucket_rows: int  # row numbers per bucket: equal ranges of a fixed table, capacity of a dynamic bucket
+    first_header: int  # number of bucket 0's header in `control`
+    ids_offset: int = -1  # elements of `ids`
+    seen_offset: int = -1  # elements of `seen`
+    slot_offset: int = -1  # slots of `index` where bucket 0's region begins
+    region_slots: int = 0  # slots of each bucket's region: twice the largest capacity
+
+
+class EmbeddingLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Element offsets of one embedding in `rows` and in `state` (-1: its optimizer has no state)."""
+
+    rows_offset: int
+    state_offset: int
+
+
+class DenseLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Byte offsets in `dense`: a page of words, two halves (header, applied records, vector, state), mailboxes."""
+
+    half_offsets: tuple[int, int]
+    applied_offset: int  # from the half's beginning, as are the next two
+    vector_offset: int
+    state_offset: int
+    mailbox_offset: int  # mailbox (worker, half) begins at mailbox_offset + (2 * worker + half) * mailbox_bytes
+    mailbox_bytes: int
+
+
+class FileSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Virtual bytes of each file."""
+
+    rows: int
+    state: int
+    ids: int
+    seen: int
+    index: int
+    control: int
+    dense: int
+
+    @property
+    def total(self) -> int:
+        return self.rows + self.state + self.ids + self.seen + self.index + self.control + self.dense
+
+
+class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`LAYOUT.json`: everything a process needs to find a row, a slot or a mailbox."""
+
+    version: int
+    model: ModelSpec
+    seed: int
+    memory_bytes: int
+    tables: tuple[TableLayout, ...]
+    embeddings: tuple[EmbeddingLayout, ...]
+    dense: DenseLayout
+    files: FileSizes
+    fixed_bytes: int  # memory that the fixed tables, the dense part and the headers will need
+    max_workers: int = MAX_WORKERS
+
+    def row_space(self, table: int) -> int:
+        """Row numbers of the table run from 0 to this."""
+        return self.tables[table].row_space
+
+    def bucket_count(self, table: int) -> int:
+        return self.tables[table].buckets
+
+    def bucket_capacity(self, table: int) -> int:
+        """Row numbers per bucket."""
+        return self.tables[table].bucket_rows
+
+    def bucket_first_row(self, table: int, bucket: int) -> int:
+        """First row number of a bucket, in the table's row space."""
+        return bucket * self.tables[table].bucket_rows
+
+    def bucket_rows(self, table: int, bucket: int) -> int:
+        """Row numbers of this very bucket: a fixed table's last bucket may have fewer than the others."""
+        place = self.tables[table]
+        return max(0, min(place.bucket_rows, place.row_space - bucket * place.bucket_rows))
+
+    def header_number(self, table: int, bucket: int) -> int:
+        return self.tables[table].first_header + bucket
+
+    def rows_offset(self, embedding: int) -> int:
+        """Elements (float32) from the beginning of `rows`."""
+        return self.embeddings[embedding].rows_offset
+
+    def state_offset(self, embedding: int) -> int:
+        """Elements (float32) from the beginning of `state`; -1 without optimizer state."""
+        return self.embeddings[embedding].state_offset
+
+    def ids_offset(self, table: int) -> int:
+        return self.tables[table].ids_offset
+
+    def seen_offset(self, table: int) -> int:
+        return self.tables[table].seen_offset
+
+    def slot_offset(self, table: int, bucket: int) -> int:
+        """Slots from the beginning of `index` to the bucket's region."""
+        place = self.tables[table]
+        return place.slot_offset + bucket * place.region_slots
+
+
+def _pages(size_bytes: int) -> int:
+    """Rounded up to whole pages."""
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def _power_of_two_at_least(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _bytes_per_row(model: ModelSpec, table: TableSpec) -> int:
+    """Memory of one row of a dynamic table: weights and state of all its embeddings, id, seen, two slots."""
+    floats = sum(e.padded_dim + e.state_floats_per_row for e in model.embeddings_of(table.index))
+    return 4 * floats + 8 + 4 + 2 * SLOT_BYTES
+
+
+def _bucket_rows(model: ModelSpec, table: TableSpec, memory_bytes: int, limit: int) -> int:
+    if not table.is_dynamic:
+        return rows_per_bucket(table)
+    buckets = bucket_count(table)
+    wanted = 2 * memory_bytes // buckets // _bytes_per_row(model, table)
+    widest = max((e.padded_dim for e in model.embeddings_of(table.index)), default=4)
+    addressable = MAX_REGION_BYTES // (4 * widest * buckets)
+    limit = min(limit, 1 << (addressable.bit_length() - 1))
+    return max(MIN_BUCKET_ROWS, min(limit, _power_of_two_at_least(wanted)))
+
+
+def _plan_tables(model: ModelSpec, memory_bytes: int, limit: int) -> tuple[tuple[TableLayout, ...], int, int]:
+    """Tables in order, elements of ids and seen, slots of the index."""
+    tables: list[TableLayout] = []
+    headers = elements = slots = 0
+    for table in model.tables:
+        buckets, rows = bucket_count(table), _bucket_rows(model, table, memory_bytes, limit)
+        if not table.is_dynamic:
+            tables.append(TableLayout(table.rows, buckets, rows, headers))
+        else:
+            region = 2 * SLOTS_PER_ROW * rows
+            tables.append(
+                TableLayout(
+                    row_space=buckets * rows,
+                    buckets=buckets,
+                    bucket_rows=rows,
+                    first_header=headers,
+                    ids_offset=elements,
+                    seen_offset=elements,
+                    slot_offset=slots,
+                    region_slots=region,
+                )
+            )
+            # Capacities are powers of two of at least a page, so both regions stay page aligned.
+            elements += buckets * rows
+            slots += buckets * region
+        headers += buckets
+    return tuple(tables), elements, slots
+
+
+def _plan_embeddings(
+    model: ModelSpec, tables: tuple[TableLayout, ...]
+) -> tuple[tuple[EmbeddingLayout, ...], int, int, int]:
+    """Embeddings in order, bytes of `rows`, bytes of `state`, bytes that those of fixed tables will need."""
+    embeddings: list[EmbeddingLayout] = []
+    rows_bytes = state_bytes = fixed_bytes = 0
+    for embedding in model.embeddings:
+        row_space = tables[embedding.table].row_space
+        needs = _pages(4 * row_space * embedding.padded_dim)
+        state_needs = _pages(4 * row_space * embedding.state_floats_per_row)
+        embeddings.append(EmbeddingLayout(rows_bytes // 4, state_bytes // 4 if state_needs else -1))
+        rows_bytes += needs
+        state_bytes += state_needs
+        if not model.tables[embedding.table].is_dynamic:
+            fixed_bytes += needs + state_needs
+    return tuple(embeddings), rows_bytes, state_bytes, fixed_bytes
+
+
+def _plan_dense(elements: int, parameters: int) -> DenseLayout:
+    applied_offset = HEADER_WORDS * 8
+    vector_offset = _pages(applied_offset + MAX_WORKERS * APPLIED_WORDS * 8)
+    state_offset = vector_offset + _pages(4 * elements)
+    half_bytes = state_offset + _pages(8 * parameters)
+    return DenseLayout(
+        half_offsets=(PAGE_BYTES, PAGE_BYTES + half_bytes),
+        applied_offset=applied_offset,
+        vector_offset=vector_offset,
+        state_offset=state_offset,
+        mailbox_offset=PAGE_BYTES + 2 * half_bytes,
+        mailbox_bytes=_pages(4 * elements),
+    )
+
+
+def _plan(model: ModelSpec, seed: int, memory_bytes: int, limit: int) -> ArenaLayout:
+    tables, elements, slots = _plan_tables(model, memory_bytes, limit)
+    embeddings, rows_bytes, state_bytes, fixed_bytes = _plan_embeddings(model, tables)
+    dense = _plan_dense(model.dense.elements, model.dense.parameters)
+    control_bytes = _pages(8 * HEADER_WORDS * sum(table.buckets for table in tables))
+    files = FileSizes(
+        rows=max(PAGE_BYTES, rows_bytes),
+        state=max(PAGE_BYTES, state_bytes),
+        ids=max(PAGE_BYTES, 8 * elements),
+        seen=max(PAGE_BYTES, 4 * elements),
+        index=max(PAGE_BYTES, SLOT_BYTES * slots),
+        control=max(PAGE_BYTES, control_bytes),
+        dense=dense.mailbox_offset + 2 * MAX_WORKERS * dense.mailbox_bytes,
+    )
+    return ArenaLayout(
+        version=LAYOUT_VERSION,
+        model=model,
+        seed=seed,
+        memory_bytes=memory_bytes,
+        tables=tables,
+        embeddings=embeddings,
+        dense=dense,
+        files=files,
+        fixed_bytes=fixed_bytes + dense.mailbox_offset + files.control,
+    )
+
+
+def plan_layout(model: ModelSpec, seed: int, memory_bytes: int) -> ArenaLayout:
+    """The layout of a job's arena on a host that lends it `memory_bytes`.
+
+    A bucket of a dynamic table could hold 2/buckets of the budget (a power of two of rows, 4096 to 2**26), less
+    when the whole would not fit into a process's address space. Raises ArenaFullError when even the smallest
+    layout does not.
+    """
+    if memory_bytes <= 0:
+        raise ValueError(f"memory_bytes must be positive, not {memory_bytes}")
+    limit = MAX_BUCKET_ROWS
+    layout = _plan(model, seed, memory_bytes, limit)
+    while layout.files.total > MAX_VIRTUAL_BYTES and limit > MIN_BUCKET_ROWS:
+        limit //= 2
+        layout = _plan(model, seed, memory_bytes, limit)
+    if layout.files.total > MAX_VIRTUAL_BYTES:
+        raise ArenaFullError(
+            f"the model needs {layout.files.total} bytes of address space, more than {MAX_VIRTUAL_BYTES}",
+            hint='give its largest tables fewer rows, or rows = "dynamic"',
+        )
+    return layout

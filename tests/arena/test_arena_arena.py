@@ -1,0 +1,101 @@
+"""The mapped arena: created once, attached anywhere, views of the right shape."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.layout import plan_layout
+from elastichost.errors import ArenaError, ArenaFullError
+from elastichost.specs import ModelSpec
+
+MakeModel = Callable[..., ModelSpec]
+MakeArena = Callable[..., Arena]
+
+
+def test_attached_arenas_share_rows(make_model: MakeModel, make_arena: MakeArena) -> None:
+    arena = make_arena(make_model(rows=(2000, 0), dims=(6, 1)))
+    with Arena.attach(arena.directory) as other:
+        assert other.layout == arena.layout
+        arena.rows_view(0)[1999, 3] = 2.5
+        assert other.rows_view(0)[1999, 3] == 2.5
+        assert other.rows_flat[other.layout.rows_offset(0) + 1999 * 8 + 3] == 2.5
+
+
+@pytest.mark.parametrize(("optimizer", "shape"), [("sgd", None), ("adagrad", (2000, 8)), ("rowwise_adagrad", (2000,))])
+def test_views_have_the_optimizers_shape(
+    make_model: MakeModel, make_arena: MakeArena, optimizer: str, shape: tuple[int, ...] | None
+) -> None:
+    arena = make_arena(make_model(rows=(2000,), dims=(6,), optimizer=optimizer))
+    state = arena.state_view(0)
+    assert (None if state is None else state.shape) == shape
+    assert arena.rows_view(0).shape == (2000, 8)
+
+
+def test_an_arena_is_sparse_and_private(make_model: MakeModel, make_arena: MakeArena) -> None:
+    arena = make_arena(make_model(rows=(0, 0), dims=(64,)), memory_bytes=1 << 34)
+    assert arena.layout.files.total > 1 << 33
+    assert arena.touched_bytes() < 1 << 20
+    for name in ("rows", "state", "ids", "seen", "index", "control", "dense", "LAYOUT.json"):
+        assert (arena.directory / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_fixed_tables_are_allocated_ahead(make_model: MakeModel, make_arena: MakeArena) -> None:
+    arena = make_arena(make_model(rows=(10_000,), dims=(16,)))
+    assert arena.touched_bytes() >= 10_000 * (16 + 1) * 4
+    assert arena.layout.fixed_bytes == pytest.approx(arena.touched_bytes(), rel=0.05)
+
+
+def test_too_little_memory_is_said_before_anything_is_touched(tmp_path: Path, make_model: MakeModel) -> None:
+    layout = plan_layout(make_model(rows=(1 << 38,), dims=(4,)), 0, 1 << 30)
+    with pytest.raises(ArenaFullError, match=f"need {layout.fixed_bytes} bytes"):
+        Arena.create(tmp_path, layout)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_arena_is_refused(tmp_path: Path, make_arena: MakeArena) -> None:
+    with pytest.raises(ArenaError, match="not an arena"):
+        Arena.attach(tmp_path)
+    arena = make_arena()
+    os.truncate(arena.directory / "seen", 4096)
+    with pytest.raises(ArenaError, match="the layout says"):
+        Arena.attach(arena.directory)
+
+
+def test_creating_twice_is_refused(make_arena: MakeArena) -> None:
+    arena = make_arena()
+    with pytest.raises(ArenaError, match="cannot open"):
+        Arena.create(arena.directory, arena.layout)
+
+
+def test_views_outlive_close(make_model: MakeModel, make_arena: MakeArena) -> None:
+    arena = make_arena(make_model(rows=(100,)))
+    view = arena.rows_view(0)
+    arena.close()
+    del arena
+    gc.collect()
+    view[0, 0] = 1.0
+    assert view[0, 0] == 1.0
+
+
+def test_fixed_tables_have_no_index(make_model: MakeModel, make_arena: MakeArena) -> None:
+    arena = make_arena(make_model(rows=(100,)))
+    keys = np.zeros(1, np.int64)
+    for ask in (lambda: arena.lookup(0, keys, keys), lambda: arena.ids_view(0), lambda: arena.index_view(0, 0)):
+        with pytest.raises(ArenaError, match="'table_0' has a fixed size"):
+            ask()
+
+
+def test_a_new_dynamic_table_knows_no_key(make_model: MakeModel, make_arena: MakeArena) -> None:
+    arena = make_arena(make_model(rows=(0,)))
+    out = np.zeros(3, np.int64)
+    assert arena.lookup(0, np.array([1, 2, 3]), out) == 3
+    assert out.tolist() == [-1, -1, -1]
+    with pytest.raises(ValueError, match="2 elements for 3 keys"):
+        arena.lookup(0, np.array([1, 2, 3]), out[:2])

@@ -1,0 +1,195 @@
+"""The dense vector: torch's optimizers, atomic commits, consistent readers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense_kernels import announce
+from elastichost.errors import ArenaError
+from elastichost.specs import ModelSpec
+from elastichost.wire.messages import AppliedBatch
+
+MakeModel = Callable[..., ModelSpec]
+MakeArena = Callable[..., Arena]
+SGD = DenseOptimizerSpec(name="sgd", learning_rate=1.0)
+OPTIMIZERS: list[tuple[DenseOptimizerSpec, Callable[[Any], torch.optim.Optimizer]]] = [
+    (DenseOptimizerSpec("sgd", 0.1), lambda p: torch.optim.SGD(p, 0.1)),
+    (
+        DenseOptimizerSpec("sgd", 0.1, momentum=0.9, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
+    ),
+    (
+        DenseOptimizerSpec("adagrad", 0.1, eps=1e-10, weight_decay=0.01),
+        lambda p: torch.optim.Adagrad(p, 0.1, eps=1e-10, weight_decay=0.01),
+    ),
+    (DenseOptimizerSpec("adam", 0.01), lambda p: torch.optim.Adam(p, 0.01)),
+    (
+        DenseOptimizerSpec("adam", 0.01, beta1=0.8, beta2=0.99, eps=1e-6, weight_decay=0.1),
+        lambda p: torch.optim.Adam(p, 0.01, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.1),
+    ),
+]
+
+
+@pytest.fixture
+def store(make_model: MakeModel, make_arena: MakeArena) -> DenseStore:
+    return DenseStore(make_arena(make_model(elements=1003, parameters=1000)))
+
+
+def commit(store: DenseStore, vector: np.ndarray, sequence: int, *, worker: int = 0, life: int = 1, **over: int) -> int:
+    facts = {"lease_id": 5, "stop": 100 * sequence, "samples": 90, "skipped": 10, **over}
+    return store.apply_gradient(vector, SGD, 1.0, worker=worker, life=life, sequence=sequence, **facts)
+
+
+@pytest.mark.parametrize(("spec", "make"), OPTIMIZERS)
+def test_steps_are_torchs(
+    store: DenseStore, spec: DenseOptimizerSpec, make: Callable[[Any], torch.optim.Optimizer]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    parameter = torch.nn.Parameter(torch.randn(1000, generator=generator))
+    store.load(np.concatenate([parameter.detach().numpy(), np.zeros(3, np.float32)]), None, 0, 0, 0)
+    optimizer = make([parameter])
+    out = np.empty(1003, np.float32)
+    for step in range(1, 8):
+        scale = 1.0 if step < 4 else 0.5
+        parameter.grad = torch.randn(1000, generator=generator)
+        pushed = np.concatenate([parameter.grad.numpy(), np.full(3, step, np.float32)])
+        for group in optimizer.param_groups:
+            group["lr"] = spec.learning_rate * scale
+        optimizer.step()
+        version = store.apply_gradient(
+            pushed, spec, scale, worker=0, life=1, sequence=step, lease_id=0, stop=0, samples=1, skipped=0
+        )
+        assert store.read_into(out) == version == step
+        np.testing.assert_allclose(out[:1000], parameter.detach().numpy(), rtol=1e-6, atol=1e-6)
+        assert (out[1000:] == step).all(), "buffers are taken as they are"
+
+
+def test_a_commit_carries_its_record(store: DenseStore) -> None:
+    gradient = np.zeros(1003, np.float32)
+    store.load(gradient, None, 40, 1000, 40, skipped=3, applied_batches=40)
+    assert store.applied(0, 1) == AppliedBatch(0, 0, 0, 0, 0)
+    assert commit(store, gradient, 1) == 41
+    assert commit(store, gradient, 2) == 42
+    assert commit(store, gradient, 1, worker=255, life=3) == 43
+    assert store.applied(0, 1) == AppliedBatch(sequence=2, lease_id=5, stop=200, samples=180, skipped=20)
+    assert store.applied(255, 3).samples == 90
+    assert store.applied(0, 2) == AppliedBatch(0, 0, 0, 0, 0), "another life"
+    assert commit(store, gradient, 1, life=2) == 44
+    assert store.applied(0, 2).samples == 90, "a life's totals begin anew"
+    assert (store.version(), store.samples_applied(), store.skipped(), store.applied_batches()) == (44, 1360, 43, 44)
+
+
+def test_state_survives_attaching_and_loading(make_arena: MakeArena, store: DenseStore) -> None:
+    adam = DenseOptimizerSpec("adam", 0.1)
+    generator = np.random.default_rng(0)
+    facts = {"worker": 0, "life": 1, "lease_id": 0, "stop": 0, "samples": 1, "skipped": 0}
+    gradients = generator.normal(size=(4, 1003)).astype(np.float32)
+    for step in range(2):
+        store.apply_gradient(gradients[step], adam, 1.0, sequence=step + 1, **facts)
+    copy = store.state_copy()
+    assert (copy.version, copy.step, copy.samples_applied) == (2, 2, 2)
+    other = DenseStore(make_arena(store._arena.model))
+    other.load(copy.vector, copy.state, copy.version, copy.samples_applied, copy.step)
+    successor = DenseStore(Arena.attach(store._arena.directory))
+    for step in range(2, 4):
+        for writer in (successor, other):
+            writer.apply_gradient(gradients[step], adam, 1.0, sequence=step + 1, **facts)
+    assert np.array_equal(other.state_copy().vector, store.state_copy().vector)
+    assert np.array_equal(other.state_copy().state, store.state_copy().state)
+    assert store.version() == other.version() == 4
+
+
+def test_an_unpublished_commit_never_happened(store: DenseStore) -> None:
+    store.load(np.ones(1003, np.float32), None, 7, 0, 0)
+    before = store.state_copy()
+    sequence, _, half = store._begin()
+    half.vector[:] = 99.0
+    half.header[:] = 99
+    out = np.empty(1003, np.float32)
+    assert store.read_into(out) == 7
+    assert np.array_equal(out, before.vector)
+    assert commit(store, np.zeros(1003, np.float32), 1) == 8
+    assert store.read_into(out) == 8
+    assert (out[:1000] == 1.0).all()
+    assert sequence == 2
+
+
+def test_a_reader_the_writer_always_laps_gives_up(store: DenseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.load(np.ones(1003, np.float32), None, 7, 0, 0)
+    announce(store._words, 1, 10)
+    monkeypatch.setattr("elastichost.arena.dense._READ_TIMEOUT_S", 0.0)
+    with pytest.raises(ArenaError, match="no consistent dense vector"):
+        store.read_into(np.empty(1003, np.float32))
+
+
+def test_wrong_sizes_and_workers_are_refused(store: DenseStore) -> None:
+    with pytest.raises(ArenaError, match=r"must be float32 \[1003\]"):
+        store.read_into(np.empty(1000, np.float32))
+    with pytest.raises(ArenaError, match="vector must be"):
+        store.load(np.zeros(1003, np.float64), None, 0, 0, 0)
+    with pytest.raises(ArenaError, match="places for 256"):
+        store.mailbox(256, 0)
+    with pytest.raises(ArenaError, match="halves 0 and 1"):
+        store.mailbox(0, 2)
+
+
+def test_mailboxes_are_shared_and_apart(store: DenseStore) -> None:
+    other = DenseStore(Arena.attach(store._arena.directory))
+    store.mailbox(3, 0)[:] = 1.0
+    store.mailbox(3, 1)[:] = 2.0
+    store.mailbox(255, 1)[:] = 3.0
+    assert (other.mailbox(3, 0) == 1.0).all()
+    assert (other.mailbox(3, 1) == 2.0).all()
+    assert (other.mailbox(255, 1) == 3.0).all()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+store = DenseStore(Arena.attach(Path(sys.argv[1])))
+gradient = np.full(20_000, -1.0, np.float32)
+sequence = store.applied(0, 1).sequence
+while True:
+    sequence += 1
+    store.apply_gradient(gradient, DenseOptimizerSpec("sgd", 1.0), 1.0, worker=0, life=1, sequence=sequence,
+                         lease_id=1, stop=sequence, samples=1, skipped=0)
+    if sequence % 50 == 0:
+        print(sequence, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_one_whole_commit_and_readers_see_no_mix(
+    make_model: MakeModel, make_arena: MakeArena
+) -> None:
+    arena = make_arena(make_model(elements=20_000, parameters=20_000))
+    store, out = DenseStore(arena), np.zeros(20_000, np.float32)
+    store.load(out, None, 0, 0, 0)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for _ in range(3):
+        command = [sys.executable, "-c", WRITER, str(arena.directory)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as writer:
+            try:
+                assert writer.stdout is not None
+                assert writer.stdout.readline()
+                for _ in range(200):
+                    version = store.read_into(out)
+                    assert (out == version).all()
+            finally:
+                writer.send_signal(signal.SIGKILL)
+        version = store.read_into(out)
+        assert (out == version).all()
+        assert store.applied(0, 1).sequence == store.samples_applied() == store.state_copy().step == version

@@ -1,0 +1,31 @@
+"""Facts about workers that outlive the processes that wrote them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastichost.arena.watermarks import Watermarks
+from elastichost.errors import ArenaError
+
+
+def test_applied_pushes_are_found_again_by_a_successor(tmp_path: Path) -> None:
+    first = Watermarks(tmp_path, create=True)
+    first.note_applied(server=1, worker=0, life=1, sequence=7)
+    first.note_applied(server=1, worker=3, life=2, sequence=1)
+    first.note_applied(server=0, worker=3, life=2, sequence=9)
+    assert Watermarks(tmp_path).applied(1) == [(0, 1, 7), (3, 2, 1)]
+
+
+def test_begun_belongs_to_a_life(tmp_path: Path) -> None:
+    marks = Watermarks(tmp_path, create=True)
+    marks.note_begun(worker=2, life=1, sequence=5)
+    assert (marks.begun(2, 1), marks.begun(2, 2)) == (5, 0)
+    marks.note_begun(worker=2, life=2, sequence=1)
+    assert (marks.begun(2, 1), marks.begun(2, 2)) == (0, 1)
+
+
+def test_a_missing_file_is_an_arena_error(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="watermarks"):
+        Watermarks(tmp_path)
