@@ -1,0 +1,57 @@
+"""The PS' own record of every committed batch: RUN/applied.bin, one fixed-size record a batch.
+
+With the supervisor's journal it is the second, independent record from which exact-once accounting is checked
+(invariant L). A record is written before its batch is committed, at the position given by the version of
+the dense vector: a successor that repeats a half-done commit overwrites the same record, and so does a run that is
+resumed from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["APPLIED_RECORD", "AppliedLog", "read_applied"]
+
+APPLIED_RECORD = np.dtype(
+    [
+        ("worker", "<u4"),
+        ("life", "<u4"),
+        ("sequence", "<u8"),
+        ("lease_id", "<u8"),
+        ("epoch", "<u4"),
+        ("unit", "<u4"),
+        ("start", "<u8"),
+        ("stop", "<u8"),
+        ("samples", "<u4"),
+        ("skipped", "<u4"),
+    ]
+)
+
+
+class AppliedLog:
+    """Written by the dense owner only."""
+
+    def __init__(self, run_dir: Path) -> None:
+        path = run_dir / "applied.bin"
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._record = np.zeros(1, dtype=APPLIED_RECORD)
+
+    def write(self, number: int, values: tuple[int, ...]) -> None:
+        """`number`: version of the dense vector before this commit; `values` in the order of APPLIED_RECORD's fields."""
+        self._record[0] = values
+        os.pwrite(self._descriptor, self._record.tobytes(), number * APPLIED_RECORD.itemsize)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def read_applied(run_dir: Path) -> npt.NDArray[np.void]:
+    """All records, dtype APPLIED_RECORD; empty when the run has none."""
+    path = run_dir / "applied.bin"
+    if not path.exists():
+        return np.zeros(0, dtype=APPLIED_RECORD)
+    return np.fromfile(path, dtype=APPLIED_RECORD)

@@ -1,0 +1,295 @@
+"""The loop of a PS: two sockets, one store. The only place of a PS that does I/O."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.watermarks import Watermarks
+from elastichost.checkpoint.format import load_manifest, read_block
+from elastichost.config import JobSpec
+from elastichost.errors import CheckpointError, ProtocolError
+from elastichost.ps.applied_log import AppliedLog
+from elastichost.ps.eviction import EvictionRounds
+from elastichost.ps.service import DataService, Outgoing, outgoing_clock
+from elastichost.ps.session import Session
+from elastichost.ps.snapshot import Block, SnapshotWriter
+from elastichost.ps.store import RowStore
+from elastichost.sharding import bucket_count
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.codec import Envelope, frame_bytes
+from elastichost.wire.crash import crash_point
+from elastichost.wire.messages import (
+    HEARTBEAT_S,
+    AppliedBatch,
+    ControlMessage,
+    Drain,
+    Fence,
+    Fenced,
+    Heartbeat,
+    Hello,
+    Membership,
+    Ready,
+    Restore,
+    ShardMapUpdate,
+    Snapshot,
+    SnapshotCut,
+    SnapshotWritten,
+    StepSample,
+    Stop,
+)
+from elastichost.wire.sockets import ControlClient, DataServer, Waiter
+
+__all__ = ["ServerLoop"]
+
+MESSAGES_PER_TURN = 64  # bound on data messages handled before the control socket is looked at again
+
+
+@dataclass(slots=True)
+class _Meter:
+    """Counts since the last heartbeat."""
+
+    requests: int = 0
+    busy_s: float = 0.0
+    received: int = 0
+    sent: int = 0
+
+
+class ServerLoop:
+    """One PS life, from Hello to Stop."""
+
+    def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
+        self._arguments = arguments
+        self._process = arguments.process
+        self._run_dir = Path(arguments.run_dir)
+        arena_directory = Path(arguments.arena_directory)
+        self._arena = Arena.attach(arena_directory)
+        self._dense = DenseStore(self._arena)
+        self._store = RowStore(self._arena, job.job.seed)
+        self._watermarks = Watermarks(arena_directory)
+        self._session = Session()
+        self._log = AppliedLog(self._run_dir)
+        optimizer = job.train.optimizer_dense
+        self._service = DataService(
+            arguments.index,
+            self._arena.model,
+            self._session,
+            self._store,
+            self._dense,
+            DenseOptimizerSpec(
+                name=optimizer.name,
+                learning_rate=optimizer.lr,
+                beta1=optimizer.beta1,
+                beta2=optimizer.beta2,
+                eps=optimizer.eps,
+                weight_decay=optimizer.weight_decay,
+                momentum=optimizer.momentum,
+            ),
+            self._watermarks,
+            self._log,
+        )
+        self._eviction = EvictionRounds(self._arena.model.tables)
+        self._snapshots = SnapshotWriter()
+        address = f"ipc://{arguments.socket_directory}/{self._process}"
+        self._data = DataServer(address, arguments.job_id, self._process)
+        self._control = ControlClient(arguments.control_address, arguments.job_id, self._process)
+        self._owned: frozenset[tuple[int, int]] = frozenset()
+        self._restore_from: Path | None = None
+        self._progress = 0
+        self._meter = _Meter()
+        self._beat_at_s = 0.0
+        self._running = True
+
+    def run(self) -> None:
+        """Returns after Stop. Raises typed errors, which `main` reports."""
+        a = self._arguments
+        self._control.send(Hello(a.role, a.index, a.life, pid=os.getpid(), address=self._data.address))
+        waiter = Waiter(self._control, self._data, self._snapshots.descriptor)
+        while self._running:
+            waiter.wait(HEARTBEAT_S / 2)
+            began_s = time.perf_counter()
+            self._handle_control()
+            handled = self._handle_data()
+            self._finish_snapshot()
+            if handled:
+                self._meter.busy_s += time.perf_counter() - began_s
+            self._progress += 1
+            self._beat()
+
+    def close(self) -> None:
+        """Sockets and maps; queued control messages still leave."""
+        self._data.close()
+        self._control.flush(1.0)
+        self._snapshots.close()
+        self._log.close()
+
+    @property
+    def control(self) -> ControlClient:
+        """For `main` to report a failure through."""
+        return self._control
+
+    # --- data -----------------------------------------------------------------------------------------------
+
+    def _handle_data(self) -> int:
+        for number in range(MESSAGES_PER_TURN):
+            try:
+                received = self._data.receive()
+            except ProtocolError as error:
+                print(f"refused a message: {error}", flush=True)
+                continue
+            if received is None:
+                return number
+            peer, envelope = received
+            crash_point("ps.data.before_apply")
+            try:
+                outgoing = self._service.handle(peer, envelope)
+            except ProtocolError as error:
+                print(f"refused {type(envelope.message).__name__} of {envelope.sender}: {error}", flush=True)
+                continue
+            crash_point("ps.data.before_reply")
+            self._meter.requests += 1
+            self._meter.received += sum(frame.nbytes for frame in envelope.frames)
+            self._send(outgoing)
+        return MESSAGES_PER_TURN
+
+    def _send(self, outgoing: list[Outgoing]) -> None:
+        for item in outgoing:
+            try:
+                self._data.send(item.peer, item.message, item.frames)
+            except ProtocolError:
+                continue  # the worker is gone; the supervisor will fence it
+            self._meter.sent += sum(frame_bytes(frame) for frame in item.frames)
+
+    # --- control --------------------------------------------------------------------------------------------
+
+    def _handle_control(self) -> None:
+        while (envelope := self._control.receive()) is not None:
+            self._handle(envelope)
+
+    def _handle(self, envelope: Envelope[ControlMessage]) -> None:
+        match envelope.message:
+            case ShardMapUpdate() as update:
+                self._adopt(update, envelope.frames)
+            case Restore(checkpoint=checkpoint):
+                self._restore_from = Path(checkpoint)
+            case Membership(epoch=epoch, workers=workers):
+                self._send(outgoing_clock(self._session.set_members(epoch, workers)))
+            case Fence(worker=worker, life=life):
+                self._fence(worker, life)
+            case Snapshot(cut=cut, path=path):
+                self._snapshot(cut, Path(path))
+            case Stop() | Drain():
+                self._running = False
+            case other:
+                raise ProtocolError(f"the supervisor sent a {type(other).__name__} to a PS")
+
+    def _adopt(self, update: ShardMapUpdate, frames: tuple[memoryview, ...]) -> None:
+        if update.epoch <= self._session.shard_map_epoch:
+            return
+        owned = {
+            (table.index, bucket)
+            for table, frame in zip(self._arena.model.tables, frames, strict=True)
+            for bucket in range(bucket_count(table))
+            if np.frombuffer(frame, dtype=np.uint16)[bucket] == self._arguments.index
+        }
+        gained, lost = sorted(owned - self._owned), sorted(self._owned - owned)
+        self._store.release(lost)
+        if self._restore_from is None:
+            self._store.adopt(gained, initialise=True)
+        else:
+            self._restore(self._restore_from, gained)
+        self._owned = frozenset(owned)
+        self._service.is_dense_owner = update.dense_owner == self._arguments.index
+        self._session.shard_map_epoch = update.epoch
+        self._control.send(Ready(shard_map_epoch=update.epoch))
+
+    def _restore(self, checkpoint: Path, buckets: list[tuple[int, int]]) -> None:
+        manifest = load_manifest(checkpoint)
+        tables = {e.index: e.table for e in manifest.model.embeddings}
+        wanted = set(buckets)
+        self._store.adopt(buckets, initialise=False)
+        blocks: dict[tuple[int, int], list[Block]] = {bucket: [] for bucket in buckets}
+        for record in manifest.blocks:
+            table = tables.get(record.owner) if record.kind in ("rows", "state") else record.owner
+            if record.kind in ("rows", "state", "ids", "seen") and (table, record.bucket) in wanted:
+                array = read_block(checkpoint, record)
+                blocks[int(table or 0), record.bucket].append(Block(record.kind, record.owner, record.bucket, array))
+        for (table_index, bucket), found in blocks.items():
+            if not found:
+                raise CheckpointError(f"{checkpoint}: bucket {bucket} of table {table_index} is not in the manifest")
+            self._store.restore_bucket(table_index, bucket, [(b.kind, b.owner, cast(Any, b.array)) for b in found])
+        self._restore_from = None
+
+    def _fence(self, worker: int, life: int) -> None:
+        self._send(outgoing_clock(self._session.fence(worker, life)))
+        if not self._service.is_dense_owner:
+            return
+        applied: AppliedBatch = self._dense.applied(worker, life)
+        torn = int(self._watermarks.begun(worker, life) > applied.sequence)
+        self._control.send(Fenced(worker=worker, life=life, applied=applied, torn=torn))
+
+    # --- checkpoints ----------------------------------------------------------------------------------------
+
+    def _snapshot(self, cut: int, path: Path) -> None:
+        blocks = [
+            Block(kind, owner, bucket, array)
+            for table, bucket in sorted(self._owned)
+            for kind, owner, array in self._store.snapshot_bucket(table, bucket)
+        ]
+        rows = sum(len(block.array) for block in blocks if block.kind == "rows")
+        if self._service.is_dense_owner:
+            copy = self._dense.state_copy()
+            blocks.append(Block("dense", 0, 0, copy.vector))
+            blocks.append(Block("dense_state", 0, 0, copy.state))
+        crash_point("ps.snapshot.after_copy")
+        self._control.send(SnapshotCut(cut=cut, rows=rows, bytes=sum(block.array.nbytes for block in blocks)))
+        self._snapshots.start(cut, path / f"server-{self._arguments.index}.bin", blocks)
+
+    def _finish_snapshot(self) -> None:
+        result = self._snapshots.result()
+        if result is None:
+            return
+        if result.error is not None:
+            raise result.error
+        records = msgspec.msgpack.encode(result.records)
+        self._control.send(SnapshotWritten(cut=result.cut, dense_version=self._dense.version()), (records,))
+
+    # --- signs of life --------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._beat_at_s:
+            return
+        self._beat_at_s = now_s + HEARTBEAT_S
+        meter, self._meter = self._meter, _Meter()
+        sample = StepSample(
+            seconds=HEARTBEAT_S,
+            ids=self._service.rows_touched,
+            bytes_sent=meter.sent,
+            bytes_received=meter.received,
+            requests=meter.requests,
+            busy_s=meter.busy_s,
+        )
+        self._service.rows_touched = 0
+        self._control.send(Heartbeat(progress=self._progress, sample=sample, state="serving"))
+        self._evict()
+
+    def _evict(self) -> None:
+        clock = self._dense.samples_applied()
+        applied = {w: (life, self._dense.applied(w, life).sequence) for w, life in self._session.members.items()}
+        if self._eviction.grace_is_over(applied):
+            self._store.confirm_grace()
+        for table in self._eviction.due(clock):
+            for owned_table, bucket in sorted(self._owned):
+                if owned_table == table:
+                    self._store.evict(table, bucket, clock)
+        if self._store.needs_grace:
+            self._eviction.begin_grace(applied)

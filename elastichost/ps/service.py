@@ -1,0 +1,215 @@
+"""The data conversation of a PS: pulls, pushes, the dense vector. One request in, replies out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.watermarks import Watermarks
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.ps.applied_log import AppliedLog
+from elastichost.ps.session import Reply, Session
+from elastichost.ps.store import RowStore
+from elastichost.specs import ModelSpec
+from elastichost.wire.codec import Envelope, Frame
+from elastichost.wire.messages import (
+    ClockAdvanced,
+    ClockReached,
+    DataMessage,
+    DenseFetch,
+    DensePush,
+    DensePushed,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
+    Retry,
+)
+
+__all__ = ["DataService", "Outgoing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message for one peer of the data socket."""
+
+    peer: bytes
+    message: DataMessage
+    frames: Sequence[Frame] = ()
+
+
+def outgoing_clock(replies: Sequence[Reply]) -> list[Outgoing]:
+    """The wire form of the session's effects."""
+    return [Outgoing(r.peer, ClockReached(request=r.request, slowest=r.slowest)) for r in replies]
+
+
+class DataService:
+    """Applies data messages to the arena. `index`: this PS; `is_dense_owner` follows the shard map."""
+
+    def __init__(
+        self,
+        index: int,
+        model: ModelSpec,
+        session: Session,
+        store: RowStore,
+        dense: DenseStore,
+        dense_optimizer: DenseOptimizerSpec,
+        watermarks: Watermarks,
+        log: AppliedLog,
+    ) -> None:
+        self._index, self._model, self._session = index, model, session
+        self._store, self._dense, self._optimizer = store, dense, dense_optimizer
+        self._watermarks, self._log = watermarks, log
+        self.is_dense_owner = False
+        self.rows_touched = 0
+        for worker, life, sequence in watermarks.applied(index):
+            session.note_applied(ProcessId("worker", worker, life), sequence)
+
+    def handle(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
+        """Replies due now. Raises ProtocolError for a malformed request (the peer's fault)."""
+        sender, message = envelope.sender, envelope.message
+        if sender is None or sender.role != "worker":
+            raise ProtocolError(f"{sender} sent a {type(message).__name__}: only workers talk to a PS")
+        epoch = message.shard_map_epoch if isinstance(message, (Pull, Push)) else None
+        refusal = self._session.refuse(sender, epoch)
+        if refusal is None and isinstance(message, (DensePush, DenseFetch, ClockAdvanced)) and not self.is_dense_owner:
+            return [self._retry(peer, message.request, "this PS does not own the dense vector")]
+        if refusal is not None:
+            return [self._retry(peer, message.request, refusal.reason, final=refusal.final)]
+        match message:
+            case Pull():
+                return [self._pull(peer, message, envelope.frames)]
+            case Push():
+                return [self._push(peer, sender, message, envelope.frames)]
+            case DensePush():
+                return [self._dense_push(peer, sender, message, envelope.frames)]
+            case DenseFetch():
+                return [self._dense_fetch(peer, message)]
+            case ClockAdvanced():
+                replies = self._session.advanced(sender, peer, message.request, message.batch, message.staleness)
+                return outgoing_clock(replies)
+            case _:
+                raise ProtocolError(f"{sender} sent a {type(message).__name__}, which only a PS sends")
+
+    def _retry(self, peer: bytes, request: int, reason: str, *, final: bool = False) -> Outgoing:
+        epoch = self._session.shard_map_epoch
+        return Outgoing(peer, Retry(request=request, reason=reason, shard_map_epoch=epoch, final=final))
+
+    # --- rows -----------------------------------------------------------------------------------------------
+
+    def _pull(self, peer: bytes, message: Pull, frames: Sequence[memoryview]) -> Outgoing:
+        keys = _int64(frames, sum(message.counts))
+        rows = np.empty(len(keys), dtype=np.int64)
+        of_table: dict[int, npt.NDArray[np.int64]] = {}
+        start = 0
+        for table, count in zip(message.tables, message.counts, strict=True):
+            part = keys[start : start + count]
+            rows[start : start + count] = self._store.rows_for(table, part, message.create, message.clock)
+            of_table[table] = rows[start : start + count]
+            start += count
+        answer: list[Frame] = [rows]
+        for index in message.embeddings:
+            spec = self._model.embeddings[index]
+            out = np.empty((len(of_table[spec.table]), spec.padded_dim), dtype=np.float32)
+            self._store.pull(index, of_table[spec.table], out)
+            answer.append(out)
+        self.rows_touched += len(keys)
+        return Outgoing(peer, Pulled(request=message.request), answer)
+
+    def _push(self, peer: bytes, sender: ProcessId, message: Push, frames: Sequence[memoryview]) -> Outgoing:
+        if self._session.is_duplicate(sender, message.sequence):
+            return Outgoing(peer, Pushed(request=message.request, duplicate=True))
+        rows = _int64(frames, sum(message.counts))
+        of_table: dict[int, npt.NDArray[np.int64]] = {}
+        start = 0
+        for table, count in zip(message.tables, message.counts, strict=True):
+            of_table[table] = rows[start : start + count]
+            start += count
+        for position, index in enumerate(message.embeddings, start=1):
+            spec = self._model.embeddings[index]
+            part = of_table[spec.table]
+            gradients = _float32(frames, position, len(part) * spec.padded_dim)
+            self._store.push(index, part, gradients.reshape(-1, spec.padded_dim), message.learning_rate_scale)
+        self._session.note_applied(sender, message.sequence)
+        self._watermarks.note_applied(self._index, sender.index, sender.life, message.sequence)
+        self.rows_touched += len(rows)
+        return Outgoing(peer, Pushed(request=message.request))
+
+    # --- dense ----------------------------------------------------------------------------------------------
+
+    def _dense_push(self, peer: bytes, sender: ProcessId, message: DensePush, frames: Sequence[memoryview]) -> Outgoing:
+        before = self._dense.applied(sender.index, sender.life)
+        duplicate = message.sequence <= before.sequence
+        if not duplicate:
+            if message.sequence != before.sequence + 1:
+                raise ProtocolError(f"{sender} pushed dense batch {message.sequence} after {before.sequence}")
+            self._commit(sender, message, frames)
+        answer: tuple[Frame, ...] = ()
+        if message.want_parameters:
+            vector = np.empty(self._model.dense.elements, dtype=np.float32)
+            self._dense.read_into(vector)
+            answer = (vector,)
+        pushed = DensePushed(
+            request=message.request,
+            sequence=message.sequence,
+            version=self._dense.version(),
+            samples_applied=self._dense.samples_applied(),
+            duplicate=duplicate,
+        )
+        return Outgoing(peer, pushed, answer)
+
+    def _commit(self, sender: ProcessId, message: DensePush, frames: Sequence[memoryview]) -> None:
+        elements = self._model.dense.elements
+        if message.mailbox >= 0:
+            vector = self._dense.mailbox(sender.index, message.mailbox)
+        else:
+            vector = _float32(frames, 0, elements)
+        m = message
+        self._log.write(
+            self._dense.version(),
+            (sender.index, sender.life, m.sequence, m.lease_id, m.epoch, m.unit, m.start, m.stop, m.samples, m.skipped),
+        )
+        self._dense.apply_gradient(
+            vector,
+            self._optimizer,
+            m.learning_rate_scale,
+            worker=sender.index,
+            life=sender.life,
+            sequence=m.sequence,
+            lease_id=m.lease_id,
+            stop=m.stop,
+            samples=m.samples,
+            skipped=m.skipped,
+        )
+
+    def _dense_fetch(self, peer: bytes, message: DenseFetch) -> Outgoing:
+        vector = np.empty(self._model.dense.elements, dtype=np.float32)
+        version = self._dense.read_into(vector)
+        pushed = DensePushed(
+            request=message.request, sequence=0, version=version, samples_applied=self._dense.samples_applied()
+        )
+        return Outgoing(peer, pushed, (vector,))
+
+
+def _int64(frames: Sequence[memoryview], count: int) -> npt.NDArray[np.int64]:
+    """Frame 0 as `count` int64."""
+    return np.frombuffer(_checked(frames, 0, count * 8), dtype=np.int64)
+
+
+def _float32(frames: Sequence[memoryview], position: int, count: int) -> npt.NDArray[np.float32]:
+    """A frame as `count` float32."""
+    return np.frombuffer(_checked(frames, position, count * 4), dtype=np.float32)
+
+
+def _checked(frames: Sequence[memoryview], position: int, size_bytes: int) -> memoryview:
+    """Raises ProtocolError when the frame is absent or of another length than announced."""
+    if position >= len(frames):
+        raise ProtocolError(f"frame {position} is missing: {len(frames)} came")
+    if frames[position].nbytes != size_bytes:
+        raise ProtocolError(f"frame {position} has {frames[position].nbytes} bytes where {size_bytes} were announced")
+    return frames[position]

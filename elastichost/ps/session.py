@@ -1,0 +1,132 @@
+"""What a PS remembers of its peers: memberships, fences, applied pushes, the clock of bounded mode. Sans-IO.
+
+Every method takes facts and returns facts or effects (`Reply`); nothing here knows sockets or time. A successor of
+a killed PS begins with an empty session and the watermarks read back from the arena.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elastichost.plan import ProcessId
+
+__all__ = ["Refusal", "Reply", "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is answered with Retry. `final`: this life is over for good."""
+
+    reason: str
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Effect: answer ClockReached(request, slowest) to this peer."""
+
+    peer: bytes
+    request: int
+    slowest: int
+
+
+@dataclass(slots=True)
+class _Waiter:
+    peer: bytes
+    request: int
+    worker: int
+    batch: int
+    staleness: int
+
+
+@dataclass(slots=True)
+class Session:
+    """State of one PS life. `shard_map_epoch` and the membership come from the supervisor."""
+
+    shard_map_epoch: int = 0
+    membership_epoch: int = 0
+    members: dict[int, int] = field(default_factory=dict)
+    _fenced: dict[int, int] = field(default_factory=dict)
+    _applied: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _finished: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # worker -> life, base, batches
+    _waiters: list[_Waiter] = field(default_factory=list)
+
+    # --- who may speak --------------------------------------------------------------------------------------
+
+    def fence(self, worker: int, life: int) -> tuple[Reply, ...]:
+        """Refuses this life and all before it from now on. Returns replies that became due."""
+        self._fenced[worker] = max(life, self._fenced.get(worker, 0))
+        return self._leave(worker, life)
+
+    def refuse(self, sender: ProcessId, shard_map_epoch: int | None) -> Refusal | None:
+        """Whether a data message must be refused. `shard_map_epoch` None: the message does not depend on it."""
+        if sender.life <= self._fenced.get(sender.index, 0):
+            return Refusal(f"{sender} is fenced", final=True)
+        if shard_map_epoch is not None and shard_map_epoch != self.shard_map_epoch:
+            return Refusal(f"shard map epoch {shard_map_epoch}, this PS has {self.shard_map_epoch}")
+        return None
+
+    def set_members(self, epoch: int, workers: tuple[tuple[int, int], ...]) -> tuple[Reply, ...]:
+        """A newer membership; those who left no longer hold anyone up."""
+        if epoch <= self.membership_epoch:
+            return ()
+        self.membership_epoch = epoch
+        self.members = dict(workers)
+        for worker, (life, _, _) in list(self._finished.items()):
+            if self.members.get(worker) != life:
+                del self._finished[worker]
+        return self._due()
+
+    # --- pushes applied once --------------------------------------------------------------------------------
+
+    def is_duplicate(self, sender: ProcessId, sequence: int) -> bool:
+        """Whether this row push was applied before."""
+        life, applied = self._applied.get(sender.index, (0, 0))
+        return life == sender.life and sequence <= applied
+
+    def note_applied(self, sender: ProcessId, sequence: int) -> None:
+        """The row push is applied; also called with the watermarks of the life before."""
+        self._applied[sender.index] = (sender.life, sequence)
+
+    # --- the clock of bounded mode --------------------------------------------------------------------------
+
+    def advanced(
+        self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int
+    ) -> tuple[Reply, ...]:
+        """A worker has finished `batch` batches (-1: it idles). Returns the replies due now, its own included once
+        every member has finished at least `batch - staleness`. A life new to the clock starts level with the slowest."""
+        if batch < 0:
+            left = self._leave(sender.index, sender.life)
+            return (*left, Reply(peer, request, self.slowest()))
+        known = self._finished.get(sender.index)
+        if known is None or known[0] != sender.life:
+            base = (self.slowest() if self._finished else batch) - batch
+            self._finished[sender.index] = (sender.life, base, batch)
+        else:
+            self._finished[sender.index] = (sender.life, known[1], batch)
+        self._waiters.append(_Waiter(peer, request, sender.index, batch, staleness))
+        return self._due()
+
+    def slowest(self) -> int:
+        """Batches finished by the slowest worker that takes part; 0 when none does."""
+        return min((base + batch for _, base, batch in self._finished.values()), default=0)
+
+    def _leave(self, worker: int, life: int) -> tuple[Reply, ...]:
+        known = self._finished.get(worker)
+        if known is not None and known[0] <= life:
+            del self._finished[worker]
+            self._waiters = [waiter for waiter in self._waiters if waiter.worker != worker]
+        return self._due()
+
+    def _due(self) -> tuple[Reply, ...]:
+        slowest = self.slowest()
+        due: list[Reply] = []
+        waiting: list[_Waiter] = []
+        for waiter in self._waiters:
+            known = self._finished.get(waiter.worker)
+            if known is None or known[1] + waiter.batch - waiter.staleness <= slowest:
+                due.append(Reply(waiter.peer, waiter.request, slowest))
+            else:
+                waiting.append(waiter)
+        self._waiters = waiting
+        return tuple(due)

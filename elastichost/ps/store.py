@@ -1,0 +1,322 @@
+"""Rows of the buckets a PS owns: created, read, updated, evicted, copied out and filled again.
+
+The only writer of those buckets' index. With direct access, workers update rows in place beside it (Hogwild).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena import index
+from elastichost.arena.arena import Arena
+from elastichost.arena.dynamic import DynamicTable
+from elastichost.arena.kernels import (
+    SAMPLES_PER_STAMP,
+    first_bad_row,
+    gather_rows,
+    initial_stream,
+    initialise_rows,
+    kernel_ready,
+    mark_seen,
+    seen_stamp,
+    zero_rows,
+)
+from elastichost.arena.layout import HEADER_WORDS
+from elastichost.errors import ArenaError, CheckpointError, IdOutOfRangeError, ProtocolError
+from elastichost.ps.optimizer import apply_row_gradients
+from elastichost.specs import EmbeddingSpec
+
+__all__ = ["BlockKind", "BucketBlock", "BucketFacts", "RowStore", "StoreStatistics"]
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+Block = npt.NDArray[np.generic]
+BlockKind = Literal["rows", "state", "ids", "seen"]
+
+
+class BucketBlock(NamedTuple):
+    """One array of a bucket: `owner` is an embedding index (rows, state) or a table index (ids, seen)."""
+
+    kind: BlockKind
+    owner: int
+    array: Block
+
+
+class BucketFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one owned bucket holds, and how many keys of it were asked for (`heat`) since the job began."""
+
+    table: int
+    bucket: int
+    live_rows: int
+    allocated_rows: int
+    heat: int
+
+
+class StoreStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one PS life: counts since it began, and the present buckets."""
+
+    buckets: tuple[BucketFacts, ...]
+    created_rows: int
+    evicted_rows: int
+    repaired_rows: int  # taken back from a writer that was killed while it published them
+
+    @property
+    def live_rows(self) -> int:
+        return sum(bucket.live_rows for bucket in self.buckets)
+
+
+class RowStore:
+    """The rows of the adopted buckets. Row numbers are in their table's row space."""
+
+    def __init__(self, arena: Arena, seed: int) -> None:
+        if seed != arena.layout.seed:
+            raise ArenaError(f"the arena was laid out for seed {arena.layout.seed}, not {seed}")
+        self._arena = arena
+        self._tables = {t.index: DynamicTable(arena, t.index) for t in arena.model.tables if t.is_dynamic}
+        self._seen = {table: arena.seen_view(table) for table in self._tables}
+        self._rows = [arena.rows_view(e.index) for e in arena.model.embeddings]
+        self._states = [arena.state_view(e.index) for e in arena.model.embeddings]
+        self._owned: set[tuple[int, int]] = set()
+        self._created_rows = self._evicted_rows = self._repaired_rows = 0
+
+    # --- ownership --------------------------------------------------------------------------------------------
+
+    def adopt(self, buckets: Iterable[tuple[int, int]], *, initialise: bool) -> None:
+        """Takes (table, bucket) pairs over. Those owned already are left as they are.
+
+        With `initialise`, fixed buckets that hold no rows yet get their initial rows; without, they wait for
+        `restore_bucket`. Rows that exist are never touched. Dynamic buckets are opened, or repaired when their last
+        writer died. Raises ArenaFullError.
+        """
+        for table, bucket in buckets:
+            if (table, bucket) in self._owned:
+                continue
+            if table in self._tables:
+                self._repaired_rows += self._tables[table].open_bucket(bucket)
+            elif initialise and not self._arena.header(table, bucket)[index.FILLED]:
+                self._initialise_fixed(table, bucket)
+            self._owned.add((table, bucket))
+
+    def release(self, buckets: Iterable[tuple[int, int]]) -> None:
+        """Gives buckets up; their rows stay where they are, for the next owner."""
+        for table, bucket in buckets:
+            if (table, bucket) in self._owned:
+                self._owned.remove((table, bucket))
+                if table in self._tables:
+                    self._tables[table].close_bucket(bucket)
+
+    def _initialise_fixed(self, table: int, bucket: int) -> None:
+        layout = self._arena.layout
+        first, header = layout.bucket_first_row(table, bucket), self._arena.header(table, bucket)
+        rows = np.arange(first, first + layout.bucket_rows(table, bucket), dtype=np.int64)
+        for e in self._arena.model.embeddings_of(table):
+            stream = initial_stream(layout.seed, e.name)
+            initialise_rows(self._rows[e.index], rows, rows, e.dim, e.init_low, e.init_high, stream)
+            state = self._states[e.index]
+            if state is not None:
+                zero_rows(state.reshape(len(self._rows[e.index]), -1), rows)
+        header[index.ALLOCATED_ROWS] = header[index.NEXT_ROW] = header[index.LIVE_ROWS] = len(rows)
+        header[index.FILLED] = 1
+
+    def _require_owned(self, table: int, bucket: int) -> None:
+        if (table, bucket) not in self._owned:
+            name = self._arena.model.tables[table].name
+            raise ProtocolError(f"bucket {bucket} of table {name!r} is not owned by this process")
+
+    # --- keys to rows -----------------------------------------------------------------------------------------
+
+    def rows_for(self, table: int, keys: Int64, create: bool, clock: int) -> Int64:
+        """Row numbers int64 [n] of keys int64 [n]; -1: no row (unknown, or sighted too rarely to be admitted).
+
+        A fixed table's key is its row. With `create`, unknown ids of a dynamic table are sighted, and get rows with
+        initial weights once admitted. `clock` is samples trained so far. Raises IdOutOfRangeError, ArenaFullError,
+        and ProtocolError for buckets that this process does not own.
+        """
+        keys = kernel_ready(keys)
+        if table not in self._tables:
+            return self._fixed_rows(table, keys)
+        rows = np.empty(len(keys), np.int64)
+        misses = self._arena.lookup(table, keys, rows)
+        if create:
+            stamp = seen_stamp(clock)
+            if self._arena.model.tables[table].evict_after_samples > 0:
+                mark_seen(self._seen[table], rows, stamp)
+            if misses:
+                self._created_rows += self._tables[table].create(keys, rows, stamp)
+        self._count_heat(table, keys)
+        return rows
+
+    def _fixed_rows(self, table: int, keys: Int64) -> Int64:
+        spec = self._arena.model.tables[table]
+        bad = first_bad_row(keys, spec.rows, 1, self._arena.control, -1, HEADER_WORDS, 0)
+        if bad >= 0:
+            raise IdOutOfRangeError(
+                f"row {keys[bad]} of table {spec.name!r} is outside [0, {spec.rows})",
+                hint=f"raise tables.{spec.name}.rows, or set its out_of_range to modulo",
+            )
+        self._count_heat(table, keys)
+        return keys.copy()
+
+    def _count_heat(self, table: int, keys: Int64) -> None:
+        layout = self._arena.layout.tables[table]
+        counts = np.zeros(layout.buckets, np.int64)
+        if table in self._tables:
+            index.count_by_bucket(keys, np.arange(len(keys)), self._arena.index_place(table).shift, counts)
+        else:
+            counts += np.bincount(keys // layout.bucket_rows, minlength=layout.buckets)
+        words = self._arena.control.reshape(-1, HEADER_WORDS)
+        words[layout.first_header : layout.first_header + layout.buckets, index.HEAT] += counts
+
+    # --- weights ----------------------------------------------------------------------------------------------
+
+    def pull(self, embedding: int, rows: Int64, out: Float32) -> None:
+        """Weights of rows (int64 [n], -1: zeros) into out (float32 [n, padded_dim]). Raises ProtocolError."""
+        rows = kernel_ready(rows)
+        spec = self._arena.model.embeddings[embedding]
+        self._require_rows(spec, rows, lowest=-1)
+        if out.shape != (len(rows), spec.padded_dim):
+            raise ValueError(f"out must be float32 [{len(rows)}, {spec.padded_dim}], not {list(out.shape)}")
+        gather_rows(self._rows[embedding], rows, out)
+
+    def push(self, embedding: int, rows: Int64, gradients: Float32, learning_rate_scale: float) -> None:
+        """Applies gradients (float32 [n, padded_dim]) of unique rows (int64 [n]). Raises ProtocolError."""
+        rows, gradients = kernel_ready(rows), kernel_ready(gradients)
+        spec = self._arena.model.embeddings[embedding]
+        self._require_rows(spec, rows, lowest=0)
+        if gradients.shape != (len(rows), spec.padded_dim):
+            wanted = [len(rows), spec.padded_dim]
+            raise ProtocolError(f"embedding {spec.name!r}: gradients must be {wanted}, not {list(gradients.shape)}")
+        apply_row_gradients(spec, self._rows[embedding], self._states[embedding], rows, gradients, learning_rate_scale)
+
+    def _require_rows(self, spec: EmbeddingSpec, rows: Int64, *, lowest: int) -> None:
+        """Refuses rows whose memory does not exist: touching it would kill the process."""
+        layout = self._arena.layout.tables[spec.table]
+        allocated = layout.first_header * HEADER_WORDS + index.ALLOCATED_ROWS if spec.table in self._tables else -1
+        bad = first_bad_row(
+            rows, layout.row_space, layout.bucket_rows, self._arena.control, allocated, HEADER_WORDS, lowest
+        )
+        if bad >= 0:
+            raise ProtocolError(f"embedding {spec.name!r} has no row {rows[bad]}")
+
+    # --- eviction ---------------------------------------------------------------------------------------------
+
+    def evict(self, table: int, bucket: int, clock: int) -> int:
+        """Evicts rows unseen for the table's `evict_after_samples`. Returns how many.
+
+        Their row numbers are reused after `confirm_grace` was called twice. Nothing happens to fixed tables and to
+        those that never evict.
+        """
+        self._require_owned(table, bucket)
+        after = self._arena.model.tables[table].evict_after_samples
+        # A stamp s means: last seen before sample s * SAMPLES_PER_STAMP.
+        last_seen = (clock - after) // SAMPLES_PER_STAMP
+        if after <= 0 or last_seen < 1:
+            return 0
+        evicted = self._tables[table].evict(bucket, last_seen)
+        self._evicted_rows += evicted
+        return evicted
+
+    @property
+    def needs_grace(self) -> bool:
+        """Whether memory waits for `confirm_grace`: evicted rows, or the outgrown half of an index."""
+        return any(table.needs_grace for table in self._tables.values())
+
+    def confirm_grace(self) -> None:
+        """Every reader has finished the batches it had looked up before the previous call."""
+        for table in self._tables.values():
+            table.confirm_grace()
+
+    # --- copies -----------------------------------------------------------------------------------------------
+
+    def snapshot_bucket(self, table: int, bucket: int) -> list[BucketBlock]:
+        """Copies of everything a bucket holds; n = rows of a fixed bucket, rows ever handed out of a dynamic one.
+
+        rows float32 [n, padded_dim] and state float32 [n] or [n, padded_dim] per embedding; ids int64 [n] and seen
+        uint32 [n] of a dynamic table (`seen` 0: the row is free). Sightings of ids not admitted are not part of it.
+        """
+        self._require_owned(table, bucket)
+        layout, blocks = self._arena.layout, list[BucketBlock]()
+        first = layout.bucket_first_row(table, bucket)
+        if table in self._tables:
+            ids, seen = self._tables[table].copy_ids(bucket)
+            count = len(ids)
+            blocks += [BucketBlock("ids", table, ids), BucketBlock("seen", table, seen)]
+        else:
+            count = layout.bucket_rows(table, bucket)
+        for e in self._arena.model.embeddings_of(table):
+            blocks.append(BucketBlock("rows", e.index, self._rows[e.index][first : first + count].copy()))
+            state = self._states[e.index]
+            if state is not None:
+                blocks.append(BucketBlock("state", e.index, state[first : first + count].copy()))
+        return blocks
+
+    def restore_bucket(self, table: int, bucket: int, blocks: Sequence[tuple[str, int, Block]]) -> None:
+        """Takes the bucket over, if need be, and makes a snapshot's blocks its content, whatever it held before.
+
+        Raises CheckpointError for blocks that are missing or do not fit, and ArenaFullError.
+        """
+        self.adopt([(table, bucket)], initialise=False)
+        layout, given = self._arena.layout, {(kind, owner): array for kind, owner, array in blocks}
+        first, header = layout.bucket_first_row(table, bucket), self._arena.header(table, bucket)
+        ids = seen = None
+        count = layout.bucket_rows(table, bucket)
+        if table in self._tables:
+            ids = self._block(given, table, bucket, "ids", table, (-1,), np.dtype(np.int64))
+            count = len(ids)
+            seen = self._block(given, table, bucket, "seen", table, (count,), np.dtype(np.uint32))
+        contents: list[tuple[Float32, Block]] = []
+        for e in self._arena.model.embeddings_of(table):
+            for kind, view in (("rows", self._rows[e.index]), ("state", self._states[e.index])):
+                if view is not None:
+                    shape = (count, *view.shape[1:])
+                    contents.append((view, self._block(given, table, bucket, kind, e.index, shape, view.dtype)))
+        header[index.FILLED] = 0
+        if ids is not None:
+            self._tables[table].begin_restore(bucket, count)
+        for view, array in contents:
+            view[first : first + count] = array
+        if ids is not None and seen is not None:
+            self._tables[table].restore_ids(bucket, _as(ids, np.int64), _as(seen, np.uint32))
+        else:
+            header[index.ALLOCATED_ROWS] = header[index.NEXT_ROW] = header[index.LIVE_ROWS] = count
+            header[index.FILLED] = 1
+
+    def _block(
+        self,
+        given: dict[tuple[str, int], Block],
+        table: int,
+        bucket: int,
+        kind: str,
+        owner: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[np.generic],
+    ) -> Block:
+        where = f"table {self._arena.model.tables[table].name!r}, bucket {bucket}, block {kind} {owner}"
+        array = given.get((kind, owner))
+        if array is None:
+            raise CheckpointError(f"{where} is missing")
+        fits = len(array.shape) == len(shape)
+        fits = fits and all(want in (-1, have) for want, have in zip(shape, array.shape, strict=True))
+        if array.dtype != dtype or not fits:
+            raise CheckpointError(f"{where} is {array.dtype} {list(array.shape)}, not {dtype} {list(shape)}")
+        return array
+
+    def statistics(self) -> StoreStatistics:
+        """Facts of the owned buckets, in order."""
+        facts: list[BucketFacts] = []
+        for table, bucket in sorted(self._owned):
+            header = self._arena.header(table, bucket)
+            words = (int(header[index.LIVE_ROWS]), int(header[index.ALLOCATED_ROWS]), int(header[index.HEAT]))
+            facts.append(BucketFacts(table, bucket, *words))
+        return StoreStatistics(tuple(facts), self._created_rows, self._evicted_rows, self._repaired_rows)
+
+
+def _as(array: Block, scalar: type[Scalar]) -> npt.NDArray[Scalar]:
+    """The array for a kernel; its dtype was checked."""
+    return kernel_ready(array.astype(scalar, copy=False))

@@ -1,0 +1,116 @@
+"""The PS session: fences, duplicates, and the clock of bounded mode against a plain model."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from elastichost.plan import ProcessId
+from elastichost.ps.session import Reply, Session
+
+
+def worker(index: int, life: int = 1) -> ProcessId:
+    return ProcessId("worker", index, life)
+
+
+def test_a_fenced_life_and_older_ones_are_refused_for_good_and_the_next_is_not() -> None:
+    session = Session(shard_map_epoch=1)
+    session.fence(0, 2)
+    for life in (1, 2):
+        refusal = session.refuse(worker(0, life), None)
+        assert refusal is not None and refusal.final
+    assert session.refuse(worker(0, 3), None) is None
+    assert session.refuse(worker(1, 1), None) is None
+
+
+def test_a_stale_epoch_is_refused_but_not_for_good() -> None:
+    session = Session(shard_map_epoch=2)
+    refusal = session.refuse(worker(0), 1)
+    assert refusal is not None and not refusal.final
+    assert session.refuse(worker(0), 2) is None
+
+
+def test_a_push_is_a_duplicate_only_within_its_life() -> None:
+    session = Session()
+    session.note_applied(worker(0, 1), 5)
+    assert session.is_duplicate(worker(0, 1), 5)
+    assert not session.is_duplicate(worker(0, 1), 6)
+    assert not session.is_duplicate(worker(0, 2), 1)
+
+
+def test_nobody_runs_further_ahead_than_the_staleness() -> None:
+    session = Session()
+    assert session.advanced(worker(0), b"a", 1, 0, 2) == (Reply(b"a", 1, 0),)
+    assert session.advanced(worker(1), b"b", 1, 0, 2) == (Reply(b"b", 1, 0),)
+    assert session.advanced(worker(0), b"a", 2, 2, 2) == (Reply(b"a", 2, 0),)
+    assert session.advanced(worker(0), b"a", 3, 3, 2) == ()
+    assert session.advanced(worker(1), b"b", 2, 1, 2) == (Reply(b"a", 3, 1), Reply(b"b", 2, 1))
+
+
+def test_a_dead_or_idle_worker_holds_nobody_up() -> None:
+    session = Session()
+    session.advanced(worker(0), b"a", 1, 0, 1)
+    session.advanced(worker(1), b"b", 1, 0, 1)
+    assert session.advanced(worker(0), b"a", 2, 5, 1) == ()
+    assert session.fence(1, 1) == (Reply(b"a", 2, 5),)
+    session.advanced(worker(1, 2), b"c", 1, 0, 1)  # a newcomer starts level with the slowest
+    assert session.slowest() == 5
+    assert session.advanced(worker(0), b"a", 3, 7, 1) == ()
+    idle = session.advanced(worker(1, 2), b"c", 2, -1, 1)
+    assert Reply(b"a", 3, 7) in idle and any(reply.peer == b"c" for reply in idle)
+
+
+class BoundedClock(RuleBasedStateMachine):
+    """Workers advance only when answered; whoever is answered was within the bound; nobody waits without a reason."""
+
+    STALENESS = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session = Session()
+        self.lives = {0: 1, 1: 1, 2: 1}
+        self.done: dict[int, int] = {}  # logical clocks of those who take part
+        self.local: dict[int, int] = {}
+        self.waiting: dict[int, int] = {}
+        self.requests = 0
+
+    def take(self, replies: tuple[Reply, ...]) -> None:
+        for reply in replies:
+            index = int(reply.peer)
+            self.waiting.pop(index, None)
+
+    @rule(index=st.integers(0, 2))
+    def finish_a_batch(self, index: int) -> None:
+        if index in self.waiting:
+            return
+        if index in self.done:
+            self.done[index] += 1
+            self.local[index] += 1
+        else:
+            self.done[index] = min(self.done.values(), default=self.local.get(index, 0))
+            self.local.setdefault(index, 0)
+        self.requests += 1
+        self.waiting[index] = self.requests
+        peer = str(index).encode()
+        process = worker(index, self.lives[index])
+        self.take(self.session.advanced(process, peer, self.requests, self.local[index], self.STALENESS))
+
+    @rule(index=st.integers(0, 2))
+    def die(self, index: int) -> None:
+        self.waiting.pop(index, None)
+        self.done.pop(index, None)
+        self.local.pop(index, None)
+        self.take(self.session.fence(index, self.lives[index]))
+        self.lives[index] += 1
+
+    @invariant()
+    def exactly_those_too_far_ahead_wait(self) -> None:
+        slowest = min(self.done.values(), default=0)
+        for index, clock in self.done.items():
+            assert (index in self.waiting) == (clock - self.STALENESS > slowest)
+        assert self.session.slowest() == slowest
+
+
+BoundedClock.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBoundedClock = BoundedClock.TestCase
