@@ -1,0 +1,235 @@
+"""The dense exchange of a worker, and with it the commit of every batch.
+
+Direct access: gradients go through the worker's mailbox in the arena and parameters are read from it; messages only
+say that they are there. Served access: both travel in the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.dense import DenseStore
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.wire.codec import Envelope, Frame, frame_bytes
+from elastichost.wire.messages import (
+    ClockAdvanced,
+    DataMessage,
+    DenseFetch,
+    DensePush,
+    DensePushed,
+    LeaseProgress,
+    Retry,
+)
+from elastichost.wire.sockets import wait_readable
+from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, StoppedError
+from elastichost.worker.dense import FlatDense
+from elastichost.worker.exchange import DenseStream, LeaseAccount
+from elastichost.worker.routing import Directory
+
+__all__ = ["BatchRange", "Committer"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """What a commit accounts for."""
+
+    lease_id: int
+    epoch: int
+    unit: int
+    start: int
+    stop: int
+    samples: int
+    skipped: int
+
+
+class Committer:
+    """Owns the channel to the dense owner. `dense` is the arena's dense store, or None with served access."""
+
+    def __init__(
+        self,
+        process: ProcessId,
+        job_id: int,
+        holder: DirectoryHolder,
+        flat: FlatDense,
+        dense: DenseStore | None,
+        elements: int,
+        pump: Callable[[], None],
+    ) -> None:
+        self._process, self._holder, self.flat, self._dense, self._pump = process, holder, flat, dense, pump
+        self.channel = Channel(process, job_id, "dense", holder, pump)
+        self._stream = DenseStream()
+        self._account = LeaseAccount()
+        self._halves = [np.zeros(elements, dtype=np.float32) for _ in range(2)] if dense is None else []
+        self._owner_life = 0
+        self._version = -1
+        self.samples_applied = 0
+
+    @property
+    def next_sequence(self) -> int:
+        return self._stream.sequence + 1
+
+    def refresh(self) -> None:
+        """Brings the newest dense vector into the model. Served access gets it with every acknowledgement."""
+        if self._dense is not None:
+            version = self._dense.version()
+            if version != self._version:
+                self._version = self._dense.read_into(self.flat.values)
+                self.flat.loaded()
+            self.samples_applied = self._dense.samples_applied()
+        elif self._version < 0:
+            self.fetch()
+
+    def fetch(self) -> None:
+        """Asks the dense owner for the vector (served access: at the start and before an evaluation)."""
+        if self._dense is not None:
+            self.refresh()
+            return
+        envelope = self.channel.until_current(
+            lambda d: self.channel.call(d, [(d.dense_owner, DenseFetch(request=self.channel.next_request()), ())])[0]
+        )
+        self._take_parameters(envelope)
+
+    def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
+        """Sends the gradients that lie in the model as one push; waits while two are on the way already."""
+        self._collect()
+        while self._stream.is_full:
+            self._wait()
+        half = self._stream.next_half
+        if self._dense is not None:
+            self.flat.write_push(self._dense.mailbox(self._process.index, half))
+        else:
+            self.flat.write_push(self._halves[half])
+        message = DensePush(
+            request=self.channel.next_request(),
+            sequence=self.next_sequence,
+            mailbox=half if self._dense is not None else -1,
+            lease_id=batch.lease_id,
+            epoch=batch.epoch,
+            unit=batch.unit,
+            start=batch.start,
+            stop=batch.stop,
+            samples=batch.samples,
+            skipped=batch.skipped,
+            want_parameters=self._dense is None,
+            learning_rate_scale=learning_rate_scale,
+        )
+        self._stream.push(message)
+        self._reconnect(self._holder.current())
+        self._send(message)
+
+    def settle(self) -> None:
+        """Returns when every push is acknowledged."""
+        while not self._stream.is_empty:
+            self._wait()
+
+    def poll(self) -> None:
+        """Takes acknowledgements that have come; resends to a new owner. Never blocks."""
+        if not self._stream.is_empty:
+            self._reconnect(self._holder.current())
+            self._collect()
+
+    def progress(self) -> tuple[LeaseProgress, ...]:
+        """Lease progress since the last call."""
+        return self._account.changes()
+
+    def skip(self, lease_id: int, stop: int, skipped: int) -> None:
+        """Bad rows at the end of a lease, which no batch's commit accounts for."""
+        self._account.skipped(lease_id, stop, skipped)
+
+    def finished(self, lease_id: int) -> None:
+        self._account.forget(lease_id)
+
+    def wait_for_peers(self, batch: int, staleness: int) -> None:
+        """Bounded mode: returns when no member is more than `staleness` batches behind; batch -1 says "idle"."""
+
+        def attempt(directory: Directory) -> None:
+            self._reconnect(directory)
+            message = ClockAdvanced(request=self.channel.next_request(), batch=batch, staleness=staleness)
+            passed: list[Envelope[DataMessage]] = []  # acknowledgements of pushes may come first
+            try:
+                self.channel.call(directory, [(directory.dense_owner, message, ())], others=passed)
+            finally:
+                for envelope in passed:
+                    self._take(envelope)
+
+        self.channel.until_current(attempt)
+
+    def close(self) -> None:
+        self.channel.close()
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _send(self, message: DensePush) -> None:
+        directory = self._holder.current()
+        frames: tuple[Frame, ...] = ()
+        if message.mailbox < 0:
+            # A copy: the half is written again while ZeroMQ may still be reading the frame.
+            frames = (self._halves[message.sequence % 2].copy(),)
+            self.channel.traffic.sent += frame_bytes(frames[0])
+        self.channel.client(directory, directory.dense_owner).send(message, frames)
+
+    def _reconnect(self, directory: Directory) -> None:
+        """Sends what is outstanding again when the dense owner is a new life."""
+        life = directory.servers[directory.dense_owner].life
+        if life == self._owner_life:
+            return
+        first, self._owner_life = self._owner_life == 0, life
+        if not first:
+            for message in self._stream.to_resend():
+                self._send(message)
+
+    def _wait(self) -> None:
+        directory = self._holder.current()
+        self._reconnect(directory)
+        client = self.channel.client(directory, directory.dense_owner)
+        if not self._collect():
+            wait_readable([client.socket], POLL_S)
+            self._collect()
+        self._pump()
+        if self._holder.stopped:
+            raise StoppedError("the worker is stopping")
+
+    def _collect(self) -> bool:
+        directory = self._holder.current()
+        client = self.channel.client(directory, directory.dense_owner)
+        taken = False
+        while (envelope := client.receive()) is not None:
+            taken = True
+            self._take(envelope)
+        return taken
+
+    def _take(self, envelope: Envelope[DataMessage]) -> None:
+        message = envelope.message
+        if isinstance(message, Retry):
+            if message.final:
+                raise FencedError(f"{self._process} was replaced: {message.reason}")
+            self._owner_life = -1  # not the owner any more, or not yet: send again, with the next shard map if it comes
+            self._holder.wait_newer(self._holder.epoch, POLL_S)
+            return
+        if not isinstance(message, DensePushed) or message.sequence == 0:
+            return
+        push = self._stream.acknowledge(message)
+        if push is None:
+            return
+        self._account.committed(push)
+        self.samples_applied = max(self.samples_applied, message.samples_applied)
+        if envelope.frames:
+            self._take_parameters(envelope)
+
+    def _take_parameters(self, envelope: Envelope[DataMessage]) -> None:
+        message = envelope.message
+        expected = self.flat.values.nbytes
+        if not isinstance(message, DensePushed) or not envelope.frames or envelope.frames[0].nbytes != expected:
+            raise ProtocolError(f"{envelope.sender} sent no dense vector of {expected} bytes")
+        if message.version >= self._version:
+            vector: npt.NDArray[np.float32] = np.frombuffer(envelope.frames[0], dtype=np.float32)
+            self.flat.values[:] = vector
+            self.flat.loaded()
+            self._version = message.version
+        self.channel.traffic.received += expected
+        self.samples_applied = max(self.samples_applied, message.samples_applied)

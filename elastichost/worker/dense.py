@@ -1,0 +1,109 @@
+"""The dense part of a model as one flat float32 vector: parameters first, then floating-point buffers.
+
+Every parameter becomes a view of one flat tensor and every gradient a view of another, so that exchanging the
+dense part is one copy and never a walk over tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from elastichost.errors import ModelError
+from elastichost.specs import DenseSpec, DenseTensor
+
+__all__ = ["FlatDense", "describe_dense", "initial_vector"]
+
+
+def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    for name, parameter in model.named_parameters():
+        if not parameter.is_meta:
+            yield name, parameter
+
+
+def _buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    persistent = set(model.state_dict(keep_vars=True))
+    for name, buffer in model.named_buffers():
+        if buffer is not None and buffer.is_floating_point() and not buffer.is_meta and name in persistent:
+            yield name, buffer
+
+
+def describe_dense(model: nn.Module) -> DenseSpec:
+    """Names, shapes and offsets, in module order. Raises ModelError for parameters that are not float32."""
+    tensors: list[DenseTensor] = []
+    offset = 0
+    for name, parameter in _trained(model):
+        if parameter.dtype != torch.float32:
+            raise ModelError(f"parameter {name!r} is {parameter.dtype}; dense parameters must be float32")
+        tensors.append(DenseTensor(name=name, shape=tuple(parameter.shape), offset=offset))
+        offset += parameter.numel()
+    parameters = offset
+    for name, buffer in _buffers(model):
+        tensors.append(DenseTensor(name=name, shape=tuple(buffer.shape), offset=offset, is_buffer=True))
+        offset += buffer.numel()
+    return DenseSpec(tensors=tuple(tensors), parameters=parameters, elements=offset)
+
+
+def initial_vector(model: nn.Module, spec: DenseSpec) -> npt.NDArray[np.float32]:
+    """The model's own initial values, float32 [spec.elements]."""
+    values = {**dict(_trained(model)), **dict(_buffers(model))}
+    vector = np.empty(spec.elements, dtype=np.float32)
+    for tensor in spec.tensors:
+        source = values[tensor.name].detach().to("cpu", torch.float32).contiguous().view(-1)
+        vector[tensor.offset : tensor.offset + tensor.elements] = source.numpy()
+    return vector
+
+
+class FlatDense:
+    """A model's dense part as flat host vectors.
+
+    `values` float32 [elements]: what the model computes with (on the device's side: copied there by `loaded`).
+    `push` float32 [elements]: gradients, then the buffers' present values.
+    """
+
+    def __init__(self, model: nn.Module, spec: DenseSpec, device: torch.device) -> None:
+        if describe_dense(model) != spec:
+            raise ModelError(
+                "the model built in this process differs from the one the job was planned with",
+                hint="build() must give the same parameters each time it is called",
+            )
+        self._spec = spec
+        self._device = device
+        model.to(device)
+        self._values = torch.zeros(spec.elements, device=device)
+        self._gradients = torch.zeros(spec.parameters, device=device)
+        self._host = self._values if device.type == "cpu" else torch.zeros(spec.elements, pin_memory=True)
+        parameters, buffers = dict(_trained(model)), dict(_buffers(model))
+        for tensor in spec.tensors:
+            view = self._values[tensor.offset : tensor.offset + tensor.elements].view(tensor.shape)
+            if tensor.is_buffer:
+                buffers[tensor.name].set_(view)  # type: ignore[call-overload]
+                continue
+            parameter = parameters[tensor.name]
+            parameter.data = view
+            if parameter.requires_grad:
+                parameter.grad = self._gradients[tensor.offset : tensor.offset + tensor.elements].view(tensor.shape)
+        self.values: npt.NDArray[np.float32] = self._host.numpy()
+
+    def loaded(self) -> None:
+        """Call after writing into `values`: copies to the device where there is one."""
+        if self._device.type != "cpu":
+            self._values.copy_(self._host, non_blocking=False)
+
+    def zero_gradients(self) -> None:
+        self._gradients.zero_()
+
+    def gradients_are_finite(self) -> bool:
+        return bool(torch.isfinite(self._gradients).all())
+
+    def write_push(self, out: npt.NDArray[np.float32]) -> None:
+        """Gradients, then buffer values, into float32 [elements]."""
+        parameters = self._spec.parameters
+        target = torch.from_numpy(out)
+        target[:parameters].copy_(self._gradients)
+        if self._spec.elements > parameters:
+            target[parameters:].copy_(self._values[parameters:])

@@ -1,0 +1,32 @@
+"""Where the dense part computes: the CPU, or the one GPU this process was given."""
+
+from __future__ import annotations
+
+import torch
+
+from elastichost.errors import PreflightError
+from elastichost.wire.child import ChildArguments
+
+__all__ = ["choose_device", "gpu_memory_bytes"]
+
+
+def choose_device(arguments: ChildArguments) -> torch.device:
+    """The supervisor sets CUDA_VISIBLE_DEVICES to this process' GPU, so it is always cuda:0 here.
+
+    Raises PreflightError when the plan says GPU and torch cannot use one.
+    """
+    torch.set_num_threads(max(1, arguments.threads))
+    if arguments.gpu is None:
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise PreflightError(
+            f"{arguments.process} was given GPU {arguments.gpu}, but this torch cannot use CUDA",
+            hint="install the gpu extra, or set resources.gpus = 0",
+        )
+    torch.cuda.set_per_process_memory_fraction(arguments.gpu_memory_fraction, 0)
+    return torch.device("cuda", 0)
+
+
+def gpu_memory_bytes(device: torch.device) -> int:
+    """Memory this process holds on its GPU; 0 on the CPU."""
+    return 0 if device.type != "cuda" else int(torch.cuda.memory_reserved(device))

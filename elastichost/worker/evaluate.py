@@ -1,0 +1,61 @@
+"""Scoring a range of the test set with the present weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.errors import PreflightError
+from elastichost.wire.codec import Frame
+from elastichost.wire.messages import EvaluationGrant, EvaluationScores
+from elastichost.worker.setup import WorkerParts
+
+__all__ = ["score_range"]
+
+EVALUATION_BATCH = 4096
+
+
+def score_range(
+    parts: WorkerParts, grant: EvaluationGrant, between: Callable[[], None]
+) -> tuple[EvaluationScores, Sequence[Frame]]:
+    """Scores of positions [start, stop) of one test unit; `between` is called after every batch (signs of life).
+
+    Ids never seen in training leave their bag; nothing is created.
+    """
+    if parts.test_reader is None or parts.test_description is None:
+        raise PreflightError("an evaluation was asked for, but the job has no data.test")
+    unit = parts.test_description.units[grant.unit]
+    columns: dict[str, list[npt.NDArray[np.float32]]] = {"logits": [], "labels": [], "weights": [], "truth": []}
+    samples = skipped = 0
+    batch_size = max(EVALUATION_BATCH, parts.job.train.batch_size)
+    parts.runner.train(False)
+    try:
+        for batch in parts.test_reader.batches(unit, grant.start, grant.stop, batch_size):
+            samples, skipped = samples + batch.size, skipped + batch.skipped
+            if batch.size == 0:
+                continue
+            prepared = parts.test_rows.prepare(batch, lease_id=0, epoch=0, create=False, clock=0)
+            for lookup in parts.served:
+                assert prepared.pulled is not None
+                lookup.load(prepared.pulled, requires_grad=False)
+            columns["logits"].append(parts.runner.scores(prepared).logits)
+            columns["labels"].append(batch.labels.reshape(-1))
+            if batch.weights is not None:
+                columns["weights"].append(batch.weights)
+            if batch.truth is not None:
+                columns["truth"].append(batch.truth)
+            between()
+    finally:
+        parts.runner.train(True)
+    message = EvaluationScores(
+        round=grant.round, unit=grant.unit, start=grant.start, stop=grant.stop, samples=samples, skipped=skipped
+    )
+    return message, [_joined(column) for column in columns.values()]
+
+
+def _joined(parts: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    if not parts:
+        return np.empty(0, dtype=np.float32)
+    return np.ascontiguousarray(np.concatenate(parts), dtype=np.float32)

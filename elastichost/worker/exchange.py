@@ -1,0 +1,98 @@
+"""What a worker has sent and not yet seen confirmed: sans-IO, so that it can be tested and replayed.
+
+`DenseStream` is the life of a worker's commits. A batch is committed when the dense owner acknowledges its
+DensePush. Up to WINDOW pushes may be on the way (the two halves of the mailbox); after a new PS life has taken
+over, all of them are sent again under the same sequence numbers, and the PS recognises those it has applied.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from elastichost.errors import ProtocolError
+from elastichost.wire.messages import DensePush, DensePushed, LeaseProgress
+
+__all__ = ["WINDOW", "DenseStream", "LeaseAccount"]
+
+WINDOW = 2
+
+
+@dataclass(slots=True)
+class DenseStream:
+    """Outstanding dense pushes of one worker life, oldest first."""
+
+    sequence: int = 0
+    acknowledged: int = 0
+    _outstanding: OrderedDict[int, DensePush] = field(default_factory=OrderedDict)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._outstanding) >= WINDOW
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._outstanding
+
+    @property
+    def next_half(self) -> int:
+        """Which half of the mailbox the next push may use."""
+        return (self.sequence + 1) % WINDOW
+
+    def push(self, message: DensePush) -> None:
+        """Notes a push that is about to be sent. Raises ProtocolError when the window is full or numbers skip."""
+        if self.is_full:
+            raise ProtocolError(f"{WINDOW} dense pushes are already on the way")
+        if message.sequence != self.sequence + 1:
+            raise ProtocolError(f"dense push {message.sequence} follows {self.sequence}")
+        self.sequence = message.sequence
+        self._outstanding[message.sequence] = message
+
+    def acknowledge(self, message: DensePushed) -> DensePush | None:
+        """The push this acknowledges, or None if it was acknowledged before (an answer that came twice)."""
+        if message.sequence > self.sequence:
+            raise ProtocolError(f"acknowledgement of dense push {message.sequence}, which was never sent")
+        push = self._outstanding.pop(message.sequence, None)
+        if push is not None:
+            self.acknowledged = max(self.acknowledged, message.sequence)
+        return push
+
+    def to_resend(self) -> tuple[DensePush, ...]:
+        """What a new life of the dense owner has to be sent again, in order."""
+        return tuple(self._outstanding.values())
+
+
+@dataclass(slots=True)
+class LeaseAccount:
+    """How far each lease of this worker is committed; turns acknowledgements into LeaseProgress."""
+
+    _progress: OrderedDict[int, LeaseProgress] = field(default_factory=OrderedDict)
+    _changed: set[int] = field(default_factory=set)
+
+    def committed(self, push: DensePush) -> None:
+        """A batch is committed."""
+        self._advance(push.lease_id, push.stop, push.samples, push.skipped)
+
+    def skipped(self, lease_id: int, stop: int, skipped: int) -> None:
+        """Bad rows that no commit accounts for: nothing of them is trained."""
+        self._advance(lease_id, stop, 0, skipped)
+
+    def _advance(self, lease_id: int, stop: int, samples: int, skipped: int) -> None:
+        before = self._progress.get(lease_id)
+        self._progress[lease_id] = LeaseProgress(
+            lease_id=lease_id,
+            stop=stop,
+            samples=samples + (before.samples if before else 0),
+            skipped=skipped + (before.skipped if before else 0),
+        )
+        self._changed.add(lease_id)
+
+    def changes(self) -> tuple[LeaseProgress, ...]:
+        """Progress not yet reported, in the order of the leases; forgets that it was unreported."""
+        changed = tuple(p for lease, p in self._progress.items() if lease in self._changed)
+        self._changed.clear()
+        return changed
+
+    def forget(self, lease_id: int) -> None:
+        """The lease is finished and reported."""
+        self._progress.pop(lease_id, None)

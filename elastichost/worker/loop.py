@@ -1,0 +1,395 @@
+"""The loop of a worker: control messages, leases, batches, commits. The only place of a worker that does I/O."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from elastichost.config import JobSpec
+from elastichost.datasets.api import SampleBatch
+from elastichost.errors import NonFiniteError, ProtocolError
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.codec import Envelope
+from elastichost.wire.crash import crash_point
+from elastichost.wire.messages import (
+    HEARTBEAT_S,
+    ControlMessage,
+    Drain,
+    Drained,
+    EvaluationGrant,
+    Heartbeat,
+    Hello,
+    Lease,
+    LeaseGrant,
+    LeaseRequest,
+    Membership,
+    Pause,
+    Paused,
+    Proceed,
+    Ready,
+    ShardMapUpdate,
+    StepSample,
+    Stop,
+)
+from elastichost.wire.sockets import ControlClient, wait_readable
+from elastichost.worker.channel import DirectoryHolder, StoppedError
+from elastichost.worker.commit import BatchRange
+from elastichost.worker.device import gpu_memory_bytes
+from elastichost.worker.evaluate import score_range
+from elastichost.worker.pipeline import PREFETCH_BATCHES, PREFETCH_PULLED, LeaseFinished, Pipeline
+from elastichost.worker.routing import Directory
+from elastichost.worker.rows import PreparedBatch
+from elastichost.worker.setup import WorkerParts, build_parts
+
+__all__ = ["WorkerLoop"]
+
+IDLE_S = 0.05
+RATE_SMOOTHING = 0.3
+
+
+@dataclass(slots=True)
+class _Meter:
+    """Sums since the last heartbeat."""
+
+    began_s: float
+    steps: int = 0
+    samples: int = 0
+    wait_input_s: float = 0.0
+    lookup_s: float = 0.0
+    compute_s: float = 0.0
+    push_s: float = 0.0
+    wait_peers_s: float = 0.0
+    loss_sum: float = 0.0
+    ids: int = 0
+
+
+class WorkerLoop:
+    """One worker life, from Hello to Stop."""
+
+    def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
+        self._arguments = arguments
+        self._job = job
+        self._process = arguments.process
+        self._holder = DirectoryHolder()
+        self.control = ControlClient(arguments.control_address, arguments.job_id, self._process)
+        self._parts: WorkerParts | None = None
+        self._pipeline: Pipeline | None = None
+        self._evaluations: deque[EvaluationGrant] = deque()
+        self._pause: int | None = None
+        self._paused = False
+        self._draining = False
+        self._drained = False
+        self._running = True
+        self._requested = False
+        self._idle_told = True
+        self._carried: dict[int, int] = {}  # lease -> bad rows skipped that no commit accounts for yet
+        self._batches = 0
+        self._progress = 0
+        self._beat_at_s = 0.0
+        self._rate = 0.0
+        self._state = "starting"
+        self._meter = _Meter(time.monotonic())
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Returns after Stop. Raises typed errors, which `main` reports."""
+        a = self._arguments
+        self.control.send(Hello(a.role, a.index, a.life, pid=os.getpid()))
+        parts = self._parts = build_parts(a, self._job, self._holder, self._pump)
+        while self._holder.epoch == 0 and self._running:
+            wait_readable([self.control.socket], IDLE_S)
+            self._pump()
+        if not self._running:
+            return
+        parts.committer.fetch()
+        self._pipeline = Pipeline(
+            parts.train_reader,
+            parts.train_description.units,
+            self._job.train.batch_size,
+            self._prepare,
+            PREFETCH_PULLED if parts.served else PREFETCH_BATCHES,
+        )
+        self.control.send(Ready(shard_map_epoch=self._holder.epoch))
+        parts.runner.train(True)
+        try:
+            while self._running:
+                self._turn(parts, self._pipeline)
+        except StoppedError:
+            pass
+
+    def close(self) -> None:
+        """Ends the threads and sockets; queued control messages still leave."""
+        self._holder.stop()
+        if self._pipeline is not None:
+            self._pipeline.close()
+        if self._parts is not None:
+            self._parts.committer.close()
+            self._parts.push.close()
+        self.control.flush(1.0)
+
+    def _turn(self, parts: WorkerParts, pipeline: Pipeline) -> None:
+        """One round of the loop: at most one batch."""
+        self._pump()
+        parts.committer.poll()
+        if self._pause is not None or self._draining:
+            self._stand_still(parts, pipeline)
+            return
+        if self._evaluations:
+            self._evaluate(parts, self._evaluations.popleft())
+            return
+        self._request_lease(pipeline)
+        began_s = time.perf_counter()
+        result = pipeline.get(IDLE_S)
+        self._meter.wait_input_s += time.perf_counter() - began_s
+        match result:
+            case PreparedBatch():
+                self._train(parts, result)
+            case LeaseFinished(lease=lease):
+                self._finish_lease(parts, lease)
+            case None:
+                self._idle(parts, pipeline)
+
+    # --- control --------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Reads all control messages and sends a heartbeat when it is due; called wherever the loop waits."""
+        while (envelope := self.control.receive()) is not None:
+            self._handle(envelope)
+        self._beat()
+
+    def _handle(self, envelope: Envelope[ControlMessage]) -> None:
+        match envelope.message:
+            case ShardMapUpdate() as update:
+                self._holder.publish(
+                    Directory(
+                        epoch=update.epoch,
+                        servers={server.index: server for server in update.servers},
+                        dense_owner=update.dense_owner,
+                        owners=tuple(np.frombuffer(frame, dtype=np.uint16) for frame in envelope.frames),
+                    )
+                )
+            case LeaseGrant(lease=lease, shuffle_seed=seed):
+                self._requested = False
+                if self._pipeline is not None and not self._draining:
+                    self._pipeline.add(lease, None if seed < 0 else seed)
+            case EvaluationGrant() as grant:
+                self._evaluations.append(grant)
+            case Pause(cut=cut):
+                self._pause = cut
+            case Proceed(cut=cut):
+                if self._pause == cut:
+                    self._pause, self._paused = None, False
+            case Drain():
+                self._draining = True
+            case Stop():
+                self._running = False
+                self._holder.stop()
+            case Membership():
+                pass  # what peers there are matters to the PS only
+            case other:
+                raise ProtocolError(f"the supervisor sent a {type(other).__name__} to a worker")
+
+    def _beat(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._beat_at_s:
+            return
+        self._beat_at_s = now_s + HEARTBEAT_S
+        meter, self._meter = self._meter, _Meter(now_s)
+        seconds = max(now_s - meter.began_s, 1e-6)
+        if meter.samples:
+            busy_s = max(seconds - meter.wait_input_s, 1e-6)
+            rate = meter.samples / busy_s
+            self._rate = rate if self._rate == 0.0 else RATE_SMOOTHING * rate + (1 - RATE_SMOOTHING) * self._rate
+        sent, received, gpu = self._traffic()
+        sample = StepSample(
+            steps=meter.steps,
+            samples=meter.samples,
+            seconds=seconds,
+            wait_input_s=meter.wait_input_s,
+            lookup_s=meter.lookup_s,
+            compute_s=meter.compute_s,
+            push_s=meter.push_s,
+            wait_peers_s=meter.wait_peers_s,
+            loss_sum=meter.loss_sum,
+            ids=meter.ids,
+            bytes_sent=sent,
+            bytes_received=received,
+        )
+        self._report_progress()
+        self._progress += 1
+        self.control.send(
+            Heartbeat(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu)
+        )
+
+    def _traffic(self) -> tuple[int, int, int]:
+        parts = self._parts
+        if parts is None:
+            return 0, 0, 0
+        sent = received = 0
+        for channel in (parts.committer.channel, parts.push, parts.train_rows.channel):
+            sent, received = sent + channel.traffic.sent, received + channel.traffic.received
+            channel.traffic.sent = channel.traffic.received = 0
+        return sent, received, gpu_memory_bytes(parts.device)
+
+    def _report_progress(self) -> None:
+        if self._parts is not None:
+            for progress in self._parts.committer.progress():
+                self.control.send(progress)
+
+    # --- leases ---------------------------------------------------------------------------------------------
+
+    def _prepare(self, samples: SampleBatch, lease: Lease) -> PreparedBatch:
+        assert self._parts is not None
+        clock = self._parts.committer.samples_applied
+        return self._parts.train_rows.prepare(
+            samples, lease_id=lease.lease_id, epoch=lease.epoch, create=True, clock=clock
+        )
+
+    def _request_lease(self, pipeline: Pipeline) -> None:
+        if not self._requested and pipeline.leases_waiting == 0:
+            self._requested = True
+            self.control.send(LeaseRequest(samples_per_s=self._rate))
+
+    def _finish_lease(self, parts: WorkerParts, lease: Lease) -> None:
+        """All batches of the lease are sent; report it as soon as they are committed."""
+        parts.committer.settle()
+        skipped = self._carried.pop(lease.lease_id, 0)
+        if skipped:
+            parts.committer.skip(lease.lease_id, lease.stop, skipped)
+        self._report_progress()
+        parts.committer.finished(lease.lease_id)
+
+    def _stand_still(self, parts: WorkerParts, pipeline: Pipeline) -> None:
+        """Pause and drain: at a batch boundary, everything committed and reported."""
+        if self._draining and not self._drained:
+            pipeline.discard()
+            parts.committer.settle()
+            self._report_progress()
+            self._leave_clock(parts)
+            self._drained = True
+            self.control.send(Drained())
+        elif self._pause is not None and not self._paused:
+            parts.committer.settle()
+            self._report_progress()
+            self._paused = True
+            self.control.send(Paused(cut=self._pause))
+        self._state = "drained" if self._drained else "paused"
+        wait_readable([self.control.socket], IDLE_S)
+
+    def _idle(self, parts: WorkerParts, pipeline: Pipeline) -> None:
+        if pipeline.is_idle:
+            self._state = "idle"
+            self._leave_clock(parts)
+
+    def _leave_clock(self, parts: WorkerParts) -> None:
+        """Bounded mode: a worker without work must not hold the others up."""
+        if self._job.train.mode == "bounded" and not self._idle_told:
+            self._idle_told = True
+            parts.committer.wait_for_peers(-1, self._job.train.staleness)
+
+    # --- one batch ------------------------------------------------------------------------------------------
+
+    def _train(self, parts: WorkerParts, batch: PreparedBatch) -> None:
+        samples = batch.samples
+        if samples.size == 0:
+            self._carried[batch.lease_id] = self._carried.get(batch.lease_id, 0) + samples.skipped
+            return
+        self._state = "training"
+        if self._job.train.mode == "bounded":
+            self._wait_for_peers(parts)
+        crash_point("worker.batch.begin")
+        began_s = time.perf_counter()
+        committer = parts.committer
+        committer.refresh()
+        scale = self._learning_rate_scale(committer.samples_applied)
+        sequence = committer.next_sequence
+        loss = self._forward_backward(parts, batch, scale, sequence)
+        computed_s = time.perf_counter()
+        if loss is None:
+            self._carried[batch.lease_id] = self._carried.get(batch.lease_id, 0) + samples.size + samples.skipped
+            return
+        crash_point("worker.batch.before_push")
+        if batch.pulled is not None:
+            gradients = {index: g for lookup in parts.served for index, g in lookup.gradients().items()}
+            parts.push.push(sequence, batch.pulled, gradients, scale)
+        crash_point("worker.batch.before_commit")
+        skipped = samples.skipped + self._carried.pop(batch.lease_id, 0)
+        committer.commit(
+            BatchRange(
+                batch.lease_id, batch.epoch, samples.unit, samples.start, samples.stop, samples.size, skipped
+            ),
+            scale,
+        )
+        crash_point("worker.batch.after_commit")
+        self._count(batch, loss, computed_s - began_s, time.perf_counter() - computed_s)
+
+    def _count(self, batch: PreparedBatch, loss: float, compute_s: float, push_s: float) -> None:
+        meter = self._meter
+        self._batches += 1
+        meter.steps += 1
+        meter.samples += batch.samples.size
+        meter.compute_s += compute_s
+        meter.push_s += push_s
+        meter.lookup_s += batch.lookup_s
+        meter.loss_sum += loss * batch.samples.size
+        meter.ids += len(batch.values)
+
+    def _forward_backward(self, parts: WorkerParts, batch: PreparedBatch, scale: float, sequence: int) -> float | None:
+        """Mean loss, or None when it was not finite and the job says to skip such batches. Gradients stay in the
+        model; with direct access the rows are updated."""
+        for direct in parts.direct:
+            direct.set_learning_rate_scale(scale)
+        for served in parts.served:
+            assert batch.pulled is not None
+            served.load(batch.pulled, requires_grad=True)
+        parts.committer.flat.zero_gradients()
+        loss = parts.runner.loss(batch)
+        value = float(loss)
+        for warning in parts.runner.warnings:
+            print(f"warning: {warning}", flush=True)
+        parts.runner.warnings.clear()
+        if not np.isfinite(value):
+            self._not_finite(batch, value)
+            return None
+        if parts.direct:
+            parts.watermarks.note_begun(self._process.index, self._process.life, sequence)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    def _not_finite(self, batch: PreparedBatch, loss: float) -> None:
+        where = f"positions {batch.samples.start} to {batch.samples.stop} of unit {batch.samples.unit}"
+        if self._job.train.non_finite == "stop":
+            raise NonFiniteError(
+                f"the loss is {loss} at {where}",
+                hint='lower the learning rates, or set train.non_finite = "skip"',
+            )
+        print(f"warning: loss {loss} at {where}: batch skipped", flush=True)
+
+    def _wait_for_peers(self, parts: WorkerParts) -> None:
+        began_s = time.perf_counter()
+        self._idle_told = False
+        parts.committer.wait_for_peers(self._batches, self._job.train.staleness)
+        self._meter.wait_peers_s += time.perf_counter() - began_s
+
+    def _learning_rate_scale(self, samples_applied: int) -> float:
+        warmup = self._job.train.schedule.warmup_samples
+        return 1.0 if warmup <= 0 else min(1.0, (samples_applied + self._job.train.batch_size) / warmup)
+
+    # --- evaluation -----------------------------------------------------------------------------------------
+
+    def _evaluate(self, parts: WorkerParts, grant: EvaluationGrant) -> None:
+        self._state = "evaluating"
+        parts.committer.settle()
+        parts.committer.fetch()
+        message, frames = score_range(parts, grant, self._between_scores)
+        self.control.send(message, frames)
+
+    def _between_scores(self) -> None:
+        self._pump()
+        if not self._running:
+            raise StoppedError("the worker is stopping")

@@ -1,0 +1,140 @@
+"""The prefetch thread: leases become prepared batches, a bounded number ahead of the training loop."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elastichost.datasets.api import Reader, SampleBatch, Unit
+from elastichost.wire.messages import Lease
+from elastichost.worker.channel import StoppedError
+from elastichost.worker.rows import PreparedBatch
+
+__all__ = ["PREFETCH_BATCHES", "PREFETCH_PULLED", "LeaseFinished", "Pipeline"]
+
+PREFETCH_BATCHES = 3
+# Pulled rows age while they wait: with served access only one batch waits while the next is being pulled.
+PREFETCH_PULLED = 1
+
+Prepare = Callable[[SampleBatch, Lease], PreparedBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFinished:
+    """Comes after the last batch of a lease. `stop` is the lease's end: bad rows at its end are accounted with it."""
+
+    lease: Lease
+
+
+class Pipeline:
+    """Reads and prepares leases in the order they were given; holds at most `ahead` results.
+
+    `close` always ends the thread: a full queue, an empty one and a waiting pull are all woken.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        units: tuple[Unit, ...],
+        batch_size: int,
+        prepare: Prepare,
+        ahead: int = PREFETCH_BATCHES,
+    ) -> None:
+        self._ahead = ahead
+        self._reader, self._units, self._batch_size, self._prepare = reader, units, batch_size, prepare
+        self._condition = threading.Condition()
+        self._leases: deque[tuple[Lease, int | None]] = deque()
+        self._results: deque[PreparedBatch | LeaseFinished] = deque()
+        self._generation = 0
+        self._working = False
+        self._closed = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def add(self, lease: Lease, shuffle_seed: int | None) -> None:
+        with self._condition:
+            self._leases.append((lease, shuffle_seed))
+            self._condition.notify_all()
+
+    def get(self, timeout_s: float) -> PreparedBatch | LeaseFinished | None:
+        """The next result, or None after the timeout. Raises what the thread raised."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._results or self._error is not None, timeout_s)
+            if self._results:
+                result = self._results.popleft()
+                self._condition.notify_all()
+                return result
+            if self._error is not None:
+                raise self._error
+            return None
+
+    @property
+    def leases_waiting(self) -> int:
+        """Leases that the thread has not begun to read."""
+        with self._condition:
+            return len(self._leases)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing queued, nothing being read, nothing to take."""
+        with self._condition:
+            return not (self._leases or self._results or self._working)
+
+    def discard(self) -> None:
+        """Forgets all leases and results (drain); what is being read is dropped when it comes."""
+        with self._condition:
+            self._generation += 1
+            self._leases.clear()
+            self._results.clear()
+            self._condition.notify_all()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        with self._condition:
+            self._closed = True
+            self._generation += 1
+            self._condition.notify_all()
+        self._thread.join(timeout_s)
+
+    # --- the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (task := self._next_lease()) is not None:
+                lease, shuffle_seed, generation = task
+                self._read(lease, shuffle_seed, generation)
+        except StoppedError:
+            pass  # the worker is stopping: nobody waits for more
+        except BaseException as error:  # noqa: BLE001 - handed to the training loop, which raises it
+            with self._condition:
+                self._error = error
+                self._condition.notify_all()
+
+    def _next_lease(self) -> tuple[Lease, int | None, int] | None:
+        with self._condition:
+            self._working = False
+            self._condition.wait_for(lambda: self._leases or self._closed)
+            if self._closed:
+                return None
+            lease, shuffle_seed = self._leases.popleft()
+            self._working = True
+            return lease, shuffle_seed, self._generation
+
+    def _read(self, lease: Lease, shuffle_seed: int | None, generation: int) -> None:
+        unit = self._units[lease.unit]
+        for samples in self._reader.batches(unit, lease.start, lease.stop, self._batch_size, shuffle_seed):
+            if not self._put(self._prepare(samples, lease), generation):
+                return
+        self._put(LeaseFinished(lease), generation)
+
+    def _put(self, result: PreparedBatch | LeaseFinished, generation: int) -> bool:
+        """False when the lease was discarded meanwhile."""
+        with self._condition:
+            self._condition.wait_for(lambda: len(self._results) < self._ahead or self._generation != generation)
+            if self._generation != generation:
+                return False
+            self._results.append(result)
+            self._condition.notify_all()
+            return True

@@ -1,0 +1,54 @@
+"""The probe: builds the user's model once, on the meta device, and tells the supervisor what it consists of."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from elastichost.building import build_model
+from elastichost.config import JobSpec, load_job
+from elastichost.config_tables import resolve_tables
+from elastichost.datasets import open_reader
+from elastichost.specs import ModelSpec
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.entry import run_child
+from elastichost.wire.messages import Hello, ModelDescribed
+from elastichost.wire.sockets import ControlClient
+from elastichost.worker.dense import describe_dense, initial_vector
+from elastichost.worker.embedding import describe_embeddings, meta_collections, table_rows
+
+__all__ = ["main"]
+
+
+def main(arguments_json: bytes) -> int:
+    """Entry of the probe process; returns its exit code."""
+
+    def run(arguments: ChildArguments, control: ControlClient) -> None:
+        control.send(Hello(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
+        _describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control)
+
+    return run_child(arguments_json, run)
+
+
+def _describe(job: JobSpec, control: ControlClient) -> None:
+    description = open_reader(job, "train").describe()
+    tables = resolve_tables(job, description.key_kinds)
+    torch.manual_seed(job.job.seed)
+    with meta_collections():
+        module = build_model(job, tables, table_rows(tables), description.num_dense, description.num_labels)
+    embeddings = describe_embeddings(module, job, tables)
+    for embedding in embeddings:
+        parent = module.get_submodule(embedding.module)
+        bags = parent.embedding_bags if embedding.kind == "bag" else parent.embeddings
+        bags[embedding.name]._parameters.pop("weight", None)  # type: ignore[union-attr,index]
+    dense = describe_dense(module)
+    model = ModelSpec(
+        tables=tables,
+        embeddings=embeddings,
+        dense=dense,
+        num_dense_features=description.num_dense,
+        num_labels=description.num_labels,
+    )
+    control.send(ModelDescribed(model=model), (initial_vector(module, dense),))

@@ -1,0 +1,105 @@
+"""Building what a worker trains with: the user's model swapped onto the arena, its readers, its channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseStore
+from elastichost.arena.watermarks import Watermarks
+from elastichost.building import build_model
+from elastichost.config import JobSpec
+from elastichost.datasets import open_reader
+from elastichost.datasets.api import DatasetDescription, Reader
+from elastichost.sharding import rows_per_bucket
+from elastichost.wire.child import ChildArguments
+from elastichost.worker.channel import DirectoryHolder, PullChannel, PushChannel
+from elastichost.worker.commit import Committer
+from elastichost.worker.dense import FlatDense
+from elastichost.worker.device import choose_device
+from elastichost.worker.direct import DirectLookup
+from elastichost.worker.embedding import meta_collections, replace_collections, table_rows
+from elastichost.worker.rows import RowPreparer
+from elastichost.worker.served import ServedLookup
+from elastichost.worker.step import ModelRunner
+
+__all__ = ["WorkerParts", "build_parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """Everything a worker needs after Hello. Exactly one of `direct` and `served` is not empty."""
+
+    job: JobSpec
+    arena: Arena
+    watermarks: Watermarks
+    device: torch.device
+    runner: ModelRunner
+    committer: Committer
+    push: PushChannel
+    direct: tuple[DirectLookup, ...]
+    served: tuple[ServedLookup, ...]
+    train_reader: Reader
+    train_description: DatasetDescription
+    test_reader: Reader | None
+    test_description: DatasetDescription | None
+    train_rows: RowPreparer
+    test_rows: RowPreparer
+
+
+def build_parts(
+    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Callable[[], None]
+) -> WorkerParts:
+    """Raises ModelError, DataError, ArenaError."""
+    device = choose_device(arguments)
+    arena_directory = Path(arguments.arena_directory)
+    arena = Arena.attach(arena_directory)
+    model = arena.model
+    process, job_id, is_served = arguments.process, arguments.job_id, arguments.access == "served"
+    with meta_collections():
+        module = build_model(job, model.tables, table_rows(model.tables), model.num_dense_features, model.num_labels)
+    paths = list(dict.fromkeys(e.module for e in model.embeddings))
+    of_path = {path: [e for e in model.embeddings if e.module == path] for path in paths}
+    direct = {} if is_served else {path: DirectLookup(arena, of_path[path], device) for path in paths}
+    served = {path: ServedLookup(of_path[path], device) for path in paths} if is_served else {}
+    replace_collections(module, {**direct, **served})
+    flat = FlatDense(module, model.dense, device)
+    dense = None if is_served else DenseStore(arena)
+    committer = Committer(process, job_id, holder, flat, dense, model.dense.elements, pump)
+    bucket_rows = [
+        arena.layout.bucket_capacity(table.index) if table.is_dynamic else rows_per_bucket(table)
+        for table in model.tables
+    ]
+    features = tuple(job.data.categorical)
+    train_reader = open_reader(job, "train")
+    train_description = train_reader.describe()
+    test_reader = open_reader(job, "test") if _has_test(job) else None
+    test_description = test_reader.describe() if test_reader is not None else None
+    pull = PullChannel(process, job_id, holder, model)
+    test_pull = PullChannel(process, job_id, holder, model, name="test", pump=pump)
+    test_files = test_description.files if test_description is not None else ()
+    return WorkerParts(
+        job=job,
+        arena=arena,
+        watermarks=Watermarks(arena_directory),
+        device=device,
+        runner=ModelRunner(module, features, job.model.outputs, device),
+        committer=committer,
+        push=PushChannel(process, job_id, holder, model, bucket_rows, pump),
+        direct=tuple(direct.values()),
+        served=tuple(served.values()),
+        train_reader=train_reader,
+        train_description=train_description,
+        test_reader=test_reader,
+        test_description=test_description,
+        train_rows=RowPreparer(arena, features, train_description.files, pull, served=is_served),
+        test_rows=RowPreparer(arena, features, test_files, test_pull, served=is_served),
+    )
+
+
+def _has_test(job: JobSpec) -> bool:
+    return bool(job.data.test) or job.data.format == "synthetic"

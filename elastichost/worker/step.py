@@ -1,0 +1,134 @@
+"""One training step of the user's model: forward, loss, backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn import functional
+from torchrec.datasets.utils import Batch
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from elastichost.errors import ModelError
+from elastichost.worker.rows import PreparedBatch
+
+__all__ = ["ModelRunner", "Scores"]
+
+Outputs = Literal["logits", "probabilities", "loss"]
+_TINY = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """float32 [size * labels] logits of one batch."""
+
+    logits: npt.NDArray[np.float32]
+
+
+class ModelRunner:
+    """Calls the user's model as the job file says it wants to be called.
+
+    logits:        forward(dense [B, n], kjt) -> [B] or [B, labels]; the loss is binary cross-entropy on logits
+    probabilities: the same, outputs inside [0, 1]
+    loss:          forward(torchrec Batch) -> (loss, ...) as torchrec's DLRMTrain; the second item may hold
+                   (detached loss, logits, labels), which evaluation needs
+    """
+
+    def __init__(self, model: nn.Module, features: Sequence[str], outputs: Outputs, device: torch.device) -> None:
+        self._model = model
+        self._features = list(features)
+        self._outputs = outputs
+        self._device = device
+        self._checked_range = outputs != "logits"
+        self.warnings: list[str] = []
+
+    def loss(self, batch: PreparedBatch) -> torch.Tensor:
+        """Mean loss of the batch (weighted mean with sample weights), a scalar with a graph."""
+        labels = torch.from_numpy(batch.samples.labels).to(self._device)
+        weights = batch.samples.weights
+        if self._outputs == "loss":
+            if weights is not None:
+                raise ModelError('data.weight needs model.outputs = "logits" or "probabilities"')
+            return self._call_loss(batch, labels)[0]
+        output = self._forward(batch)
+        target = labels.view(output.shape)
+        weight = None if weights is None else _broadcast(torch.from_numpy(weights).to(self._device), output)
+        if self._outputs == "probabilities":
+            clipped = output.clamp(_TINY, 1 - _TINY)
+            losses = functional.binary_cross_entropy(clipped, target, weight=weight, reduction="sum")
+        else:
+            self._warn_if_probabilities(output)
+            losses = functional.binary_cross_entropy_with_logits(output, target, weight=weight, reduction="sum")
+        total = output.numel() if weight is None else weight.sum().clamp_min(_TINY)
+        return losses / total
+
+    def scores(self, batch: PreparedBatch) -> Scores:
+        """Logits without a graph; probabilities are turned into logits."""
+        with torch.no_grad():
+            if self._outputs == "loss":
+                labels = torch.from_numpy(batch.samples.labels).to(self._device)
+                output = self._call_loss(batch, labels)[1]
+            else:
+                output = self._forward(batch)
+            if self._outputs == "probabilities":
+                output = torch.logit(output.clamp(_TINY, 1 - _TINY))
+        return Scores(output.detach().reshape(-1).to("cpu", torch.float32).numpy())
+
+    def train(self, mode: bool) -> None:
+        self._model.train(mode)
+
+    def _kjt(self, batch: PreparedBatch) -> KeyedJaggedTensor:
+        return KeyedJaggedTensor(
+            keys=self._features,
+            values=torch.from_numpy(batch.values),
+            lengths=torch.from_numpy(batch.lengths),
+            offsets=torch.from_numpy(batch.offsets),
+            stride=batch.samples.size,
+            length_per_key=batch.length_per_key,
+        )
+
+    def _forward(self, batch: PreparedBatch) -> torch.Tensor:
+        dense = torch.from_numpy(batch.samples.dense).to(self._device)
+        output = self._model(dense, self._kjt(batch))
+        expected = batch.samples.labels.size
+        if not isinstance(output, torch.Tensor) or output.numel() != expected:
+            shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+            raise ModelError(
+                f"the model returned {shape} for a batch of {batch.samples.size} samples with "
+                f"{batch.samples.labels.shape[1]} label(s)",
+                hint="forward(dense, kjt) must return logits [B], or [B, labels] for several labels",
+            )
+        return output.float()
+
+    def _call_loss(self, batch: PreparedBatch, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        dense = torch.from_numpy(batch.samples.dense).to(self._device)
+        target = labels.squeeze(1) if labels.shape[1] == 1 else labels
+        result = self._model(Batch(dense_features=dense, sparse_features=self._kjt(batch), labels=target))
+        try:
+            loss, (_, logits, _) = result
+        except (TypeError, ValueError) as error:
+            raise ModelError(
+                'with model.outputs = "loss", forward(Batch) must return (loss, (loss, logits, labels)) as '
+                "torchrec's DLRMTrain does",
+            ) from error
+        return loss, logits
+
+    def _warn_if_probabilities(self, output: torch.Tensor) -> None:
+        if self._checked_range:
+            return
+        self._checked_range = True
+        low, high = float(output.min()), float(output.max())
+        if 0.0 <= low and high <= 1.0 and output.numel() >= 32:
+            self.warnings.append(
+                f"the model's outputs of the first batch lie in [{low:.3f}, {high:.3f}]: if they are probabilities, "
+                'set model.outputs = "probabilities"'
+            )
+
+
+def _broadcast(weights: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    return weights.view(-1, *([1] * (output.dim() - 1))).expand_as(output)

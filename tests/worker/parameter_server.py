@@ -1,0 +1,82 @@
+"""A PS' data side in a thread of the test: the real socket, session, service and store, without a supervisor."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.watermarks import Watermarks
+from elastichost.plan import ProcessId
+from elastichost.ps.applied_log import AppliedLog
+from elastichost.ps.service import DataService
+from elastichost.ps.session import Session
+from elastichost.ps.store import RowStore
+from elastichost.sharding import even_shard_map
+from elastichost.wire.messages import ServerAddress
+from elastichost.wire.sockets import DataServer, wait_readable
+from elastichost.worker.channel import DirectoryHolder
+from elastichost.worker.routing import Directory
+
+JOB = 7
+
+
+class ThreadedServers:
+    """`count` PS over one arena, sharing its buckets evenly; `publish` tells a worker where they are."""
+
+    def __init__(self, arena: Arena, run_dir: Path, count: int = 1) -> None:
+        self.arena = arena
+        self.run_dir = run_dir
+        tables = arena.model.tables
+        self._map = even_shard_map(tables, tuple(range(count)), epoch=1)
+        self.services: list[DataService] = []
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._addresses: dict[int, ServerAddress] = {}
+        for index in range(count):
+            address = f"ipc://{run_dir}/s{index}"
+            self._addresses[index] = ServerAddress(index, 1, address)
+            thread = threading.Thread(target=self._serve, args=(index, address), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _serve(self, index: int, address: str) -> None:
+        store = RowStore(self.arena, self.arena.layout.seed)
+        store.adopt(self._map.buckets_of(index), initialise=True)
+        session = Session(shard_map_epoch=1)
+        service = DataService(
+            index,
+            self.arena.model,
+            session,
+            store,
+            DenseStore(self.arena),
+            DenseOptimizerSpec(),
+            Watermarks(self.arena.directory),
+            AppliedLog(self.run_dir),
+        )
+        service.is_dense_owner = index == 0
+        self.services.append(service)
+        server = DataServer(address, JOB, ProcessId("server", index, 1))
+        while not self._stop.is_set():
+            if not wait_readable([server.socket], 0.05):
+                continue
+            received = server.receive()
+            assert received is not None
+            for item in service.handle(*received):
+                server.send(item.peer, item.message, item.frames)
+        server.close()
+
+    def holder(self) -> DirectoryHolder:
+        holder = DirectoryHolder()
+        owners = tuple(np.array(row, dtype=np.uint16) for row in self._map.owners)
+        holder.publish(Directory(1, dict(self._addresses), 0, owners))
+        return holder
+
+    def close(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(10)
+            assert not thread.is_alive()

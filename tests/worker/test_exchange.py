@@ -1,0 +1,117 @@
+"""Commits: windows, resends, acknowledgements that come twice; progress that is reported once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from elastichost.errors import ProtocolError
+from elastichost.wire.messages import DensePush, DensePushed
+from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount
+
+
+def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skipped: int = 0) -> DensePush:
+    return DensePush(
+        request=sequence,
+        sequence=sequence,
+        mailbox=0,
+        lease_id=lease,
+        epoch=0,
+        unit=0,
+        start=0,
+        stop=stop,
+        samples=samples,
+        skipped=skipped,
+        want_parameters=False,
+    )
+
+
+def acknowledged(sequence: int) -> DensePushed:
+    return DensePushed(request=sequence, sequence=sequence, version=sequence, samples_applied=0)
+
+
+def test_window_and_order_are_enforced() -> None:
+    stream = DenseStream()
+    for sequence in range(1, WINDOW + 1):
+        stream.push(push(sequence))
+    with pytest.raises(ProtocolError, match="on the way"):
+        stream.push(push(WINDOW + 1))
+    stream.acknowledge(acknowledged(1))
+    with pytest.raises(ProtocolError, match="follows"):
+        stream.push(push(WINDOW + 2))
+
+
+def test_an_acknowledgement_of_nothing_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="never sent"):
+        DenseStream().acknowledge(acknowledged(1))
+
+
+class Commits(RuleBasedStateMachine):
+    """A PS that dies at any moment and applies each sequence once: every push is acknowledged to the account once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stream = DenseStream()
+        self.network: list[DensePush] = []
+        self.applied: list[int] = []
+        self.answers: list[int] = []
+        self.counted: list[int] = []
+        self.halves: dict[int, int] = {}
+
+    @rule()
+    def train(self) -> None:
+        if self.stream.is_full:
+            return
+        half = self.stream.next_half
+        assert half not in self.halves.values(), "a mailbox half is written while its push is on the way"
+        message = push(self.stream.sequence + 1)
+        self.halves[message.sequence] = half
+        self.stream.push(message)
+        self.network.append(message)
+
+    @rule()
+    def serve(self) -> None:
+        if self.network:
+            message = self.network.pop(0)
+            if message.sequence not in self.applied:
+                assert message.sequence == len(self.applied) + 1
+                self.applied.append(message.sequence)
+            self.answers.append(message.sequence)
+
+    @rule(lose_answers=st.booleans())
+    def server_dies(self, lose_answers: bool) -> None:
+        self.network = list(self.stream.to_resend())
+        if lose_answers:
+            self.answers.clear()
+
+    @rule()
+    def answer(self) -> None:
+        if self.answers:
+            done = self.stream.acknowledge(acknowledged(self.answers.pop(0)))
+            if done is not None:
+                self.counted.append(done.sequence)
+                del self.halves[done.sequence]
+
+    @invariant()
+    def counted_once_and_only_what_was_applied(self) -> None:
+        assert len(set(self.counted)) == len(self.counted)
+        assert set(self.counted) <= set(self.applied)
+        assert len(self.halves) <= WINDOW
+
+
+Commits.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCommits = Commits.TestCase
+
+
+def test_progress_sums_within_a_lease_and_is_reported_once() -> None:
+    account = LeaseAccount()
+    account.committed(push(1, lease=7, stop=4))
+    account.committed(push(2, lease=7, stop=9, samples=4, skipped=1))
+    account.committed(push(3, lease=8, stop=4))
+    first = account.changes()
+    assert [(p.lease_id, p.stop, p.samples, p.skipped) for p in first] == [(7, 9, 8, 1), (8, 4, 4, 0)]
+    assert account.changes() == ()
+    account.skipped(8, 6, 2)
+    assert [(p.stop, p.samples, p.skipped) for p in account.changes()] == [(6, 4, 2)]

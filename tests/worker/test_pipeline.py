@@ -1,0 +1,109 @@
+"""The prefetch thread: order, bounds, discarding, errors, and that it always ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
+from elastichost.errors import DataError
+from elastichost.wire.messages import Lease
+from elastichost.worker.pipeline import PREFETCH_BATCHES, LeaseFinished, Pipeline
+from elastichost.worker.rows import PreparedBatch
+
+UNITS = (Unit(0, 0, 1000, 0, 0), Unit(1, 1000, 1000, 0, 1))
+WAIT_S = 20.0
+
+
+def prepared(batch: SampleBatch, lease: Lease) -> PreparedBatch:
+    empty = np.empty(0, dtype=np.int64)
+    return PreparedBatch(batch, lease.lease_id, lease.epoch, empty, empty, empty, [], None, 0.0)
+
+
+class CountingReader:
+    """Batches of nothing, at the right positions; a position of 666 is broken data."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.progress = threading.Condition()
+
+    def describe(self) -> DatasetDescription:
+        raise NotImplementedError
+
+    def batches(
+        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None
+    ) -> Iterator[SampleBatch]:
+        none = np.empty((0, 0), dtype=np.float32)
+        for begin in range(start, stop, batch_size):
+            if begin == 666:
+                raise DataError("row 666 is broken")
+            end = min(begin + batch_size, stop)
+            with self.progress:
+                self.read += 1
+                self.progress.notify_all()
+            yield SampleBatch(
+                unit.index, begin, end, end - begin, 0, none, np.empty(0, np.int64), np.empty(0, np.int32), none
+            )
+
+
+@pytest.fixture
+def reader() -> CountingReader:
+    return CountingReader()
+
+
+@pytest.fixture
+def pipeline(reader: CountingReader) -> Iterator[Pipeline]:
+    made = Pipeline(reader, UNITS, 10, prepared)
+    yield made
+    made.close()
+
+
+def lease(number: int, unit: int, start: int, stop: int) -> Lease:
+    return Lease(lease_id=number, epoch=0, unit=unit, start=start, stop=stop)
+
+
+def test_leases_come_in_order_each_followed_by_its_end(pipeline: Pipeline) -> None:
+    pipeline.add(lease(1, 0, 0, 25), None)
+    pipeline.add(lease(2, 1, 40, 50), None)
+    seen = [pipeline.get(WAIT_S) for _ in range(6)]
+    batches = [(b.lease_id, b.samples.start, b.samples.stop) for b in seen if isinstance(b, PreparedBatch)]
+    assert batches == [(1, 0, 10), (1, 10, 20), (1, 20, 25), (2, 40, 50)]
+    assert [type(item) for item in seen].index(LeaseFinished) == 3
+    assert isinstance(seen[-1], LeaseFinished)
+
+
+def test_it_reads_ahead_but_not_without_bound(reader: CountingReader, pipeline: Pipeline) -> None:
+    pipeline.add(lease(1, 0, 0, 1000), None)
+    with reader.progress:
+        assert reader.progress.wait_for(lambda: reader.read == PREFETCH_BATCHES + 1, WAIT_S)
+    pipeline.get(WAIT_S)
+    with reader.progress:
+        assert reader.progress.wait_for(lambda: reader.read == PREFETCH_BATCHES + 2, WAIT_S)
+    assert not pipeline.is_idle
+
+
+def test_discarding_forgets_what_was_leased(reader: CountingReader, pipeline: Pipeline) -> None:
+    pipeline.add(lease(1, 0, 0, 1000), None)
+    pipeline.get(WAIT_S)
+    pipeline.discard()
+    pipeline.add(lease(2, 1, 0, 10), None)
+    result = pipeline.get(WAIT_S)
+    assert isinstance(result, PreparedBatch) and result.lease_id == 2
+
+
+def test_errors_of_the_thread_reach_the_loop(pipeline: Pipeline) -> None:
+    pipeline.add(lease(1, 0, 666, 700), None)
+    with pytest.raises(DataError, match="666"):
+        pipeline.get(WAIT_S)
+
+
+def test_a_full_pipeline_still_closes(reader: CountingReader) -> None:
+    made = Pipeline(reader, UNITS, 10, prepared)
+    made.add(lease(1, 0, 0, 1000), None)
+    with reader.progress:
+        assert reader.progress.wait_for(lambda: reader.read > PREFETCH_BATCHES, WAIT_S)
+    made.close()
+    assert not made._thread.is_alive()

@@ -1,0 +1,108 @@
+"""Served lookups give what torchrec's own collections give, forward and backward."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from elastichost.specs import EmbeddingSpec, RowOptimizerSpec
+from elastichost.worker.embedding import meta_collections, replace_collections
+from elastichost.worker.served import PulledRows, ServedLookup
+
+CPU = torch.device("cpu")
+KEYS = ["a", "b", "c", "d"]
+
+
+def bag_configs() -> list[EmbeddingBagConfig]:
+    """Mixed dims (one not a multiple of four), MEAN and SUM, a shared table, a feature in two tables."""
+    return [
+        EmbeddingBagConfig(name="t0", embedding_dim=4, num_embeddings=10, feature_names=["a", "c"]),
+        EmbeddingBagConfig(
+            name="t1", embedding_dim=6, num_embeddings=8, feature_names=["b"], pooling=PoolingType.MEAN
+        ),
+        EmbeddingBagConfig(name="t2", embedding_dim=4, num_embeddings=12, feature_names=["d", "b"]),
+    ]
+
+
+def spec(config: EmbeddingBagConfig | EmbeddingConfig, index: int) -> EmbeddingSpec:
+    pooling = getattr(config, "pooling", None)
+    return EmbeddingSpec(
+        name=config.name,
+        index=index,
+        table=index,
+        module="",
+        kind="sequence" if pooling is None else "bag",
+        features=tuple(config.feature_names),
+        dim=config.embedding_dim,
+        pooling="none" if pooling is None else ("mean" if pooling == PoolingType.MEAN else "sum"),
+        optimizer=RowOptimizerSpec(),
+        init_low=0.0,
+        init_high=0.0,
+    )
+
+
+def random_kjt(rows: int, size: int = 5) -> KeyedJaggedTensor:
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(0, 4, (len(KEYS) * size,), generator=generator)
+    values = torch.randint(0, rows, (int(lengths.sum()),), generator=generator)
+    return KeyedJaggedTensor(keys=KEYS, values=values, lengths=lengths)
+
+
+def pulled_all(weights: list[torch.Tensor], specs: list[EmbeddingSpec]) -> PulledRows:
+    """Every row of every table is "unique row" of the batch, padded as the arena pads."""
+    padded = {}
+    for s, weight in zip(specs, weights, strict=True):
+        array = np.zeros((weight.shape[0], s.padded_dim), dtype=np.float32)
+        array[:, : s.dim] = weight.detach().numpy()
+        padded[s.index] = array
+    return PulledRows({s.table: np.arange(len(padded[s.index])) for s in specs}, padded)
+
+
+def test_pooled_forward_and_row_gradients_equal_torchrec() -> None:
+    torch.manual_seed(0)
+    reference = EmbeddingBagCollection(tables=bag_configs())
+    with meta_collections():
+        swapped = EmbeddingBagCollection(tables=bag_configs())
+    specs = [spec(config, index) for index, config in enumerate(bag_configs())]
+    lookup = ServedLookup(specs, CPU)
+    replace_collections(swapped, {"": lookup})
+    weights = [reference.embedding_bags[s.name].weight for s in specs]
+    lookup.load(pulled_all(weights, specs), requires_grad=True)  # type: ignore[arg-type]
+    features = random_kjt(8)
+    expected, given = reference(features), swapped(features)
+    assert given.keys() == expected.keys()
+    torch.testing.assert_close(given.values(), expected.values())
+    upstream = torch.randn_like(expected.values())
+    expected.values().backward(upstream)
+    given.values().backward(upstream)
+    gradients = lookup.gradients()
+    for s, weight in zip(specs, weights, strict=True):
+        assert weight.grad is not None
+        np.testing.assert_allclose(gradients[s.index][:, : s.dim], weight.grad.numpy(), atol=1e-6)
+        assert not gradients[s.index][:, s.dim :].any()
+    assert list(swapped.parameters()) == []
+
+
+def test_sequences_equal_torchrec() -> None:
+    torch.manual_seed(0)
+    configs = [
+        EmbeddingConfig(name="t0", embedding_dim=6, num_embeddings=10, feature_names=["a", "c"]),
+        EmbeddingConfig(name="t1", embedding_dim=6, num_embeddings=9, feature_names=["d"]),
+    ]
+    reference = EmbeddingCollection(tables=configs)
+    with meta_collections():
+        swapped = EmbeddingCollection(tables=configs)
+    specs = [spec(config, index) for index, config in enumerate(configs)]
+    lookup = ServedLookup(specs, CPU)
+    replace_collections(swapped, {"": lookup})
+    weights = [reference.embeddings[s.name].weight for s in specs]
+    lookup.load(pulled_all(weights, specs), requires_grad=True)  # type: ignore[arg-type]
+    features = random_kjt(9)
+    expected, given = reference(features), swapped(features)
+    assert set(given) == set(expected)
+    for name in expected:
+        torch.testing.assert_close(given[name].values(), expected[name].values())
+        torch.testing.assert_close(given[name].lengths(), expected[name].lengths())
