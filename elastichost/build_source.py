@@ -1,0 +1,236 @@
+"""Where a model's source is, and what can be known of it without running it.
+
+`model.build` is "package.module:function" or "file.py:function". Everything here reads source text; nothing imports
+the user's code, torch or torchrec, so a job file with a typing error in its model is refused within milliseconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.machinery
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastichost.errors import ModelError
+
+__all__ = ["BuildSpec", "check_build_source", "import_path", "local_sources", "parse_build_spec", "source_file"]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSpec:
+    """`file` is set for "file.py:function", `module` for "package.module:function"."""
+
+    text: str
+    file: Path | None
+    module: str
+    function: str
+
+
+def parse_build_spec(spec: str, base_dir: Path) -> BuildSpec:
+    """A relative file is taken relative to `base_dir`. Raises ModelError for text that is neither form."""
+    left, colon, function = spec.rpartition(":")
+    if colon and left and function.isidentifier():
+        if left.endswith(".py"):
+            return BuildSpec(text=spec, file=base_dir / left, module="", function=function)
+        if all(part.isidentifier() for part in left.split(".")):
+            return BuildSpec(text=spec, file=None, module=left, function=function)
+    raise ModelError(
+        f"model.build = {spec!r} names no function",
+        hint='write "file.py:build" or "package.module:build"',
+    )
+
+
+@contextmanager
+def import_path(directory: Path) -> Iterator[None]:
+    """While active, modules beside the job file (or the model's file) can be imported."""
+    entry = str(directory.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        # By value: the user's module may itself have changed sys.path meanwhile.
+        if entry in sys.path:
+            sys.path.remove(entry)
+
+
+def check_build_source(spec: str, base_dir: Path) -> None:
+    """The cheap check of `model.build`: the source is there and compiles, its unconditional imports exist, the
+    function is defined. Raises ModelError showing what Python would have said."""
+    parsed = parse_build_spec(spec, base_dir)
+    file = source_file(parsed, base_dir)
+    if file is None:
+        return  # a compiled or namespace module: only importing it can tell
+    directory = parsed.file.parent if parsed.file is not None else base_dir
+    tree = _compiled(file)
+    _check_defined(tree, file, parsed)
+    for source in (file, *local_sources(file)):
+        _check_imports(_compiled(source), source, directory)
+
+
+def source_file(parsed: BuildSpec, base_dir: Path) -> Path | None:
+    """The Python file of a build spec; None when the module has no source text. Raises ModelError when there is no
+    such file or module."""
+    if parsed.file is not None:
+        if parsed.file.is_file():
+            return parsed.file
+        near = [path.name for path in sorted(parsed.file.parent.glob("*.py"))] if parsed.file.parent.is_dir() else []
+        raise ModelError(
+            f"model.build = {parsed.text!r}: there is no file {parsed.file}{_did_you_mean(parsed.file.name, near)}",
+            hint="paths in a job file are relative to the job file",
+        )
+    with import_path(base_dir):
+        found = _find_module(parsed.module)
+    if found is None:
+        raise ModelError(
+            f"model.build = {parsed.text!r}: there is no module {parsed.module!r}",
+            hint='install the package into this environment, or write the path of a file: "model.py:build"',
+        )
+    origin = found.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def local_sources(file: Path) -> tuple[Path, ...]:
+    """The modules beside `file` that it imports at top level, directly and through each other, sorted; not `file`."""
+    found: set[Path] = set()
+    pending = [file]
+    while pending:
+        for _, name in _top_level_imports(_compiled(pending.pop())):
+            sibling = file.parent / f"{name.partition('.')[0]}.py"
+            if sibling not in found and sibling != file and sibling.is_file():
+                found.add(sibling)
+                pending.append(sibling)
+    return tuple(sorted(found))
+
+
+def _find_module(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Without importing the parents, which importlib.util.find_spec would."""
+    importlib.invalidate_caches()
+    parts = name.split(".")
+    path: Sequence[str] | None = None
+    spec: importlib.machinery.ModuleSpec | None = None
+    for depth in range(1, len(parts) + 1):
+        spec = (
+            _find_top_level(parts[0])
+            if path is None
+            else importlib.machinery.PathFinder.find_spec(".".join(parts[:depth]), path)
+        )
+        if spec is None:
+            return None
+        if depth < len(parts):
+            if spec.submodule_search_locations is None:
+                return None
+            path = list(spec.submodule_search_locations)
+    return spec
+
+
+def _find_top_level(name: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except ValueError:  # modules such as __main__ are loaded but have no spec
+        return importlib.machinery.PathFinder.find_spec(name)
+
+
+def _compiled(file: Path) -> ast.Module:
+    """The syntax tree. Raises ModelError with the SyntaxError as Python shows it."""
+    try:
+        source = file.read_bytes()
+        tree = ast.parse(source, filename=str(file))
+        # Some errors (return outside a function) are only seen by the compiler proper.
+        compile(source, str(file), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        text = "".join(traceback.format_exception_only(error))
+        raise ModelError(f"{file} is not valid Python: {error}", traceback_text=text) from error
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}") from error
+    return tree
+
+
+def _top_level_imports(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
+    """(statement, module name) of imports that run whatever happens: not those inside try, if or functions."""
+    for statement in tree.body:
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                yield statement, alias.name
+        elif isinstance(statement, ast.ImportFrom) and statement.level == 0 and statement.module:
+            yield statement, statement.module
+
+
+def _check_imports(tree: ast.Module, file: Path, directory: Path) -> None:
+    with import_path(directory):
+        for statement, name in _top_level_imports(tree):
+            top = name.partition(".")[0]
+            if _find_top_level(top) is None:
+                line = file.read_text(encoding="utf-8", errors="replace").splitlines()[statement.lineno - 1].strip()
+                text = (
+                    "Traceback (most recent call last):\n"
+                    f'  File "{file}", line {statement.lineno}, in <module>\n'
+                    f"    {line}\n"
+                    f"ModuleNotFoundError: No module named {top!r}\n"
+                )
+                raise ModelError(
+                    f"{file}, line {statement.lineno}: there is no module {top!r}",
+                    traceback_text=text,
+                    hint=f"install it into this environment ({sys.prefix}), or put {top}.py beside the model's file",
+                )
+
+
+def _check_defined(tree: ast.Module, file: Path, parsed: BuildSpec) -> None:
+    """Raises ModelError unless the module will have the name, as far as its text can tell."""
+    names, is_open = _defined_names(tree)
+    if parsed.function in names or is_open:
+        return
+    public = sorted(name for name in names if not name.startswith("_"))
+    raise ModelError(
+        f"{file} defines no {parsed.function!r}{_did_you_mean(parsed.function, public)}",
+        hint=f"write def {parsed.function}(tables, num_dense, **args), or name another function in model.build",
+    )
+
+
+def _defined_names(tree: ast.Module) -> tuple[set[str], bool]:
+    """Names bound at top level, and whether there may be more (`import *`, a `__getattr__` without `__all__`)."""
+    names: set[str] = set()
+    has_star = False
+    exported: set[str] | None = None
+    for statement in _top_level_statements(tree.body):
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(statement.name)
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            has_star = has_star or any(alias.name == "*" for alias in statement.names)
+            names.update((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names.update(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+            if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+                exported = _string_list(statement.value)
+    if "__getattr__" in names and exported is not None:
+        return names | exported, has_star
+    return names, has_star or "__getattr__" in names
+
+
+def _top_level_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements of module scope, also those inside if, try, with, for and while."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for field in ("body", "orelse", "finalbody"):
+                yield from _top_level_statements(getattr(statement, field, []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _top_level_statements(handler.body)
+
+
+def _string_list(node: ast.expr | None) -> set[str] | None:
+    if not isinstance(node, ast.List | ast.Tuple):
+        return None
+    constants = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+    return {value for value in constants if isinstance(value, str)} if len(constants) == len(node.elts) else None
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

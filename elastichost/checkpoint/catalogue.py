@@ -1,0 +1,102 @@
+"""Which checkpoints a directory holds, the newest good one, and clearing away old ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastichost.checkpoint.files import disk_error, remove_tree
+from elastichost.checkpoint.manifest import Manifest, load_manifest, verify_blocks
+from elastichost.errors import CheckpointError
+
+__all__ = ["FoundCheckpoint", "checkpoint_directories", "checkpoint_name", "latest", "new_staging", "retain"]
+
+_NAME = re.compile(r"step-(\d{1,19})(\.replaced)?")
+_STAGING_PREFIX = ".staging-"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint:
+    """A good checkpoint. `warnings`: newer ones that were passed over, and why, one line each."""
+
+    directory: Path
+    manifest: Manifest
+    warnings: tuple[str, ...] = ()
+
+
+def checkpoint_name(samples_trained: int) -> str:
+    """Directory name of a checkpoint."""
+    return f"step-{samples_trained}"
+
+
+def new_staging(checkpoints: Path, cut: int) -> Path:
+    """A fresh 0700 directory for the blocks of one cut; what an earlier life left under the name is removed.
+
+    Raises CheckpointError."""
+    staging = checkpoints / f"{_STAGING_PREFIX}{cut}"
+    try:
+        checkpoints.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_tree(staging)
+        staging.mkdir(mode=0o700)
+    except OSError as error:
+        raise disk_error("cannot create", staging, error) from error
+    return staging
+
+
+def checkpoint_directories(checkpoints: Path) -> tuple[Path, ...]:
+    """Newest first, judged by name only. A `.replaced` one comes after the one of the same name that replaced it."""
+    if not checkpoints.is_dir():
+        return ()
+    found = [(match, path) for path in checkpoints.iterdir() if (match := _NAME.fullmatch(path.name))]
+    ordered = sorted(found, key=lambda entry: (int(entry[0][1]), entry[0][2] is None), reverse=True)
+    return tuple(path for _, path in ordered if path.is_dir() and not path.is_symlink())
+
+
+def latest(checkpoints: Path, *, verify: bool = True) -> FoundCheckpoint | None:
+    """The newest good checkpoint; None when there is none at all. `verify` also reads every block (about a second
+    per 1.5 GB), so that a flipped bit is found now and not half-way through a restore.
+
+    Raises CheckpointError, with every reason, when there are some and all are bad: going on from nothing would
+    silently lose the work."""
+    warnings: list[str] = []
+    for directory in checkpoint_directories(checkpoints):
+        try:
+            manifest = load_manifest(directory)
+            if verify:
+                verify_blocks(directory, manifest)
+        except CheckpointError as error:
+            warnings.append(f"{directory.name} cannot be used: {error.message}")
+            continue
+        return FoundCheckpoint(directory=directory, manifest=manifest, warnings=tuple(warnings))
+    if warnings:
+        raise CheckpointError(
+            f"no checkpoint of {checkpoints} can be used:\n" + "\n".join(warnings),
+            hint="restore the directory from a copy, or start the job anew",
+        )
+    return None
+
+
+def retain(checkpoints: Path, keep: int) -> tuple[Path, ...]:
+    """Removes checkpoints older than the `keep` newest whose manifests hold; gives the removed ones, newest first.
+
+    A bad one never pushes a good one out: it is removed only when `keep` good ones are newer. Raises
+    CheckpointError when one cannot be removed, ValueError for `keep` < 1."""
+    if keep < 1:
+        raise ValueError(f"keep = {keep} must be at least 1")
+    good = 0
+    removed: list[Path] = []
+    for directory in checkpoint_directories(checkpoints):
+        if good < keep:
+            try:
+                load_manifest(directory)
+            except CheckpointError:
+                continue  # `latest` is the one to tell of it; here it only does not count
+            good += 1
+            continue
+        try:
+            remove_tree(directory)
+        except OSError as error:
+            raise disk_error("cannot remove", directory, error) from error
+        removed.append(directory)
+    return tuple(removed)

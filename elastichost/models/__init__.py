@@ -1,0 +1,36 @@
+"""Five published recommendation models as plain torch + torchrec: nothing in here knows who trains them.
+
+Each name is a build function for `model.build`, e.g. `build = "elastichost.models:dlrm"`:
+
+    build(tables: list[EmbeddingBagConfig], num_dense: int, *, num_labels: int = 1, **args) -> torch.nn.Module
+    module(dense float32 [B, num_dense], sparse KeyedJaggedTensor) -> logits [B], or [B, num_labels] when that is > 1
+
+Names load on first use: importing this package imports no torch. The folder can be copied out and used alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .networks.dcn import build as dcn
+    from .networks.deepfm import build as deepfm
+    from .networks.dlrm import build as dlrm
+    from .networks.wide_deep import build as wide_deep
+    from .networks.xdeepfm import build as xdeepfm
+
+__all__ = ["dcn", "deepfm", "dlrm", "wide_deep", "xdeepfm"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # The modules lie one level down so that a submodule never takes the name of its build function.
+    build = import_module(f".networks.{name}", __name__).build
+    globals()[name] = build
+    return build
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

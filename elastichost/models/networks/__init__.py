@@ -1,0 +1,1 @@
+"""One module per paper, and `layers` for what they share."""

@@ -1,0 +1,182 @@
+"""From the blocks of a checkpoint to the tensors of a plain torchrec model.
+
+Buckets become one tensor again: consecutive row ranges of a fixed table; for a dynamic table its live rows, in the
+order (bucket, row), free rows left out. Padding columns are dropped. Tensors come in chunks of one bucket, so that
+nobody needs a table in memory who only writes it to a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.checkpoint.format import BlockKind, FoundCheckpoint, Manifest, latest, load_manifest, read_block
+from elastichost.config import JobSpec, load_job
+from elastichost.errors import CheckpointError, ConfigError
+from elastichost.specs import DenseTensor, EmbeddingSpec, TableSpec
+
+__all__ = ["CheckpointTensors", "TensorSource", "find_checkpoint", "load_run_job", "weight_name"]
+
+Array = npt.NDArray[np.generic]
+JOB_FILE = "job.resolved.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSource:
+    """A tensor to be: `chunks()` gives its rows in order, C-contiguous, of `dtype`; the shape holds all of them."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    chunks: Callable[[], Iterator[Array]]
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def array(self) -> Array:
+        """All of it in memory."""
+        out = np.empty(self.shape, dtype=self.dtype)
+        start = 0
+        for chunk in self.chunks():
+            out[start : start + len(chunk)] = chunk
+            start += len(chunk)
+        return out
+
+
+def load_run_job(run_dir: Path) -> JobSpec:
+    """The job as it was run; the present environment has no say in it. Raises ConfigError."""
+    file = run_dir / JOB_FILE
+    if not file.is_file():
+        raise ConfigError(f"{run_dir} is not a run directory: it has no {JOB_FILE}", hint="name one under runs/")
+    return load_job(file, environ={})
+
+
+def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> FoundCheckpoint:
+    """The named checkpoint, or the newest good one of the run. Raises CheckpointError when there is none.
+
+    Blocks are checked as they are read, so nothing is read twice."""
+    if checkpoint is not None:
+        return FoundCheckpoint(directory=checkpoint, manifest=load_manifest(checkpoint))
+    directory = Path(job.checkpoint.directory) if job.checkpoint.directory else run_dir / "checkpoints"
+    found = latest(directory, verify=False)
+    if found is None:
+        raise CheckpointError(
+            f"{directory} holds no checkpoint",
+            hint="a run writes its first one after checkpoint.every_s, or at its end",
+        )
+    return found
+
+
+def weight_name(embedding: EmbeddingSpec) -> str:
+    """The name torchrec gives the weights in a state dict."""
+    prefix = f"{embedding.module}." if embedding.module else ""
+    return f"{prefix}{'embedding_bags' if embedding.kind == 'bag' else 'embeddings'}.{embedding.name}.weight"
+
+
+class CheckpointTensors:
+    """The tensors of one checkpoint. Reading raises CheckpointError naming file and block when bytes are not right."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.model = manifest.model
+        self._records = manifest.by_key()
+        self._live: dict[int, tuple[npt.NDArray[np.bool_], ...]] = {
+            table.index: tuple(self._block("seen", table.index, b) != 0 for b in self._buckets(table))
+            for table in self.model.tables
+            if table.is_dynamic
+        }
+
+    def rows(self, table: TableSpec) -> int:
+        """num_embeddings of the plain model: live rows of a dynamic table (at least one: torchrec wants a row)."""
+        return max(1, self.ids_count(table)) if table.is_dynamic else table.rows
+
+    def ids_count(self, table: TableSpec) -> int:
+        return sum(int(np.count_nonzero(live)) for live in self._live[table.index])
+
+    def weights(self) -> list[TensorSource]:
+        """Everything in the plain model's state dict: dense tensors first, then embeddings."""
+        return [*self.dense(), *(self.embedding(e) for e in self.model.embeddings)]
+
+    def embedding(self, embedding: EmbeddingSpec) -> TensorSource:
+        """float32 [rows(table), dim]"""
+        table = self.model.tables[embedding.table]
+        return TensorSource(
+            name=weight_name(embedding),
+            shape=(self.rows(table), embedding.dim),
+            dtype=np.dtype(np.float32),
+            chunks=lambda: self._embedding_chunks(embedding, table),
+        )
+
+    def ids(self, table: TableSpec) -> TensorSource:
+        """int64 [ids_count(table)]: the key of each row of a dynamic table"""
+        return TensorSource(
+            name=table.name,
+            shape=(self.ids_count(table),),
+            dtype=np.dtype(np.int64),
+            chunks=lambda: self._id_chunks(table),
+        )
+
+    def dense(self) -> list[TensorSource]:
+        """float32 parameters and buffers, with their own names and shapes."""
+        spec = self.model.dense
+        if not spec.elements:
+            return []
+        vector = self._block("dense", 0, 0)
+        if vector.shape != (spec.elements,):
+            raise CheckpointError(
+                f"{self.directory}: the dense vector has shape {vector.shape}, not {(spec.elements,)}"
+            )
+        return [_dense_source(tensor, vector) for tensor in spec.tensors]
+
+    def _buckets(self, table: TableSpec) -> range:
+        return range(self.manifest.bucket_counts[table.index])
+
+    def _block(self, kind: BlockKind, owner: int, bucket: int) -> Array:
+        return read_block(self.directory, self._records[kind, owner, bucket])
+
+    def _embedding_chunks(self, embedding: EmbeddingSpec, table: TableSpec) -> Iterator[Array]:
+        rows = 0
+        for bucket in self._buckets(table):
+            block = self._block("rows", embedding.index, bucket)
+            if block.ndim != 2 or block.shape[1] != embedding.padded_dim:
+                raise self._misfit(embedding, bucket, block.shape)
+            if table.is_dynamic:
+                live = self._live[table.index][bucket]
+                if len(live) != len(block):
+                    raise self._misfit(embedding, bucket, block.shape)
+                block = block[live]
+            rows += len(block)
+            yield np.ascontiguousarray(block[:, : embedding.dim])
+        missing = self.rows(table) - rows
+        if table.is_dynamic and missing:
+            yield np.zeros((missing, embedding.dim), dtype=np.float32)
+        elif missing:
+            raise CheckpointError(f"{self.directory}: embedding {embedding.name!r} has {rows} rows, not {table.rows}")
+
+    def _id_chunks(self, table: TableSpec) -> Iterator[Array]:
+        for bucket in self._buckets(table):
+            ids, live = self._block("ids", table.index, bucket), self._live[table.index][bucket]
+            if ids.shape != live.shape:
+                raise CheckpointError(f"{self.directory}: table {table.name!r} bucket {bucket}: ids and seen differ")
+            yield ids[live]
+
+    def _misfit(self, embedding: EmbeddingSpec, bucket: int, shape: Sequence[int]) -> CheckpointError:
+        return CheckpointError(
+            f"{self.directory}: rows of embedding {embedding.name!r} bucket {bucket} have the shape {tuple(shape)}, "
+            "which does not fit the model"
+        )
+
+
+def _dense_source(tensor: DenseTensor, vector: Array) -> TensorSource:
+    def chunks() -> Iterator[Array]:
+        yield vector[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape)
+
+    if not tensor.shape:
+        return TensorSource(tensor.name, (), np.dtype(np.float32), lambda: iter([vector[tensor.offset].reshape(())]))
+    return TensorSource(tensor.name, tensor.shape, np.dtype(np.float32), chunks)

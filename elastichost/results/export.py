@@ -1,0 +1,203 @@
+"""`elastichost export`: a trained model as a directory that needs no elastichost.
+
+model.safetensors   every weight, under torchrec's names
+ids.safetensors     one int64 tensor per dynamic table: the key of each of its rows
+preprocess.json     columns, key kinds and rules: how samples become the model's inputs
+models/ or source/  the model's code
+reader.py           loads the model and prepares Parquet tables, by itself
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from elastichost import models
+from elastichost.build_source import BuildSpec, local_sources, parse_build_spec, source_file
+from elastichost.building import torchrec_names
+from elastichost.checkpoint.format import Manifest
+from elastichost.config import JobSpec
+from elastichost.config_tables import table_settings
+from elastichost.errors import ConfigError, ElastichostError
+from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
+from elastichost.results.safetensors_file import write_safetensors
+from elastichost.specs import KeyKind, TableSpec
+
+__all__ = ["ExportReport", "Preprocess", "export"]
+
+SCHEMA = "elastichost/export/v1"
+IdRule = Literal["dynamic", "range", "modulo", "hash_modulo"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was written. `table_rows`: rows of every table in the exported model. `warnings`: one line each."""
+
+    directory: Path
+    checkpoint: Path
+    samples_trained: int
+    table_rows: tuple[tuple[str, int], ...]
+    model_bytes: int
+    ids_bytes: int
+    warnings: tuple[str, ...]
+
+
+class ExportedTable(msgspec.Struct, frozen=True):
+    """One id space. `rule`: dynamic: look the key up in ids.safetensors, leave unknown ones out of their bag; range:
+    row = id, outside [0, rows) is an error; modulo: row = id mod rows; hash_modulo: row = XXH64 as uint64 mod rows.
+    `torchrec_name`: what the model's code calls the table."""
+
+    name: str
+    torchrec_name: str
+    features: tuple[str, ...]
+    key_kind: KeyKind
+    rule: IdRule
+    rows: int
+    dim: int
+    pooling: str
+
+
+class ExportedModel(msgspec.Struct, frozen=True):
+    """`source`: the file to load, relative to the directory; "": import `module` from an installed package."""
+
+    build: str
+    source: str
+    module: str
+    function: str
+    args: dict[str, Any]
+    outputs: str
+
+
+class Preprocess(msgspec.Struct, frozen=True, kw_only=True):
+    """`preprocess.json`. `features`: the order of the KeyedJaggedTensor's keys."""
+
+    schema: str = SCHEMA
+    job: str
+    samples_trained: int
+    model: ExportedModel
+    num_dense: int
+    num_labels: int
+    labels: tuple[str, ...]
+    dense: tuple[str, ...]
+    dense_transform: str
+    null_fill: float
+    features: tuple[str, ...]
+    string_hash: str = "XXH64 seed 0 of the UTF-8 bytes, reinterpreted as int64"
+    null_id: str = "an empty bag"
+    tables: tuple[ExportedTable, ...]
+
+
+def export(run_dir: Path, destination: Path, checkpoint: Path | None = None) -> ExportReport:
+    """Exports the newest good checkpoint of a run (or the one named) into `destination`, which must not exist or be
+    empty; it is there completely or not at all. Needs memory for one bucket, whatever the size of the tables.
+
+    Raises ConfigError (no run, destination in use), CheckpointError, ModelError (the model's source is gone).
+    """
+    job = load_run_job(run_dir)
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise ConfigError(f"{destination} exists already", hint="name a directory that does not exist yet")
+    found = find_checkpoint(run_dir, job, checkpoint)
+    tensors = CheckpointTensors(found.directory, found.manifest)
+    parsed = parse_build_spec(job.model.build, run_dir)
+    partial = destination.with_name(f".{destination.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+        source = _copy_source(parsed, run_dir, partial)
+        model_bytes, ids_bytes = _write_tensors(tensors, partial)
+        preprocess = _describe(job, found.manifest, tensors, parsed, source)
+        (partial / "preprocess.json").write_bytes(
+            msgspec.json.format(msgspec.json.encode(preprocess), indent=2) + b"\n"
+        )
+        shutil.copyfile(Path(__file__).with_name("reader.py"), partial / "reader.py")
+        partial.rename(destination)
+    except OSError as error:
+        raise ElastichostError(f"cannot export to {destination}: {error}", hint="free some disk space") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    missing = "" if source else f"the model's code is the installed package {parsed.module!r}, which was not copied"
+    return ExportReport(
+        directory=destination,
+        checkpoint=found.directory,
+        samples_trained=found.manifest.samples_trained,
+        table_rows=tuple((table.name, tensors.rows(table)) for table in found.manifest.model.tables),
+        model_bytes=model_bytes,
+        ids_bytes=ids_bytes,
+        warnings=(*found.warnings, *([missing] if missing else [])),
+    )
+
+
+def _write_tensors(tensors: CheckpointTensors, directory: Path) -> tuple[int, int]:
+    metadata = {"format": "pt", "samples_trained": str(tensors.manifest.samples_trained)}
+    model_bytes = write_safetensors(directory / "model.safetensors", tensors.weights(), metadata)
+    dynamic = [tensors.ids(table) for table in tensors.model.tables if table.is_dynamic]
+    ids_bytes = write_safetensors(directory / "ids.safetensors", dynamic, metadata) if dynamic else 0
+    return model_bytes, ids_bytes
+
+
+def _copy_source(parsed: BuildSpec, run_dir: Path, directory: Path) -> str:
+    """Copies the model's code; gives the file to load, relative to `directory`, or "" for an installed package."""
+    if parsed.module == models.__name__:
+        folder = Path(models.__file__).parent
+        shutil.copytree(folder, directory / "models", ignore=shutil.ignore_patterns("__pycache__"))
+        return "models/__init__.py"
+    file = source_file(parsed, run_dir)
+    if parsed.file is None or file is None:
+        return ""
+    (directory / "source").mkdir()
+    for path in (file, *local_sources(file)):
+        shutil.copyfile(path, directory / "source" / path.name)
+    return f"source/{file.name}"
+
+
+def _describe(
+    job: JobSpec, manifest: Manifest, tensors: CheckpointTensors, parsed: BuildSpec, source: str
+) -> Preprocess:
+    model = ExportedModel(
+        build=job.model.build,
+        source=source,
+        module=parsed.module,
+        function=parsed.function,
+        args=job.model.args,
+        outputs=job.model.outputs,
+    )
+    names = torchrec_names(manifest.model.tables)
+    return Preprocess(
+        job=manifest.job_name,
+        samples_trained=manifest.samples_trained,
+        model=model,
+        num_dense=manifest.model.num_dense_features,
+        num_labels=manifest.model.num_labels,
+        labels=job.data.labels,
+        dense=job.data.dense,
+        dense_transform=job.data.dense_transform,
+        null_fill=job.data.null_fill,
+        features=job.data.categorical,
+        tables=tuple(_table(job, table, names[table.name], tensors.rows(table)) for table in manifest.model.tables),
+    )
+
+
+def _table(job: JobSpec, table: TableSpec, torchrec_name: str, rows: int) -> ExportedTable:
+    settings = table_settings(job, table.name)
+    return ExportedTable(
+        name=table.name,
+        torchrec_name=torchrec_name,
+        features=table.features,
+        key_kind=table.key_kind,
+        rule=_rule(table),
+        rows=rows,
+        dim=settings.dim,
+        pooling=settings.pooling,
+    )
+
+
+def _rule(table: TableSpec) -> IdRule:
+    if table.is_dynamic:
+        return "dynamic"
+    if table.key_kind == "string":
+        return "hash_modulo"
+    return "modulo" if table.out_of_range == "modulo" else "range"

@@ -1,0 +1,234 @@
+"""`elastichost predict`: scores of a file by a run's newest checkpoint, in one process and with no PS."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import nn
+
+from elastichost.building import build_model
+from elastichost.config import JobSpec
+from elastichost.datasets import open_reader
+from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
+from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOfRangeError
+from elastichost.quality import QualityReport, evaluate_labels, probabilities
+from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
+from elastichost.results.reader import IdTable
+from elastichost.specs import ModelSpec, TableSpec
+from elastichost.worker.embedding import meta_collections
+from elastichost.worker.rows import PreparedBatch
+from elastichost.worker.step import ModelRunner
+
+__all__ = ["PredictReport", "load_trained_model", "predict"]
+
+BATCH_SIZE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class PredictReport:
+    """What was scored. `quality`: one report per label column; empty when the file has no labels."""
+
+    output: Path
+    checkpoint: Path
+    samples: int
+    labels: tuple[str, ...]
+    quality: tuple[QualityReport, ...]
+    wall_s: float
+    warnings: tuple[str, ...]
+
+
+def predict(run_dir: Path, data_file: Path, output: Path, checkpoint: Path | None = None) -> PredictReport:
+    """Scores every row of `data_file` (of the job's format; labels may be missing) into the Parquet file `output`:
+    `row` int64, `probability` float32, and `label` float32 when there are labels; with several labels
+    `probability_<name>` and `label_<name>`. The file is there completely or not at all.
+
+    Raises ConfigError, DataError (bad rows stop it: a row without a score would shift the others), CheckpointError,
+    ModelError.
+    """
+    began_s = perf_counter()
+    job = _scoring_job(load_run_job(run_dir), data_file)
+    found = find_checkpoint(run_dir, job, checkpoint)
+    reader = open_reader(job, "test", files=[glob.escape(str(data_file.resolve()))], labels_required=False)
+    description = reader.describe()
+    _check_kinds(found.manifest.model, description, data_file)
+    tensors = CheckpointTensors(found.directory, found.manifest)
+    model = load_trained_model(job, tensors).eval()
+    runner = ModelRunner(model, job.data.categorical, job.model.outputs, torch.device("cpu"))
+    rows = _CheckpointRows(job, tensors, data_file)
+    batches = _batches(reader, description)
+    first = next(batches, None)
+    has_labels = first is not None and not np.isnan(first[1].labels).any()
+    columns = _ScoreColumns(job.data.labels, has_labels)
+    with _parquet_writer(output, columns.schema) as writer:
+        for row, batch in chain([] if first is None else [first], batches):
+            logits = runner.scores(rows.prepare(batch)).logits.reshape(batch.labels.shape)
+            writer.write_table(columns.add(row, logits, batch))
+    return PredictReport(
+        output=output,
+        checkpoint=found.directory,
+        samples=columns.samples,
+        labels=job.data.labels if has_labels else (),
+        quality=columns.quality(),
+        wall_s=perf_counter() - began_s,
+        warnings=(*found.warnings, *description.warnings, *runner.warnings),
+    )
+
+
+def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
+    """The user's model as plain torchrec, with the checkpoint's weights. Raises ModelError when the code has changed
+    since the run."""
+    spec = tensors.model
+    rows = {table.name: tensors.rows(table) for table in spec.tables}
+    with meta_collections():
+        model = build_model(job, spec.tables, rows, spec.num_dense_features, spec.num_labels)
+    state = {source.name: torch.from_numpy(source.array()) for source in tensors.weights()}
+    own = model.state_dict()
+    # Integer buffers are constants of the model's code: no checkpoint has them.
+    missing = sorted(name for name, value in own.items() if name not in state and value.is_floating_point())
+    unexpected = sorted(name for name in state if name not in own or own[name].shape != state[name].shape)
+    if missing or unexpected:
+        raise ElastichostError(
+            f"{job.model.build} does not build the checkpoint's model: {', '.join([*missing, *unexpected])} differ",
+            hint="the model's code or packages have changed since the run; restore them",
+        )
+    model.load_state_dict(state, strict=False, assign=True)
+    return model
+
+
+def _scoring_job(job: JobSpec, data_file: Path) -> JobSpec:
+    """The run's job, strict about bad rows; generated data has no files, so a Parquet file stands for it."""
+    if not data_file.is_file():
+        raise DataError(f"{data_file}: there is no such file")
+    changes: dict[str, object] = {"bad_rows": "stop", "weight": ""}
+    if job.data.format == "synthetic":
+        if data_file.suffix != ".parquet":
+            raise ConfigError(f"the run was trained on generated data; {data_file} must be a Parquet file to be scored")
+        changes["format"] = "parquet"
+    return job.model_copy(update={"data": job.data.model_copy(update=changes)})
+
+
+def _check_kinds(model: ModelSpec, description: DatasetDescription, data_file: Path) -> None:
+    for table in model.tables:
+        for feature in table.features:
+            kind = description.key_kinds[feature]
+            if kind != table.key_kind:
+                raise DataError(
+                    f"{data_file}, column {feature!r} holds {kind} ids; the run was trained on {table.key_kind} ids",
+                    hint="an int and a string are different keys; write the column with the type of the training data",
+                )
+
+
+class _CheckpointRows:
+    """Keys of a batch to rows of the plain model, as the export's reader does it."""
+
+    def __init__(self, job: JobSpec, tensors: CheckpointTensors, data_file: Path) -> None:
+        self._features = job.data.categorical
+        self._file = data_file
+        self._tables = [next(t for t in tensors.model.tables if name in t.features) for name in self._features]
+        self._ids = {
+            table.index: IdTable(
+                tensors.rows(table),
+                is_string=table.key_kind == "string",
+                modulo=table.out_of_range == "modulo",
+                ids=np.asarray(tensors.ids(table).array(), dtype=np.int64) if table.is_dynamic else None,
+            )
+            for table in tensors.model.tables
+        }
+
+    def prepare(self, batch: SampleBatch) -> PreparedBatch:
+        """Raises IdOutOfRangeError."""
+        lengths = batch.lengths.astype(np.int64)
+        bounds = np.concatenate(([0], np.cumsum(lengths.reshape(len(self._features), batch.size).sum(axis=1))))
+        values = np.empty(len(batch.keys), dtype=np.int64)
+        for number, table in enumerate(self._tables):
+            part = slice(bounds[number], bounds[number + 1])
+            values[part] = self._ids[table.index].rows_of(batch.keys[part])
+            if (values[part] == IdTable.OUT_OF_RANGE).any():
+                self._refuse(number, table, batch.keys[part][values[part] == IdTable.OUT_OF_RANGE])
+        known = values >= 0
+        bag = np.repeat(np.arange(len(lengths)), lengths)
+        lengths = np.bincount(bag[known], minlength=len(lengths))
+        return PreparedBatch(
+            samples=batch,
+            lease_id=0,
+            epoch=0,
+            values=values[known],
+            lengths=lengths,
+            offsets=np.concatenate(([0], np.cumsum(lengths))),
+            length_per_key=lengths.reshape(len(self._features), batch.size).sum(axis=1).tolist(),
+            pulled=None,
+            lookup_s=0.0,
+        )
+
+    def _refuse(self, number: int, table: TableSpec, bad: npt.NDArray[np.int64]) -> None:
+        raise IdOutOfRangeError(
+            f"{self._file}, column {self._features[number]!r}: id {bad[0]} is outside table {table.name!r}, which has "
+            f"rows 0 to {table.rows - 1}"
+        )
+
+
+class _ScoreColumns:
+    """The output's columns, and what is kept for the quality figures: two float32 per sample and label."""
+
+    def __init__(self, labels: Sequence[str], has_labels: bool) -> None:
+        suffixes = [""] if len(labels) == 1 else [f"_{name}" for name in labels]
+        self._has_labels = has_labels
+        self._logits: list[npt.NDArray[np.float32]] = []
+        self._labels: list[npt.NDArray[np.float32]] = []
+        names = [*(f"probability{s}" for s in suffixes), *(f"label{s}" for s in suffixes if has_labels)]
+        self.schema = pa.schema([("row", pa.int64()), *((name, pa.float32()) for name in names)])
+        self.samples = 0
+
+    def add(self, first_row: int, logits: npt.NDArray[np.float32], batch: SampleBatch) -> pa.Table:
+        self.samples += batch.size
+        columns = [np.arange(first_row, first_row + batch.size, dtype=np.int64)]
+        columns += list(np.ascontiguousarray(probabilities(logits).astype(np.float32).T))
+        if self._has_labels:
+            columns += list(np.ascontiguousarray(batch.labels.T))
+            self._logits.append(logits)
+            self._labels.append(batch.labels)
+        return pa.table(columns, schema=self.schema)
+
+    def quality(self) -> tuple[QualityReport, ...]:
+        if not self._logits:
+            return ()
+        return evaluate_labels(np.concatenate(self._logits), np.concatenate(self._labels))
+
+
+def _batches(reader: Reader, description: DatasetDescription) -> Iterator[tuple[int, SampleBatch]]:
+    """(row number of the first sample, batch) of everything, in file order."""
+    for unit in description.units:
+        for batch in reader.batches(unit, 0, unit.samples, BATCH_SIZE):
+            if batch.size:
+                yield unit.first_sample + batch.start, batch
+
+
+@contextmanager
+def _parquet_writer(output: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Writes beside `output` and renames at the end. Raises ElastichostError naming the file when the disk refuses."""
+    partial = output.with_name(f".{output.name}.partial-{os.getpid()}")
+    try:
+        with pq.ParquetWriter(partial, schema) as writer:
+            yield writer
+        descriptor = os.open(partial, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        partial.replace(output)
+    except OSError as error:
+        raise ElastichostError(f"cannot write {output}: {error}", hint="name another file with -o") from error
+    finally:
+        partial.unlink(missing_ok=True)

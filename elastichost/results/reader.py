@@ -1,0 +1,228 @@
+"""Loads an exported model and prepares Parquet tables for it. Stands alone: torch, torchrec, safetensors, pyarrow.
+
+model = load_model(directory)
+dense, sparse = Preprocessor(directory).inputs(pyarrow.parquet.read_table("file.parquet"))
+logits = model(dense, sparse)
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from safetensors.torch import load_file
+from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+
+__all__ = ["IdTable", "Preprocessor", "load_model", "xxh64"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def load_model(directory: str | Path) -> torch.nn.Module:
+    """The model with its trained weights, in evaluation mode."""
+    directory = Path(directory).resolve()
+    about = _about(directory)
+    configs = [
+        EmbeddingBagConfig(
+            name=table["torchrec_name"],
+            embedding_dim=table["dim"],
+            num_embeddings=table["rows"],
+            feature_names=list(table["features"]),
+            pooling=PoolingType[table["pooling"].upper()],
+            init_fn=lambda weights: None,
+        )
+        for table in about["tables"]
+    ]
+    labels = {"num_labels": about["num_labels"]} if about["num_labels"] > 1 else {}
+    with _source_path(directory, about["model"]), _no_random_tables():
+        build = getattr(_source_module(directory, about["model"]), about["model"]["function"])
+        model: torch.nn.Module = build(configs, about["num_dense"], **about["model"]["args"], **labels)
+    loaded = model.load_state_dict(load_file(directory / "model.safetensors"), strict=False, assign=True)
+    own = model.state_dict()  # integer tensors are constants of the model's code and not exported
+    missing = [name for name in loaded.missing_keys if own[name].is_floating_point()]
+    if missing or loaded.unexpected_keys:
+        raise ValueError(f"model.safetensors does not fit the code: lacks {missing}, has {loaded.unexpected_keys} more")
+    return model.eval()
+
+
+class Preprocessor:
+    """Columns of a table to what the model takes, by the rules of `preprocess.json`."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.about = _about(Path(directory))
+        ids_file = Path(directory) / "ids.safetensors"
+        ids = load_file(ids_file) if ids_file.is_file() else {}
+        self.tables = {
+            feature: IdTable(
+                table["rows"],
+                is_string=table["key_kind"] == "string",
+                modulo=table["rule"] == "modulo",
+                ids=ids[table["name"]].numpy() if table["rule"] == "dynamic" else None,
+            )
+            for table in self.about["tables"]
+            for feature in table["features"]
+        }
+
+    def inputs(self, table: pa.Table) -> tuple[torch.Tensor, KeyedJaggedTensor]:
+        """(dense float32 [B, num_dense], sparse) of the B rows of `table`. Raises ValueError for ids out of range."""
+        dense = np.empty((table.num_rows, len(self.about["dense"])), dtype=np.float32)
+        for number, name in enumerate(self.about["dense"]):
+            values = table.column(name).cast(pa.float64()).to_numpy()  # null becomes NaN
+            if self.about["dense_transform"] == "log1p":
+                values = np.log1p(np.maximum(values, 0))
+            dense[:, number] = np.where(np.isnan(values), self.about["null_fill"], values)
+        rows, lengths = [], []
+        for feature in self.about["features"]:
+            found, sample = _ids(table.column(feature).combine_chunks())
+            row = self.tables[feature].rows_of(found)
+            if (row == IdTable.OUT_OF_RANGE).any():
+                raise ValueError(f"column {feature}: id {found[row == IdTable.OUT_OF_RANGE][0]} is out of range")
+            rows.append(row[row >= 0])  # an id that was never trained leaves its bag
+            lengths.append(np.bincount(sample[row >= 0], minlength=table.num_rows))
+        return torch.from_numpy(dense), KeyedJaggedTensor(
+            keys=list(self.about["features"]),
+            values=torch.from_numpy(np.concatenate(rows)),
+            lengths=torch.from_numpy(np.concatenate(lengths).astype(np.int32)),
+        )
+
+
+class IdTable:
+    """Keys of one table to its rows. `ids` int64 [rows]: the key of each row of a dynamic table."""
+
+    UNKNOWN, OUT_OF_RANGE = -1, -2
+
+    def __init__(self, rows: int, *, is_string: bool, modulo: bool, ids: Int64Array | None) -> None:
+        self.rows, self.is_string, self.modulo = rows, is_string, modulo
+        self.order = None if ids is None else np.argsort(ids)
+        self.sorted_ids = None if ids is None or self.order is None else ids[self.order]
+
+    def rows_of(self, keys: Int64Array) -> Int64Array:
+        """int64, as many as keys: a row, UNKNOWN (dynamic tables), or OUT_OF_RANGE."""
+        if self.order is not None and self.sorted_ids is not None:
+            if not len(self.order):
+                return np.full(len(keys), self.UNKNOWN, dtype=np.int64)
+            place = np.minimum(np.searchsorted(self.sorted_ids, keys), len(self.order) - 1)
+            return np.where(self.sorted_ids[place] == keys, self.order[place], self.UNKNOWN)
+        if self.is_string:
+            return (keys.view(np.uint64) % np.uint64(self.rows)).astype(np.int64)
+        if self.modulo:
+            return keys % self.rows
+        return np.where((keys >= 0) & (keys < self.rows), keys, self.OUT_OF_RANGE)
+
+
+def _ids(column: pa.Array) -> tuple[Int64Array, Int64Array]:
+    """(keys, the sample of each) of ints, strings or lists of them; nulls have no key. Ints never become floats."""
+    sample = np.arange(len(column))
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        sample = np.repeat(sample, column.value_lengths().fill_null(0).to_numpy())
+        column = column.flatten()
+    sample = sample[column.is_valid().to_numpy(zero_copy_only=False)]
+    column = column.drop_null()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        whole = column.to_numpy(zero_copy_only=False)
+        return (whole.view(np.int64) if whole.dtype == np.uint64 else whole.astype(np.int64)), sample
+    words = column.dictionary_encode()
+    hashes = np.array([xxh64(word) for word in words.dictionary.to_pylist()], dtype=np.uint64).view(np.int64)
+    return hashes[words.indices.to_numpy(zero_copy_only=False)], sample
+
+
+def _about(directory: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((directory / "preprocess.json").read_text(encoding="utf-8"))
+    return content
+
+
+def _source_module(directory: Path, model: dict[str, Any]) -> Any:
+    if not model["source"]:
+        return importlib.import_module(model["module"])
+    file, name = directory / model["source"], f"exported_model_{abs(hash(str(directory)))}"
+    parts = [str(file.parent)] if file.name == "__init__.py" else None
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=parts)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} cannot be loaded")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _source_path(directory: Path, model: dict[str, Any]) -> Iterator[None]:
+    """What lies beside the model's file can be imported by it."""
+    sys.path.insert(0, str((directory / model["source"]).parent))
+    try:
+        yield
+    finally:
+        del sys.path[0]
+
+
+@contextmanager
+def _no_random_tables() -> Iterator[None]:
+    """Random numbers for large tables take long, and would be replaced at once."""
+    kinds: tuple[Any, ...] = (torch.nn.EmbeddingBag, torch.nn.Embedding)
+    resets = [kind.reset_parameters for kind in kinds]
+    for kind in kinds:
+        kind.reset_parameters = lambda self: None
+    try:
+        yield
+    finally:
+        for kind, reset in zip(kinds, resets, strict=True):
+            kind.reset_parameters = reset
+
+
+def xxh64(text: str | bytes) -> int:
+    """XXH64 with seed 0 of UTF-8 bytes; by the `xxhash` package when it is installed, which is much faster."""
+    data = text.encode() if isinstance(text, str) else text
+    try:
+        import xxhash
+    except ImportError:
+        return _xxh64(data)
+    return int(xxhash.xxh64_intdigest(data))
+
+
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5, _M = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5, (1 << 64) - 1
+
+
+def _rotate(word: int, bits: int) -> int:
+    return ((word << bits) | (word >> (64 - bits))) & _M
+
+
+def _round(lane: int, word: int) -> int:
+    return _rotate((lane + word * _P2) & _M, 31) * _P1 & _M
+
+
+def _xxh64(data: bytes) -> int:
+    at, total = 0, _P5
+    if len(data) >= 32:
+        lanes = [(_P1 + _P2) & _M, _P2, 0, -_P1 & _M]
+        for at in range(0, len(data) - 31, 32):
+            words = (int.from_bytes(data[at + 8 * i : at + 8 * i + 8], "little") for i in range(4))
+            lanes = [_round(lane, word) for lane, word in zip(lanes, words, strict=True)]
+        at, total = at + 32, sum(map(_rotate, lanes, (1, 7, 12, 18))) & _M
+        for lane in lanes:
+            total = ((total ^ _round(0, lane)) * _P1 + _P4) & _M
+    total = (total + len(data)) & _M
+    while len(data) - at >= 8:
+        word = int.from_bytes(data[at : at + 8], "little")
+        at, total = at + 8, (_rotate(total ^ _round(0, word), 27) * _P1 + _P4) & _M
+    if len(data) - at >= 4:
+        word = int.from_bytes(data[at : at + 4], "little")
+        at, total = at + 4, (_rotate(total ^ (word * _P1 & _M), 23) * _P2 + _P3) & _M
+    for byte in data[at:]:
+        total = _rotate(total ^ (byte * _P5 & _M), 11) * _P1 & _M
+    total = (total ^ (total >> 33)) * _P2 & _M
+    total = (total ^ (total >> 29)) * _P3 & _M
+    return total ^ (total >> 32)

@@ -1,0 +1,109 @@
+"""Scores of a file are those of the trained model, and their quality is reported when there are labels."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from elastichost.errors import ConfigError, DataError, ElastichostError
+from elastichost.quality import evaluate, probabilities
+from elastichost.results import reader
+from elastichost.results.export import export
+from elastichost.results.predict import predict
+
+
+def test_scores_rows_and_quality(run: Any, tmp_path: Path) -> None:
+    report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    table = pq.read_table(report.output)
+    assert table.column_names == ["row", "probability", "label"]
+    assert table.column("row").to_pylist() == list(range(6))
+    labels = run.table.column("label").to_numpy().astype(np.float32)
+    np.testing.assert_array_equal(table.column("label").to_numpy(), labels)
+    logits = run.dlrm_logits()
+    np.testing.assert_allclose(table.column("probability").to_numpy(), probabilities(logits), rtol=1e-4)
+    expected = evaluate(logits, labels)
+    assert (report.samples, report.labels, report.checkpoint) == (6, ("label",), run.checkpoint)
+    assert report.quality[0].auc == expected.auc
+    assert report.quality[0].logloss == pytest.approx(expected.logloss, rel=1e-4)
+    assert os.listdir(tmp_path) == ["scores.parquet"]
+
+
+def test_a_file_without_labels(run: Any, tmp_path: Path) -> None:
+    data = tmp_path / "new [1].parquet"  # a name that would be a glob
+    pq.write_table(run.table.drop_columns(["label"]), data)
+    report = predict(run.directory, data, tmp_path / "scores.parquet")
+    table = pq.read_table(report.output)
+    assert table.column_names == ["row", "probability"]
+    np.testing.assert_allclose(table.column("probability").to_numpy(), probabilities(run.dlrm_logits()), rtol=1e-4)
+    assert (report.labels, report.quality) == ((), ())
+
+
+def test_several_labels_have_a_column_each(make: Any, tmp_path: Path) -> None:
+    run = make(label='["label", "other"]', build="elastichost.models:dcn", args="{ hidden = [4] }")
+    report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    assert pq.read_table(report.output).column_names == [
+        "row",
+        "probability_label",
+        "probability_other",
+        "label_label",
+        "label_other",
+    ]
+    assert len(report.quality) == 2
+
+
+@pytest.mark.parametrize("name", ["deepfm", "wide_deep", "xdeepfm"])
+def test_prediction_and_export_agree(make: Any, tmp_path: Path, name: str) -> None:
+    """First-order weights have dim 1, padded to 4 in the checkpoint; the padding is noise that must not be seen."""
+    run = make(build=f"elastichost.models:{name}", args="{ hidden = [4] }")
+    report = predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
+    directory = export(run.directory, tmp_path / "model").directory
+    with torch.no_grad():
+        logits = reader.load_model(directory)(*reader.Preprocessor(directory).inputs(run.table))
+    scores = pq.read_table(report.output).column("probability").to_numpy()
+    np.testing.assert_allclose(scores, torch.sigmoid(logits).numpy(), rtol=1e-5)
+    assert len(set(scores.tolist())) == 6
+
+
+def test_a_bad_row_stops_it_and_leaves_no_file(run: Any, tmp_path: Path) -> None:
+    labels = pa.array([1, 0, 3, 0, 1, 0])
+    pq.write_table(run.table.set_column(0, "label", labels), tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match=r"bad\.parquet.*label"):
+        predict(run.directory, tmp_path / "bad.parquet", tmp_path / "scores.parquet")
+    assert os.listdir(tmp_path) == ["bad.parquet"]
+
+
+def test_ids_of_another_type_are_refused(run: Any, tmp_path: Path) -> None:
+    users = pa.array([str(i) for i in range(6)])
+    pq.write_table(
+        run.table.set_column(run.table.column_names.index("user"), "user", users), tmp_path / "other.parquet"
+    )
+    with pytest.raises(DataError, match="column 'user' holds string ids; the run was trained on int ids"):
+        predict(run.directory, tmp_path / "other.parquet", tmp_path / "scores.parquet")
+
+
+def test_a_missing_file_and_a_place_that_cannot_be_written(run: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nothing\.parquet: there is no such file"):
+        predict(run.directory, tmp_path / "nothing.parquet", tmp_path / "scores.parquet")
+    with pytest.raises(ElastichostError, match="cannot write"):
+        predict(run.directory, run.directory / "samples.parquet", tmp_path / "absent" / "scores.parquet")
+
+
+def test_what_is_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a run directory"):
+        predict(tmp_path, tmp_path / "data.parquet", tmp_path / "scores.parquet")
+
+
+def test_a_model_whose_code_changed_since_the_run(make: Any, tmp_path: Path) -> None:
+    run = make()
+    file = run.directory / "job.resolved.toml"
+    file.write_text(file.read_text().replace("8,", "16,", 1))
+    assert "16" in file.read_text()
+    with pytest.raises(ElastichostError, match=r"does not build the checkpoint's model: network\.dense_arch"):
+        predict(run.directory, run.directory / "samples.parquet", tmp_path / "scores.parquet")
