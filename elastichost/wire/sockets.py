@@ -18,7 +18,7 @@ from elastichost.plan import ProcessId
 from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope, Frame, frame_bytes
 from elastichost.wire.messages import ControlMessage, DataMessage
 
-__all__ = ["ControlClient", "ControlServer", "DataClient", "DataServer", "wait_readable"]
+__all__ = ["ControlClient", "ControlServer", "DataClient", "DataServer", "Waiter", "wait_readable"]
 
 HIGH_WATER_MARK = 10_000
 ZERO_COPY_BYTES = 64 * 1024
@@ -190,6 +190,19 @@ class DataClient(_Dealer):
     def receive(self) -> Envelope[DataMessage] | None:
         parts = _receive_parts(self._socket)
         return None if parts is None else self._codec.decode(parts)
+
+
+class Waiter:
+    """Waits for any of several endpoints and plain descriptors; registered once, waited on often."""
+
+    def __init__(self, *sources: _Router | _Dealer | int) -> None:
+        self._poller = zmq.Poller()
+        for source in sources:
+            self._poller.register(source if isinstance(source, int) else source.socket, zmq.POLLIN)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether something can be read within the timeout."""
+        return bool(self._poller.poll(int(timeout_s * 1000)))
 
 
 def wait_readable(sockets: Iterable[zmq.Socket[bytes]], timeout_s: float) -> bool:
