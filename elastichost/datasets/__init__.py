@@ -1,0 +1,48 @@
+"""Datasets: units of samples, read into batches that are ready for a KeyedJaggedTensor.
+
+    api          the contract: Unit, DatasetDescription, SampleBatch, Reader
+    settings     what a reader needs of a job
+    reader       one decoded unit at a time -> batches      decoded, ragged   arrays of a unit
+    parquet      row groups                                 parquet_schema, parquet_values   footers, statistics
+    criteo, csv  byte ranges of lines                       text_index        where lines begin, cached
+    synthetic    planted truth, any range on its own        hashing           XXH64 over Arrow buffers
+    preflight    every problem before a job starts          convert           text -> Parquet
+    warm         kernels loaded before a fork
+
+Importing this package loads neither pyarrow nor numba; opening a reader does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch, Unit
+from elastichost.datasets.settings import DataSettings, Split, data_settings
+
+if TYPE_CHECKING:
+    from elastichost.config import JobSpec
+
+__all__ = [
+    "DataSettings",
+    "DatasetDescription",
+    "Reader",
+    "SampleBatch",
+    "Split",
+    "Unit",
+    "data_settings",
+    "open_reader",
+]
+
+
+def open_reader(
+    job: JobSpec, split: Split, *, files: Sequence[str] | None = None, labels_required: bool = True
+) -> Reader:
+    """The reader of a job's train or test data; reads nothing yet.
+
+    `files` (absolute paths or globs) replaces the split's own files. With `labels_required=False` files without
+    label columns are legal, and their labels are NaN. Raises DataError when a custom reader cannot be loaded.
+    """
+    from elastichost.datasets.opening import make_reader  # pyarrow and numba are loaded by this import
+
+    return make_reader(job, data_settings(job, split, files=files, labels_required=labels_required))

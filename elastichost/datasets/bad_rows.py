@@ -1,0 +1,52 @@
+"""Rows that cannot be trained on: counted and skipped, or the reason to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.errors import DataError
+
+__all__ = ["BadRowLog"]
+
+
+class BadRowLog:
+    """Collects the bad rows of `samples` rows while they are decoded.
+
+    `mask` is bool [samples]; `first` is the lowest bad position with what is wrong there.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.mask: npt.NDArray[np.bool_] = np.zeros(samples, dtype=np.bool_)
+        self.first: tuple[int, str] | None = None
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.mask))
+
+    def add(self, bad: npt.NDArray[np.bool_], describe: Callable[[int], str]) -> None:
+        """Mark rows: `bad` is bool [samples]; `describe(position)` says what is wrong with one of them.
+
+        A row that is bad already keeps its first reason: what is wrong later often follows from it.
+        """
+        positions = np.flatnonzero(bad & ~self.mask)
+        if len(positions) == 0:
+            return
+        lowest = int(positions[0])
+        if self.first is None or lowest < self.first[0]:
+            self.first = (lowest, describe(lowest))
+        self.mask |= bad
+
+    def settle(self, *, skip: bool) -> npt.NDArray[np.bool_] | None:
+        """The mask of rows to skip, None when every row is good. Raises DataError when rows must not be skipped."""
+        if self.first is None:
+            return None
+        if skip:
+            return self.mask
+        others = self.count - 1
+        more = f" (and {others:,} more bad rows in the same unit)" if others else ""
+        raise DataError(
+            f"{self.first[1]}{more}", hint='correct the data, or set data.bad_rows = "skip" to skip and count such rows'
+        )

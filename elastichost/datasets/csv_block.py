@@ -1,0 +1,224 @@
+"""Whole lines of separated values to an Arrow table; one table row for each line, bad ones marked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from elastichost.datasets.bad_rows import BadRowLog
+from elastichost.errors import DataError
+
+__all__ = ["BlockFormat", "read_block"]
+
+INTEGER = re.compile(r"-?[0-9]+")
+QUOTE = b'"'
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFormat:
+    """How lines are cut and typed.
+
+    names           every column of the file, in file order
+    types           column -> int64, float64, string, list<int64> or list<string>; only these columns are read
+    delimiter       between fields; one character
+    list_delimiter  between the elements of a list
+    quoted          whether '"' quotes fields
+    """
+
+    names: tuple[str, ...]
+    types: dict[str, pa.DataType]
+    delimiter: str
+    list_delimiter: str = "|"
+    quoted: bool = True
+
+
+def read_block(
+    data: npt.NDArray[np.uint8], lines: int, block: BlockFormat, log: BadRowLog, locate: Callable[[int], str]
+) -> pa.Table:
+    """A table of `lines` rows: nulls where a line is ragged or a value does not have its column's type.
+
+    An empty field is null; a quoted empty field is an empty string. `log` gets the bad rows, named by
+    `locate(row)`. Raises DataError where a quoted field holds a line break: its line cannot be told from a row.
+    """
+    scalar_types = {name: pa.string() if pa.types.is_list(kind) else kind for name, kind in block.types.items()}
+    ragged: dict[int, tuple[int, int]] = {}
+    try:
+        table = _parse(data, block, scalar_types, ragged)
+        converted = True
+    except pa.ArrowInvalid:
+        ragged.clear()
+        table = _parse(data, block, dict.fromkeys(scalar_types, pa.binary()), ragged)
+        converted = False
+    if table.num_rows + len(ragged) != lines:
+        raise _line_break_error(data, block, locate)
+    if ragged:
+        table = _open_gaps(table, lines, ragged, log, locate)
+    columns = []
+    for name, kind in block.types.items():
+        column = table.column(name)
+        if not converted:
+            column = _convert(column, scalar_types[name], name, log, locate)
+        if pa.types.is_list(kind):
+            column = _split_lists(column, kind.value_type, block.list_delimiter, name, log, locate)
+        columns.append(column)
+    return pa.table(columns, names=list(block.types))
+
+
+def _parse(
+    data: npt.NDArray[np.uint8],
+    block: BlockFormat,
+    types: dict[str, pa.DataType],
+    ragged: dict[int, tuple[int, int]],
+) -> pa.Table:
+    """Lines to columns; row -> (actual, expected) fields of ragged lines goes to `ragged`, and they are left out."""
+
+    def note(row: csv.InvalidRow) -> str:
+        ragged[row.number - 1] = (row.actual_columns, row.expected_columns)
+        return "skip"
+
+    return csv.read_csv(
+        pa.BufferReader(pa.py_buffer(data)),
+        # One block: no row is cut, and rows keep their numbers.
+        read_options=csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(block.names)),
+        parse_options=csv.ParseOptions(
+            delimiter=block.delimiter,
+            quote_char='"' if block.quoted else False,
+            newlines_in_values=False,
+            ignore_empty_lines=False,
+            invalid_row_handler=note,
+        ),
+        convert_options=csv.ConvertOptions(
+            include_columns=list(types),
+            column_types=types,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _open_gaps(
+    table: pa.Table,
+    lines: int,
+    ragged: dict[int, tuple[int, int]],
+    log: BadRowLog,
+    locate: Callable[[int], str],
+) -> pa.Table:
+    """Put a row of nulls where a ragged line was left out, so that rows are lines again."""
+    bad = np.zeros(lines, dtype=np.bool_)
+    bad[list(ragged)] = True
+    log.add(bad, lambda row: f"{locate(row)}: {ragged[row][0]} fields where {ragged[row][1]} are expected")
+    source = np.cumsum(~bad) - 1
+    return table.take(pa.array(source, mask=bad))
+
+
+def _line_break_error(data: npt.NDArray[np.uint8], block: BlockFormat, locate: Callable[[int], str]) -> DataError:
+    where = locate(0)
+    if block.quoted:
+        for row, line in enumerate(data.tobytes().split(b"\n")):
+            if line.count(QUOTE) % 2:
+                where = locate(row)
+                break
+    return DataError(
+        f"{where}: a quoted field is not closed before the end of its line",
+        hint="line breaks inside of quoted fields are not supported: write the file without them, or as Parquet",
+    )
+
+
+def _convert(
+    column: pa.ChunkedArray, kind: pa.DataType, name: str, log: BadRowLog, locate: Callable[[int], str]
+) -> pa.ChunkedArray:
+    """The slow way from bytes to values, taken for a block that holds at least one bad value."""
+    texts: list[bytes | None] = column.to_pylist()
+    values: list[object] = []
+    bad = np.zeros(len(texts), dtype=np.bool_)
+    for row, text in enumerate(texts):
+        value = None if text is None else _value(text, kind)
+        bad[row] = text is not None and value is None
+        values.append(value)
+    log.add(bad, lambda row: f"{locate(row)}, column {name!r}: {_shown(texts[row])} is not {_in_words(kind)}")
+    return pa.chunked_array([pa.array(values, type=kind)])
+
+
+def _value(text: bytes, kind: pa.DataType) -> object | None:
+    """The value of a field, None when it does not have the type."""
+    try:
+        characters = text.decode()
+    except UnicodeDecodeError:
+        return None
+    if pa.types.is_string(kind):
+        return characters
+    characters = characters.strip()
+    if pa.types.is_integer(kind):
+        number = int(characters) if INTEGER.fullmatch(characters) else None
+        return number if number is not None and -(2**63) <= number < 2**63 else None
+    try:
+        return None if "_" in characters else float(characters)
+    except ValueError:
+        return None
+
+
+def _shown(text: bytes | str | None) -> str:
+    if isinstance(text, bytes):
+        text = text.decode(errors="backslashreplace")
+    return repr((text or "")[:40])
+
+
+def _in_words(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind):
+        return "a 64-bit integer"
+    return "a number" if pa.types.is_floating(kind) else "UTF-8 text"
+
+
+def _split_lists(
+    column: pa.ChunkedArray,
+    element: pa.DataType,
+    delimiter: str,
+    name: str,
+    log: BadRowLog,
+    locate: Callable[[int], str],
+) -> pa.ChunkedArray:
+    """Strings to lists; empty elements are left out, so an empty field is an empty list."""
+    whole = pc.fill_null(column.combine_chunks(), "")
+    parts = pc.split_pattern(whole, delimiter)
+    elements = parts.flatten()
+    if pa.types.is_integer(element):
+        elements = pc.utf8_trim_whitespace(elements)
+    kept = pc.not_equal(elements, "").to_numpy(zero_copy_only=False)
+    kept_before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(kept)))
+    offsets = kept_before[parts.offsets.to_numpy()]
+    elements = elements.filter(pa.array(kept))
+    if pa.types.is_integer(element):
+        try:
+            elements = elements.cast(element)
+        except pa.ArrowInvalid:
+            elements = _element_integers(elements, offsets, name, log, locate)
+    lists = pa.ListArray.from_arrays(pa.array(offsets, type=pa.int32()), elements)
+    return pa.chunked_array([lists])
+
+
+def _element_integers(
+    elements: pa.Array,
+    offsets: npt.NDArray[np.int64],
+    name: str,
+    log: BadRowLog,
+    locate: Callable[[int], str],
+) -> pa.Array:
+    texts: list[str] = elements.to_pylist()
+    values = [_value(text.encode(), pa.int64()) for text in texts]
+    wrong = np.flatnonzero(np.array([value is None for value in values]))
+    rows = np.searchsorted(offsets, wrong, side="right") - 1
+    first_wrong = dict(zip(reversed(rows.tolist()), reversed(wrong.tolist()), strict=True))
+    bad = np.zeros(len(offsets) - 1, dtype=np.bool_)
+    bad[rows] = True
+    log.add(
+        bad, lambda row: f"{locate(row)}, column {name!r}: element {_shown(texts[first_wrong[row]])} is not an integer"
+    )
+    return pa.array(values, type=pa.int64())

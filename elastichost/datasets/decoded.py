@@ -1,0 +1,161 @@
+"""A decoded unit in memory, and the batches that are cut from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.datasets.api import SampleBatch, Unit
+from elastichost.datasets.ragged import take_ragged
+
+__all__ = [
+    "DecodedUnit",
+    "IdColumn",
+    "PreparedUnit",
+    "cut_batches",
+    "prepare_unit",
+    "single_valued",
+    "unit_permutation",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class IdColumn:
+    """Ids of one categorical column.
+
+    keys     int64 [values]
+    offsets  int64 [samples + 1]: sample i has keys[offsets[i]:offsets[i + 1]]; None: sample i has keys[i]
+    """
+
+    keys: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64] | None = None
+
+    def take(self, order: npt.NDArray[np.int64]) -> IdColumn:
+        if self.offsets is None:
+            return IdColumn(keys=self.keys[order])
+        keys, offsets = take_ragged(self.keys, self.offsets, order)
+        return IdColumn(keys=keys, offsets=offsets)
+
+
+def single_valued(keys: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None) -> IdColumn:
+    """A column with one id per sample, or none where `valid` [samples] is false."""
+    if valid is None or bool(valid.all()):
+        return IdColumn(keys=keys)
+    offsets = np.zeros(len(keys) + 1, dtype=np.int64)
+    np.cumsum(valid, out=offsets[1:])
+    return IdColumn(keys=keys[valid], offsets=offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedUnit:
+    """All samples of a unit in file order.
+
+    dense float32 [samples, num_dense]; labels float32 [samples, num_labels]; weights float32 [samples] or None;
+    ids: one column per categorical column in job order; bad bool [samples], or None when every row is good.
+    """
+
+    samples: int
+    dense: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.float32]
+    ids: tuple[IdColumn, ...]
+    weights: npt.NDArray[np.float32] | None = None
+    bad: npt.NDArray[np.bool_] | None = None
+
+    def take(self, order: npt.NDArray[np.int64]) -> DecodedUnit:
+        """The samples `order` int64 [n], in that order; none of them may be bad."""
+        return DecodedUnit(
+            samples=len(order),
+            dense=self.dense[order],
+            labels=self.labels[order],
+            ids=tuple(column.take(order) for column in self.ids),
+            weights=None if self.weights is None else self.weights[order],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedUnit:
+    """The good samples of a unit in position order.
+
+    good_positions int64 [decoded.samples]: the position of each good sample, rising; None when all are good.
+    """
+
+    positions: int
+    decoded: DecodedUnit
+    good_positions: npt.NDArray[np.int64] | None
+
+
+def unit_permutation(unit: Unit, shuffle_seed: int) -> npt.NDArray[np.int64]:
+    """int64 [unit.samples]: the sample at each position of the shuffled unit; other units get other permutations."""
+    entropy = (shuffle_seed % 2**64, unit.index)
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy))).permutation(unit.samples)
+
+
+def prepare_unit(decoded: DecodedUnit, order: npt.NDArray[np.int64] | None) -> PreparedUnit:
+    """Put samples into position order (`order` int64 [samples]; None: file order) and take the bad ones out."""
+    if decoded.bad is None:
+        return PreparedUnit(decoded.samples, decoded if order is None else decoded.take(order), None)
+    bad = decoded.bad if order is None else decoded.bad[order]
+    good_positions = np.flatnonzero(~bad).astype(np.int64, copy=False)
+    samples = good_positions if order is None else order[good_positions]
+    return PreparedUnit(decoded.samples, decoded.take(samples), good_positions)
+
+
+def cut_batches(prepared: PreparedUnit, unit: int, start: int, stop: int, batch_size: int) -> Iterator[SampleBatch]:
+    """Positions [start, stop) in batches of `batch_size` good samples; bad rows count to the batch after them.
+
+    The last batch takes the bad rows at the end; a range of bad rows only gives one batch of size 0.
+    """
+    if start == stop:
+        return
+    if prepared.good_positions is None:
+        for first in range(start, stop, batch_size):
+            last = min(first + batch_size, stop)
+            yield _assemble(prepared.decoded, unit, first, last, first, last)
+        return
+    good = prepared.good_positions
+    first_good, stop_good = (int(bound) for bound in np.searchsorted(good, (start, stop)))
+    position = start
+    for first in range(first_good, max(stop_good, first_good + 1), batch_size):
+        last = min(first + batch_size, stop_good)
+        end = stop if last == stop_good else int(good[last - 1]) + 1
+        yield _assemble(prepared.decoded, unit, first, last, position, end)
+        position = end
+
+
+def _assemble(decoded: DecodedUnit, unit: int, first: int, last: int, start: int, stop: int) -> SampleBatch:
+    """The good samples [first, last), which account for the positions [start, stop)."""
+    size = last - first
+    keys, lengths = _assemble_ids(decoded.ids, first, last)
+    return SampleBatch(
+        unit=unit,
+        start=start,
+        stop=stop,
+        size=size,
+        skipped=stop - start - size,
+        dense=decoded.dense[first:last],
+        keys=keys,
+        lengths=lengths,
+        labels=decoded.labels[first:last],
+        weights=None if decoded.weights is None else decoded.weights[first:last],
+    )
+
+
+def _assemble_ids(
+    columns: Sequence[IdColumn], first: int, last: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Feature-major keys int64 and lengths int32 [len(columns) * (last - first)] of some samples."""
+    size = last - first
+    lengths = np.ones(len(columns) * size, dtype=np.int32)
+    slices: list[npt.NDArray[np.int64]] = []
+    for index, column in enumerate(columns):
+        if column.offsets is None:
+            slices.append(column.keys[first:last])
+            continue
+        offsets = column.offsets[first : last + 1]
+        slices.append(column.keys[offsets[0] : offsets[-1]])
+        np.subtract(offsets[1:], offsets[:-1], out=lengths[index * size : (index + 1) * size], casting="same_kind")
+    keys = np.concatenate(slices) if slices else np.empty(0, dtype=np.int64)
+    return keys, lengths

@@ -1,0 +1,108 @@
+"""The files of a dataset: which they are, whether they stayed the same, and where indexes are cached."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastichost.errors import DataError
+
+__all__ = [
+    "GZIP_MAGIC",
+    "FileStamp",
+    "cache_directory",
+    "check_unchanged",
+    "did_you_mean",
+    "expand_patterns",
+    "gzip_problem",
+    "stamp",
+]
+
+GLOB_CHARACTERS = frozenset("*?[")
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """Size and time of the last change of a file: when either differs, the file was changed."""
+
+    path: str
+    size_bytes: int
+    modified_ns: int
+
+
+def stamp(path: str) -> FileStamp:
+    """Raises DataError when the file is not there or is not a plain file."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}", hint="check data.train and data.test in the job file") from error
+    if not os.path.isfile(path):
+        raise DataError(f"{path}: not a plain file", hint='name the files in it, for example with "*.parquet"')
+    return FileStamp(path=path, size_bytes=status.st_size, modified_ns=status.st_mtime_ns)
+
+
+def check_unchanged(expected: FileStamp) -> None:
+    """Raises DataError when the file is not what it was when it was described."""
+    now = stamp(expected.path)
+    if now != expected:
+        raise DataError(
+            f"{expected.path}: changed while it was being read "
+            f"({expected.size_bytes} bytes when the job started, {now.size_bytes} bytes now)",
+            hint="data files must stay as they are while a job runs: write new data to new files and start again",
+        )
+
+
+def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(files, problems): each pattern's files in name order, each file once; a pattern without files is a problem."""
+    files: dict[str, None] = {}
+    problems: list[str] = []
+    for pattern in patterns:
+        if os.path.exists(pattern):
+            files[pattern] = None
+            continue
+        matches = sorted(glob.glob(pattern, recursive=True)) if GLOB_CHARACTERS & set(pattern) else []
+        if not matches:
+            problems.append(_missing(pattern))
+        files.update(dict.fromkeys(matches))
+    return tuple(files), tuple(problems)
+
+
+def _missing(pattern: str) -> str:
+    if GLOB_CHARACTERS & set(pattern):
+        return f"{pattern}: no file matches"
+    folder = os.path.dirname(pattern) or "."
+    if not os.path.isdir(folder):
+        return f"{pattern}: no such file (the folder {folder} does not exist)"
+    return f"{pattern}: no such file{did_you_mean(os.path.basename(pattern), os.listdir(folder))}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A suffix for a message: the nearest known name, or nothing."""
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
+
+
+def gzip_problem(path: str, file_format: str) -> str | None:
+    """Why a compressed text file cannot be read in place, with the command that converts it; None when it is plain."""
+    with open(path, "rb") as file:
+        if file.read(2) != GZIP_MAGIC:
+            return None
+    target = path.removesuffix(".gz") + ".parquet"
+    return (
+        f"{path}: gzip cannot be read from the middle; convert it once: "
+        f"python -m elastichost convert {path} {target} --format {file_format}"
+    )
+
+
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    """ELASTICHOST_CACHE, or `elastichost` below the user's cache directory."""
+    if own := environ.get("ELASTICHOST_CACHE"):
+        return Path(own)
+    if user_cache := environ.get("XDG_CACHE_HOME"):
+        return Path(user_cache) / "elastichost"
+    return Path.home() / ".cache" / "elastichost"

@@ -1,0 +1,64 @@
+"""From a job to the reader of one split; loading this module loads pyarrow and numba."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, cast
+
+from elastichost.datasets.api import Reader
+from elastichost.datasets.criteo import criteo_decoder
+from elastichost.datasets.csv import csv_decoder
+from elastichost.datasets.parquet import ParquetDecoder
+from elastichost.datasets.reader import Decoder, UnitReader
+from elastichost.datasets.settings import DataSettings
+from elastichost.datasets.synthetic import SyntheticReader, synthetic_shape
+from elastichost.errors import DataError
+
+if TYPE_CHECKING:
+    from elastichost.config import JobSpec
+
+__all__ = ["make_decoder", "make_reader"]
+
+
+def make_reader(job: JobSpec, settings: DataSettings) -> Reader:
+    """Raises DataError for a format that does not exist, or a custom reader that cannot be loaded."""
+    if settings.format == "synthetic":
+        return SyntheticReader(synthetic_shape(job.data.synthetic, settings), settings)
+    decoder = make_decoder(settings)
+    return UnitReader(decoder) if decoder is not None else _custom_reader(job, settings)
+
+
+def make_decoder(settings: DataSettings) -> Decoder | None:
+    """The decoder of a file format; None for other formats."""
+    match settings.format:
+        case "parquet":
+            return ParquetDecoder(settings)
+        case "criteo_tsv":
+            return criteo_decoder(settings, os.environ)
+        case "csv":
+            return csv_decoder(settings, os.environ)
+        case _:
+            return None
+
+
+def _custom_reader(job: JobSpec, settings: DataSettings) -> Reader:
+    """`package.module:Reader`, called with the job and the split."""
+    module_name, _, class_name = settings.format.partition(":")
+    known = "parquet, csv, criteo_tsv, synthetic, or package.module:Reader"
+    if not module_name or not class_name:
+        raise DataError(f"data.format {settings.format!r} is not a format", hint=f"use {known}")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise DataError(
+            f"data.format {settings.format!r}: the module {module_name} cannot be imported ({error})",
+            hint="install it, or put its folder on PYTHONPATH",
+        ) from error
+    reader = getattr(module, class_name, None)
+    if not callable(reader):
+        raise DataError(
+            f"data.format {settings.format!r}: the module {module_name} has no reader {class_name!r}",
+            hint="a reader is called with the job and the split, and has describe() and batches()",
+        )
+    return cast(Reader, reader(job, settings.split))

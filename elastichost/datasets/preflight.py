@@ -1,0 +1,92 @@
+"""Every problem with a job's data, found before anything is started: footers, indexes, statistics, first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elastichost.datasets.api import DatasetDescription, Reader
+from elastichost.datasets.opening import make_reader
+from elastichost.datasets.reader import Inspection, UnitReader, ValueFindings, problem_list
+from elastichost.datasets.settings import Split, data_settings
+from elastichost.errors import DataError
+from elastichost.specs import TableSpec
+
+if TYPE_CHECKING:
+    from elastichost.config import JobSpec
+
+__all__ = ["DatasetCheck", "check_data"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetCheck:
+    """Data that a job can be started on. `test` is None when the job names no test data."""
+
+    train: DatasetDescription
+    test: DatasetDescription | None
+    warnings: tuple[str, ...]
+
+
+def check_data(job: JobSpec, tables: Sequence[TableSpec] = ()) -> DatasetCheck:
+    """Check both splits; `tables` are the job's resolved tables (without them ids are not checked against rows).
+
+    Raises one DataError with every problem. Rows that `bad_rows = "skip"` will skip are warnings instead.
+    """
+    splits: list[Split] = ["train"]
+    if job.data.test or job.data.format == "synthetic":
+        splits.append("test")
+    problems: list[str] = []
+    warnings: list[str] = []
+    descriptions: list[DatasetDescription] = []
+    for split in splits:
+        reader, inspection = _inspect(job, split)
+        problems.extend(inspection.problems)
+        if inspection.description is None:
+            continue
+        descriptions.append(inspection.description)
+        warnings.extend(inspection.description.warnings)
+        if isinstance(reader, UnitReader) and not inspection.problems:
+            _sort_findings(reader.decoder.check_values(tables), job.data.bad_rows == "skip", problems, warnings)
+    if len(descriptions) == 2:
+        problems.extend(_mismatches(*descriptions))
+    if problems or len(descriptions) < len(splits):
+        raise DataError(
+            problem_list(tuple(dict.fromkeys(problems))), hint="correct the job file or the data; nothing was started"
+        )
+    test = descriptions[1] if len(descriptions) == 2 else None
+    return DatasetCheck(train=descriptions[0], test=test, warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _inspect(job: JobSpec, split: Split) -> tuple[Reader | None, Inspection]:
+    try:
+        reader = make_reader(job, data_settings(job, split))
+        if isinstance(reader, UnitReader):
+            return reader, reader.decoder.inspect()
+        return reader, Inspection(reader.describe(), ())
+    except DataError as error:
+        return None, Inspection(None, (error.message,))
+
+
+def _sort_findings(findings: ValueFindings, skip_bad_rows: bool, problems: list[str], warnings: list[str]) -> None:
+    warnings.extend(findings.warnings)
+    problems.extend(findings.ids_out_of_range)
+    if skip_bad_rows:
+        warnings.extend(f"{finding} (such rows will be skipped)" for finding in findings.bad_rows)
+    else:
+        problems.extend(findings.bad_rows)
+
+
+def _mismatches(train: DatasetDescription, test: DatasetDescription) -> list[str]:
+    """Columns that train and test understand differently: an int and a string are different keys."""
+    problems = [
+        f"column {name!r} holds {kind}s in {train.files[0]}, but {test.key_kinds[name]}s in {test.files[0]}"
+        for name, kind in train.key_kinds.items()
+        if name in test.key_kinds and test.key_kinds[name] != kind
+    ]
+    problems += [
+        f"column {name!r} holds lists in {'train' if name in train.multi_valued else 'test'} only"
+        for name in train.key_kinds
+        if (name in train.multi_valued) != (name in test.multi_valued)
+    ]
+    return problems

@@ -1,0 +1,93 @@
+"""What a reader needs of a job, as plain facts: the one place of this package that reads a `JobSpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, cast
+
+if TYPE_CHECKING:
+    from elastichost.config import JobSpec
+
+__all__ = [
+    "CRITEO_CATEGORICAL",
+    "CRITEO_DENSE",
+    "CRITEO_LABEL",
+    "TEXT_UNIT_LINES",
+    "ColumnType",
+    "DataSettings",
+    "DenseTransform",
+    "Split",
+    "data_settings",
+]
+
+Split = Literal["train", "test"]
+DenseTransform = Literal["none", "log1p"]
+ColumnType = Literal["int", "string", "list[int]", "list[string]"]
+
+CRITEO_LABEL = "label"
+CRITEO_DENSE = tuple(f"I{number}" for number in range(1, 14))
+CRITEO_CATEGORICAL = tuple(f"C{number}" for number in range(1, 27))
+TEXT_UNIT_LINES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """One split of a job's data.
+
+    patterns         absolute paths or globs, in the order in which their files are read
+    weight           the column of sample weights; "" for none
+    limit_rows       read so many rows only; 0: all
+    null_fill        what a null (or NaN) dense value becomes, after the transform
+    csv_types        declared type of a CSV column; an undeclared categorical column is a string
+    text_unit_lines  lines of one unit of a text file
+    labels_required  False: files without label columns give NaN labels (scoring of unlabelled data)
+    """
+
+    split: Split
+    patterns: tuple[str, ...]
+    format: str
+    labels: tuple[str, ...]
+    dense: tuple[str, ...]
+    categorical: tuple[str, ...]
+    weight: str = ""
+    skip_bad_rows: bool = False
+    limit_rows: int = 0
+    null_fill: float = 0.0
+    dense_transform: DenseTransform = "none"
+    csv_types: Mapping[str, ColumnType] = field(default_factory=dict)
+    csv_delimiter: str = ","
+    csv_list_delimiter: str = "|"
+    text_unit_lines: int = TEXT_UNIT_LINES
+    labels_required: bool = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read, each once, labels first."""
+        weight = (self.weight,) if self.weight else ()
+        return tuple(dict.fromkeys((*self.labels, *weight, *self.dense, *self.categorical)))
+
+
+def data_settings(
+    job: JobSpec, split: Split, *, files: Sequence[str] | None = None, labels_required: bool = True
+) -> DataSettings:
+    """The settings of one split of `job`; `files` replaces the split's own paths (absolute paths or globs)."""
+    data = job.data
+    own_patterns = data.train if split == "train" else data.test
+    return DataSettings(
+        split=split,
+        patterns=tuple(own_patterns if files is None else files),
+        format=data.format,
+        labels=(data.label,) if isinstance(data.label, str) else tuple(data.label),
+        weight=data.weight,
+        dense=tuple(data.dense),
+        categorical=tuple(data.categorical),
+        skip_bad_rows=data.bad_rows == "skip",
+        limit_rows=data.limit_rows if split == "train" else 0,
+        null_fill=data.null_fill,
+        dense_transform=data.dense_transform,
+        csv_types=cast("Mapping[str, ColumnType]", dict(data.csv.types)),
+        csv_delimiter=data.csv.delimiter,
+        csv_list_delimiter=data.csv.list_delimiter,
+        labels_required=labels_required,
+    )

@@ -1,0 +1,111 @@
+"""From a table with named columns to a decoded unit: the rules for labels, weights, dense values and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from elastichost.datasets.arrow_columns import float_values, id_column
+from elastichost.datasets.bad_rows import BadRowLog
+from elastichost.datasets.decoded import DecodedUnit
+from elastichost.datasets.settings import DataSettings
+
+__all__ = ["bad_labels", "decode_table", "finish_dense"]
+
+Locate = Callable[[int], str]
+
+
+def decode_table(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> DecodedUnit:
+    """Decode a table that has all of `settings.columns`; bad rows go to `log`, named by `locate(row)`.
+
+    The caller settles the log and puts the mask into the result.
+    """
+    return DecodedUnit(
+        samples=table.num_rows,
+        labels=_label_matrix(table, settings, log, locate),
+        weights=_weights(table, settings, log, locate),
+        dense=_dense_matrix(table, settings, log, locate),
+        ids=tuple(id_column(table.column(name)) for name in settings.categorical),
+    )
+
+
+def bad_labels(values: npt.NDArray[np.generic], valid: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+    """bool [n]: null, or neither 0 nor 1."""
+    bad: npt.NDArray[np.bool_] = (values != 0) & (values != 1)
+    return bad if valid is None else bad | ~valid
+
+
+def _label_matrix(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> npt.NDArray[np.float32]:
+    """float32 [rows, labels]; NaN where the column is absent, which only unlabelled data may have."""
+    labels = np.full((table.num_rows, len(settings.labels)), np.nan, dtype=np.float32)
+    for index, name in enumerate(settings.labels):
+        if name not in table.column_names:
+            continue
+        column = table.column(name)
+        values, valid = float_values(column)
+        bad = bad_labels(values, valid)
+        if bad.any():
+            log.add(bad, partial(_label_text, locate, column, name))
+        labels[:, index] = np.where(bad, 0, values)
+    return labels
+
+
+def _label_text(locate: Locate, column: pa.ChunkedArray, name: str, row: int) -> str:
+    value = column[row].as_py()
+    return f"{locate(row)}, column {name!r}: label is {'null' if value is None else value}, not 0 or 1"
+
+
+def _weights(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> npt.NDArray[np.float32] | None:
+    """float32 [rows], finite and not negative; None when the job has no weights."""
+    if not settings.weight:
+        return None
+    column = table.column(settings.weight)
+    values, valid = float_values(column)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and so a bad row
+        weights = values.astype(np.float32)
+    bad = ~np.isfinite(weights) | (weights < 0)
+    if valid is not None:
+        bad |= ~valid
+    log.add(
+        bad,
+        lambda row: f"{locate(row)}, column {settings.weight!r}: weight is {column[row].as_py()}, not a number >= 0",
+    )
+    return weights
+
+
+def _dense_matrix(table: pa.Table, settings: DataSettings, log: BadRowLog, locate: Locate) -> npt.NDArray[np.float32]:
+    dense = np.empty((table.num_rows, len(settings.dense)), dtype=np.float32)
+    for index, name in enumerate(settings.dense):
+        values, valid = float_values(table.column(name))
+        with np.errstate(over="ignore"):
+            dense[:, index] = values
+        if valid is not None:
+            dense[~valid, index] = np.nan
+    return finish_dense(dense, settings, log, lambda row, column: f"{locate(row)}, column {settings.dense[column]!r}")
+
+
+def finish_dense(
+    dense: npt.NDArray[np.float32], settings: DataSettings, log: BadRowLog, locate: Callable[[int, int], str]
+) -> npt.NDArray[np.float32]:
+    """Transform and fill dense float32 [rows, columns] in place; NaN is null, an infinite value is a bad row.
+
+    `log1p` is log(1 + max(x, 0)). Null becomes `null_fill` after the transform.
+    """
+    if settings.dense_transform == "log1p":
+        np.log1p(np.maximum(dense, 0, out=dense), out=dense)
+    finite = np.isfinite(dense)
+    if finite.all():
+        return dense
+    missing = np.isnan(dense)
+    infinite = ~finite & ~missing
+    if infinite.any():
+        log.add(
+            np.asarray(infinite.any(axis=1)),
+            lambda row: f"{locate(row, int(np.argmax(infinite[row])))}: value is infinite in float32",
+        )
+    dense[~finite] = settings.null_fill
+    return dense

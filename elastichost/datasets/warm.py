@@ -1,0 +1,67 @@
+"""Load the compiled kernels of the readers before they are needed: a fork server does so once for all its children."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from elastichost.datasets.arrow_columns import id_column
+from elastichost.datasets.bad_rows import BadRowLog
+from elastichost.datasets.criteo import CriteoLines
+from elastichost.datasets.ragged import take_ragged
+from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
+from elastichost.datasets.synthetic import SyntheticReader, SyntheticShape
+
+__all__ = ["warm_kernels"]
+
+
+def warm_kernels() -> None:
+    """Run every kernel of a reader on a few bytes, in the array layouts of real data.
+
+    Starts no thread where OPENBLAS_NUM_THREADS is 1; else numba's import of scipy brings scipy's own BLAS pool.
+    """
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.large_string())):
+        words = pa.array(["a", None], type=kind)
+        id_column(pa.chunked_array([words]))
+    lists = id_column(pa.chunked_array([pa.array([["a", None], []], type=pa.list_(pa.string()))]))
+    assert lists.offsets is not None
+    take_ragged(lists.keys, lists.offsets, np.zeros(1, dtype=np.int64))
+    _warm_criteo()
+    _warm_synthetic()
+
+
+def _warm_criteo() -> None:
+    settings = DataSettings(
+        split="train",
+        patterns=(),
+        format="criteo_tsv",
+        labels=(CRITEO_LABEL,),
+        dense=CRITEO_DENSE,
+        categorical=CRITEO_CATEGORICAL,
+    )
+    line = np.frombuffer(b"0" + b"\t1" * len(CRITEO_DENSE) + b"\ta" * len(CRITEO_CATEGORICAL) + b"\n", dtype=np.uint8)
+    # A copy, because the bytes of a file are read into an array that can be written.
+    CriteoLines(settings).parse("", line.copy(), 1, 1, BadRowLog(1))
+
+
+def _warm_synthetic() -> None:
+    shape = SyntheticShape(
+        first_index=0,
+        samples=1,
+        tables=2,
+        table_rows=2,
+        zipf=1.05,
+        dense=1,
+        multi_valued=1,
+        list_length=2,
+        interactions=1,
+        seed=0,
+        unit_rows=1,
+    )
+    settings = DataSettings(
+        split="train", patterns=(), format="synthetic", labels=("label",), dense=("d0",), categorical=("c0", "c1")
+    )
+    reader = SyntheticReader(shape, settings)
+    (unit,) = reader.describe().units
+    for _ in reader.batches(unit, 0, 1, 1):
+        pass

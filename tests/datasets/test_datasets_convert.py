@@ -1,0 +1,120 @@
+"""Text to Parquet: the same samples, complete files only, bad rows counted or named."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elastichost.datasets import convert as convert_module
+from elastichost.datasets.convert import convert
+from elastichost.errors import DataError
+
+from .conftest import all_batches, assert_same_samples, criteo_line, criteo_settings, reader_of
+
+
+def criteo_text(lines: int) -> str:
+    return "".join(
+        criteo_line(str(row % 2), "" if row % 3 else str(row), "" if row % 5 else f"{row:08x}") + "\n"
+        for row in range(lines)
+    )
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+def test_criteo_gives_the_same_samples(
+    tmp_path: Path, compressed: bool, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert_module, "BLOCK_BYTES", block_bytes)
+    text = tmp_path / "day.tsv"
+    text.write_text(criteo_text(50))
+    source = tmp_path / "day.gz" if compressed else text
+    if compressed:
+        source.write_bytes(gzip.compress(text.read_bytes()))
+    seen: list[int] = []
+    destination = tmp_path / "day.parquet"
+    report = convert(source, destination, format="criteo_tsv", row_group_rows=20, progress=seen.append)
+    assert (report.rows, report.bad_rows, report.row_groups, seen[-1]) == (50, 0, 3, 50)
+    assert report.destination_bytes == destination.stat().st_size
+    metadata = pq.read_metadata(destination)
+    assert [metadata.row_group(group).num_rows for group in range(3)] == [20, 20, 10]
+    parquet = reader_of(criteo_settings(destination, format="parquet"))
+    assert_same_samples(all_batches(reader_of(criteo_settings(text))), all_batches(parquet), 26)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (criteo_line(fields=7), "line 4: 7 fields where 40 are expected"),
+        (criteo_line(label="3"), "line 4, column 'label': label is 3, not 0 or 1"),
+        (criteo_line(integers="q"), "line 4, column 'I1': 'q' is not a 64-bit integer"),
+    ],
+)
+def test_bad_rows_are_named_or_counted(
+    tmp_path: Path, line: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert_module, "BLOCK_BYTES", 300)
+    source = tmp_path / "day.tsv"
+    source.write_text(criteo_text(3) + line + "\n" + criteo_text(2) + "\n\n")
+    destination = tmp_path / "day.parquet"
+    with pytest.raises(DataError) as raised:
+        convert(source, destination, format="criteo_tsv")
+    assert f"{source}: {message}" in raised.value.message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["day.tsv"]
+    report = convert(source, destination, format="criteo_tsv", bad_rows="skip")
+    assert (report.rows, report.bad_rows) == (5, 1)
+    assert message in report.first_bad_row
+
+
+def test_types_of_csv_columns_are_inferred_without_loss(tmp_path: Path) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text(f'int,big,zip,price,word,empty,tags\n1,{2**70},007,1.5,a,,x|y\n{2**63 - 1},1,10,,"b,c",,\n')
+    destination = tmp_path / "a.parquet"
+    convert(source, destination, format="csv", types={"tags": "list[string]"})
+    assert pq.read_table(destination).to_pydict() == {
+        "int": [1, 2**63 - 1],
+        "big": [str(2**70), "1"],
+        "zip": ["007", "10"],
+        "price": [1.5, None],
+        "word": ["a", "b,c"],
+        "empty": [None, None],
+        "tags": [["x", "y"], []],
+    }
+    assert pq.read_schema(destination).field("empty").type == pa.string()
+
+
+def test_a_type_inferred_too_early_names_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert_module, "BLOCK_BYTES", 8)
+    source = tmp_path / "a.csv"
+    source.write_text("c\n" + "1\n" * 20 + "abc\n")
+    with pytest.raises(DataError, match="line 22, column 'c': 'abc' is not a 64-bit integer"):
+        convert(source, tmp_path / "a.parquet", format="csv")
+    assert convert(source, tmp_path / "a.parquet", format="csv", types={"c": "string"}).rows == 21
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    source = tmp_path / "day.gz"
+    source.write_bytes(gzip.compress(criteo_text(500).encode())[:-20])
+    with pytest.raises(DataError, match="damaged gzip"):
+        convert(source, tmp_path / "day.parquet", format="criteo_tsv")
+    assert [path.name for path in tmp_path.iterdir()] == ["day.gz"]
+
+
+def test_what_cannot_be_converted(tmp_path: Path) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text("a,b\n")
+    with pytest.raises(DataError, match="has no good rows"):
+        convert(source, tmp_path / "b.parquet", format="csv")
+    with pytest.raises(DataError, match=r"no column 'c' in the header"):
+        convert(source, tmp_path / "b.parquet", format="csv", types={"c": "int"})
+    with pytest.raises(DataError, match="type 'date' of column 'a' is not known"):
+        convert(source, tmp_path / "b.parquet", format="csv", types={"a": "date"})
+    with pytest.raises(DataError, match="same file"):
+        convert(source, source, format="csv")
+    with pytest.raises(DataError, match="cannot be written"):
+        convert(source, tmp_path / "none" / "b.parquet", format="csv")
+    with pytest.raises(DataError, match="No such file"):
+        convert(tmp_path / "none.csv", tmp_path / "b.parquet", format="csv")

@@ -1,0 +1,113 @@
+"""Opening readers: lazily, from any format, and the optional retail data."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elastichost.config import JobSpec
+from elastichost.datasets import open_reader
+from elastichost.datasets.api import Reader
+from elastichost.datasets.preflight import check_data
+from elastichost.errors import DataError
+
+from .conftest import load, write_parquet
+
+COLUMNS = 'label = "y"\ndense = ["x"]\ncategorical = ["c"]\n'
+
+
+def test_importing_the_package_loads_neither_pyarrow_nor_numba() -> None:
+    code = (
+        "import sys, elastichost.datasets, elastichost.datasets.api\n"
+        "print([name for name in ('torch', 'pyarrow', 'numba') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_reading_loads_no_torch() -> None:
+    code = (
+        "import sys, elastichost.datasets.preflight, elastichost.datasets.convert\n"
+        "print([name for name in ('torch', 'torchrec', 'zmq') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_other_files_take_the_place_of_a_split(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", {"y": [0], "x": [1.0], "c": [1]})
+    other = write_parquet(tmp_path / "other.parquet", {"x": [1.0, 2.0], "c": [1, 2]})
+    job = load(tmp_path, f'train = ["train.parquet"]\n{COLUMNS}')
+    reader = open_reader(job, "test", files=[str(other)], labels_required=False)
+    assert reader.describe().samples == 2
+    with pytest.raises(DataError, match=r"data\.test: names no file"):
+        open_reader(job, "test").describe()
+
+
+class OwnReader:
+    """A custom reader, as a user would write it: it wraps one of the built-in ones."""
+
+    def __init__(self, job: JobSpec, split: str) -> None:
+        data = job.data.model_copy(update={"format": "parquet"})
+        self._reader: Reader = open_reader(
+            job.model_copy(update={"data": data}), "train" if split == "train" else "test"
+        )
+        self.describe = self._reader.describe
+        self.batches = self._reader.batches
+
+
+def test_a_custom_reader(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", {"y": [0], "x": [1.0], "c": [1]})
+    job = load(tmp_path, f'format = "{__name__}:OwnReader"\ntrain = ["train.parquet"]\n{COLUMNS}')
+    reader = open_reader(job, "train")
+    assert isinstance(reader, OwnReader)
+    assert check_data(job).train.samples == 1
+
+
+@pytest.mark.parametrize(
+    ("file_format", "message"),
+    [("no_such_package.at_all:Reader", "cannot be imported"), ("json:NoSuchReader", "has no reader 'NoSuchReader'")],
+)
+def test_a_custom_reader_that_cannot_be_loaded(tmp_path: Path, file_format: str, message: str) -> None:
+    job = load(tmp_path, f'format = "{file_format}"\ntrain = ["a"]\n{COLUMNS}')
+    with pytest.raises(DataError, match=message):
+        open_reader(job, "train")
+    with pytest.raises(DataError, match=message):
+        check_data(job)
+
+
+RETAIL = Path(
+    os.environ.get(
+        "ELASTICHOST_RETAIL_DIR", str(Path(__file__).resolve().parents[2].parent / "shared" / "data" / "retail_ctr")
+    )
+)
+
+
+@pytest.mark.skipif(
+    not (RETAIL / "train.parquet").exists(),
+    reason="no retail data: set ELASTICHOST_RETAIL_DIR to a folder with train.parquet and test.parquet",
+)
+def test_retail_data(tmp_path: Path) -> None:
+    job = load(
+        tmp_path,
+        f'train = ["{RETAIL}/train.parquet"]\ntest = ["{RETAIL}/test.parquet"]\nlabel = "label"\n'
+        'dense = ["log_price", "log_popularity", "log_history"]\n'
+        'categorical = ["customer", "item", "country", "word", "hour", "weekday", "price_bucket", "recent_items"]',
+    )
+    check = check_data(job)
+    assert check.test is not None
+    assert check.warnings == ()
+    assert check.train.multi_valued == ("recent_items",)
+    assert check.train.key_kinds["item"] == check.train.key_kinds["recent_items"] == "string"
+    reader = open_reader(job, "test")
+    description = reader.describe()
+    unit = description.units[-1]
+    batches = list(reader.batches(unit, 0, unit.samples, 512))
+    assert sum(batch.size for batch in batches) == unit.samples
+    assert np.isfinite(np.concatenate([batch.dense for batch in batches])).all()
+    assert all(batch.lengths[: 7 * batch.size].all() for batch in batches)

@@ -1,0 +1,134 @@
+"""Every problem with the data of a job, in one error, before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elastichost.datasets.preflight import check_data
+from elastichost.errors import DataError, ExitCode
+from elastichost.specs import TableSpec
+
+from .conftest import criteo_line, load, write_parquet
+
+COLUMNS = 'label = "y"\ndense = ["x"]\ncategorical = ["c"]\n'
+
+
+def table(rows: int, **changes: Any) -> TableSpec:
+    base = TableSpec(name="items", index=0, features=("c",), key_kind="int", rows=rows)
+    return msgspec.structs.replace(base, **changes)
+
+
+def rows_of(ids: Any, **changes: Any) -> dict[str, Any]:
+    return {"y": [0] * len(ids), "x": [0.5] * len(ids), "c": ids} | changes
+
+
+def problems_of(folder: Path, data: str, *tables: TableSpec) -> str:
+    with pytest.raises(DataError) as raised:
+        check_data(load(folder, data), tables)
+    assert raised.value.exit_code == ExitCode.PREFLIGHT
+    return str(raised.value)
+
+
+def test_good_data(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", rows_of([0, 9]))
+    write_parquet(tmp_path / "test.parquet", rows_of([3]))
+    check = check_data(load(tmp_path, f'train = ["train.parquet"]\ntest = ["test.parquet"]\n{COLUMNS}'), (table(10),))
+    assert (check.train.samples, check.test.samples if check.test else None, check.warnings) == (2, 1, ())
+    assert check_data(load(tmp_path, f'train = ["train.parquet"]\n{COLUMNS}')).test is None
+
+
+def test_problems_of_both_splits_come_together(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", {"y": [0], "z": [1.0], "c": [1]})
+    text = problems_of(tmp_path, f'train = ["train.parquet"]\ntest = ["tset.parquet", "*.csv"]\n{COLUMNS}')
+    assert "3 problems" in text
+    assert f"{tmp_path}/train.parquet: no column 'x'" in text
+    assert f"{tmp_path}/tset.parquet: no such file" in text
+    assert f"{tmp_path}/*.csv: no file matches" in text
+
+
+def test_train_and_test_must_agree_about_kinds(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", rows_of([1]))
+    write_parquet(tmp_path / "test.parquet", rows_of([["1"]]))
+    text = problems_of(tmp_path, f'train = ["train.parquet"]\ntest = ["test.parquet"]\n{COLUMNS}')
+    assert f"column 'c' holds ints in {tmp_path}/train.parquet, but strings in {tmp_path}/test.parquet" in text
+    assert "column 'c' holds lists in test only" in text
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_the_first_bad_label_is_named(tmp_path: Path, statistics: bool) -> None:
+    for name, labels in (("a", [0, 1, 5, 7]), ("b", [0, None, 1, 1]), ("c", [0.0, 1.0, 0.25, 1.0])):
+        columns = rows_of([1] * 4, y=pa.array(labels))
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", write_statistics=statistics)
+    data = f'train = ["*.parquet"]\n{COLUMNS}'
+    text = problems_of(tmp_path, data)
+    assert "a.parquet: row 2 (row group 0, rows count from 0), column 'y': label is 5, not 0 or 1" in text
+    assert "b.parquet: row 1 (row group 0, rows count from 0), column 'y': label is null" in text
+    assert "c.parquet: row 2 (row group 0, rows count from 0), column 'y': label is 0.25" in text
+    check = check_data(load(tmp_path, f'{data}bad_rows = "skip"\n'))
+    assert len(check.warnings) == 3
+    assert all("will be skipped" in warning for warning in check.warnings)
+
+
+def test_statistics_lead_to_the_row_group_with_the_bad_label(tmp_path: Path) -> None:
+    labels = [0] * 95 + [2] + [0] * 4
+    write_parquet(tmp_path / "a.parquet", rows_of([1] * 100, y=labels), 10)
+    data = f'train = ["a.parquet"]\n{COLUMNS}'
+    assert "row 95 (row group 9, rows count from 0)" in problems_of(tmp_path, data)
+    assert check_data(load(tmp_path, f"{data}limit_rows = 95\n")).train.samples == 95
+
+
+@pytest.mark.parametrize(
+    ("ids", "place"),
+    [
+        (pa.array([1, 2, 10, None]), "row 2 (row group 1, rows count from 0), column 'c': id 10"),
+        (pa.array([1, 2, 3, -1]), "row 3 (row group 1, rows count from 0), column 'c': id -1"),
+        (pa.array([[1], [], [2, 3], [11, 0]]), "row 3 (row group 1, rows count from 0), column 'c': id 11"),
+        (pa.array([0, 0, 0, 2**64 - 1], pa.uint64()), "row 3 (row group 1, rows count from 0), column 'c': id -1"),
+    ],
+)
+def test_ids_outside_of_fixed_tables(tmp_path: Path, ids: pa.Array, place: str) -> None:
+    write_parquet(tmp_path / "a.parquet", rows_of(ids), 2)
+    data = f'train = ["a.parquet"]\n{COLUMNS}bad_rows = "skip"\n'
+    text = problems_of(tmp_path, data, table(10))
+    assert f"a.parquet: {place} is outside table 'items' of 10 rows" in text
+    assert "tables.items.rows" in text
+    for harmless in (table(10, out_of_range="modulo"), table(0), table(10, features=("d",))):
+        check_data(load(tmp_path, data), (harmless,))
+
+
+def test_large_row_groups_are_a_warning(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", rows_of(pa.array([1] * 262_145)), 2**20)
+    (warning,) = check_data(load(tmp_path, f'train = ["a.parquet"]\n{COLUMNS}')).warnings
+    assert "row groups of up to 262,145 rows" in warning
+
+
+def test_the_first_lines_of_text_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y,x,c\n0,1,5\n1,1,77\n")
+    (tmp_path / "b.csv").write_text("y,x,c\n0,1,5\n1,1\n")
+    data = f'train = ["*.csv"]\nformat = "csv"\n{COLUMNS}csv = {{ types = {{ c = "int" }} }}\n'
+    text = problems_of(tmp_path, data, table(10))
+    assert "a.csv: line 3, column 'c': id 77 is outside table 'items' of 10 rows" in text
+    assert "b.csv: line 3: 2 fields where 3 are expected" in text
+    (tmp_path / "a.csv").unlink()
+    (warning,) = check_data(load(tmp_path, f'{data}bad_rows = "skip"\n'), (table(10),)).warnings
+    assert "b.csv: line 3" in warning
+
+
+def test_only_the_head_of_text_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("\n".join([criteo_line()] * 400 + ["bad"]))
+    check = check_data(load(tmp_path, 'train = ["a.tsv"]\nformat = "criteo_tsv"\n'))
+    assert check.train.samples == 401
+    (tmp_path / "a.tsv").write_text("\n".join(["bad", criteo_line()]))
+    assert "line 1: 1 fields" in problems_of(tmp_path, 'train = ["a.tsv"]\nformat = "criteo_tsv"\n')
+
+
+def test_synthetic_data_has_no_problems(tmp_path: Path) -> None:
+    check = check_data(load(tmp_path, 'format = "synthetic"\n[data.synthetic]\nrows = 10\ntest_rows = 5\n'))
+    assert check.test is not None
+    assert (check.train.samples, check.test.samples) == (10, 5)
