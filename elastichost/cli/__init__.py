@@ -1,0 +1,70 @@
+"""The command line: verbs in, exit codes out. One file per group of verbs.
+
+Data goes to stdout, progress and errors to stderr. Each verb imports what it needs when it runs, so that
+`--help` loads no torch, numpy, pyarrow, numba or scipy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from elastichost import __version__
+from elastichost.cli import cleaning, configuring, converting, doctor, reading, results, running
+from elastichost.cli.failure import report_failure
+from elastichost.cli.output import wants_json
+from elastichost.errors import ElastichostError, ExitCode
+
+__all__ = ["app", "run_command_line"]
+
+app = typer.Typer(
+    name="elastichost",
+    help="Trains deep-learning recommendation models on one workstation, with elastic workers and parameter servers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+running.register(app)
+reading.register(app)
+results.register(app)
+doctor.register(app)
+configuring.register(app)
+converting.register(app)
+cleaning.register(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself; each acts in its own callback."""
+
+
+def run_command_line(arguments: Sequence[str]) -> int:
+    """Runs one verb and returns the exit code. Errors become one block on stderr, never a traceback of ours
+    (unless ELASTICHOST_DEBUG=1)."""
+    try:
+        app(args=list(arguments), prog_name="elastichost")
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("ELASTICHOST_DEBUG") == "1":
+            raise
+        report_failure(error, as_json=wants_json(arguments))
+        return int(error.exit_code if isinstance(error, ElastichostError) else ExitCode.JOB_FAILED)
+    return int(ExitCode.DONE)

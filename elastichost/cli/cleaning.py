@@ -1,0 +1,75 @@
+"""`clean`: removes what dead runs left in shared memory, and old run directories when asked."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elastichost.cli.output import AsJson, data_console, print_json
+from elastichost.cli.runs import RUNS, is_alive, read_status, runs_under
+from elastichost.errors import PreflightError
+from elastichost.wording import bytes_words
+
+__all__ = ["clean", "register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("clean")(clean)
+
+
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    runs: Annotated[bool, typer.Option("--runs", help="Also old run directories under runs/.")] = False,
+    keep: Annotated[int, typer.Option("--keep", min=0, help="With --runs: the newest so many stay.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Remove arenas and sockets of dead runs; a run that is going on is never touched."""
+    from elastichost.arena.host import reclaim, stale_arenas
+
+    removed: list[tuple[Path, int]] = []
+    for stale in stale_arenas():
+        if not dry_run:
+            reclaim(stale.path)
+        removed.append((stale.path, stale.bytes))
+    for directory in _old_runs(keep) if runs else ():
+        removed.append((directory, _size_bytes(directory)))
+        if not dry_run:
+            shutil.rmtree(directory)
+    if runs and not dry_run:
+        _drop_dangling_link(RUNS / "latest")
+    _report(removed, dry_run, as_json)
+
+
+def _report(removed: list[tuple[Path, int]], dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        listed = [{"path": str(path), "bytes": size_bytes} for path, size_bytes in removed]
+        print_json({"removed": listed, "bytes": sum(size_bytes for _, size_bytes in removed), "dry_run": dry_run})
+        return
+    out = data_console()
+    for path, size_bytes in removed:
+        out.print(f"{'would remove' if dry_run else 'removed'} {path}  {bytes_words(size_bytes)}")
+    if not removed:
+        out.print("nothing to remove")
+
+
+def _old_runs(keep: int) -> list[Path]:
+    return [directory for directory in runs_under()[keep:] if not _is_running(directory)]
+
+
+def _is_running(directory: Path) -> bool:
+    try:
+        return is_alive(read_status(directory).supervisor_pid)
+    except PreflightError:
+        return False
+
+
+def _size_bytes(directory: Path) -> int:
+    return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def _drop_dangling_link(link: Path) -> None:
+    if link.is_symlink() and not link.exists():
+        link.unlink()

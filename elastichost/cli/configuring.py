@@ -1,0 +1,43 @@
+"""Verbs about the job file: what it means, and what may stand in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elastichost.cli.output import AsJson, print_json
+
+__all__ = ["JobArgument", "Overrides", "register"]
+
+JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (TOML).")]
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. train.batch_size=1024.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="The job file: what one means, what may stand in it.", no_args_is_help=True)
+    group.command("show")(show)
+    group.command("schema")(schema)
+    app.add_typer(group, name="config")
+
+
+def show(job: JobArgument, overrides: Overrides = [], as_json: AsJson = False) -> None:  # noqa: B006 typer copies it
+    """Print a job with every default written out."""
+    from elastichost.config import load_job, to_toml
+
+    spec = load_job(job, overrides)
+    if as_json:
+        print_json({"job": spec.model_dump(mode="json", exclude_none=True)})
+    else:
+        typer.echo(to_toml(spec), nl=False)
+
+
+def schema() -> None:
+    """Print the JSON Schema of job files, for editors."""
+    from elastichost.config import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,39 @@
+"""Printing what a verb did: one `name value` line per fact, or one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from elastichost.cli.output import data_console, fact_lines, print_json
+from elastichost.wording import bytes_words
+
+__all__ = ["print_report"]
+
+
+def print_report(report: object, *, as_json: bool) -> None:
+    """`report` is a frozen dataclass or a msgspec struct; empty facts are left out of the lines."""
+    facts: Mapping[str, Any] = msgspec.to_builtins(report, enc_hook=str)
+    if as_json:
+        print_json(facts)
+        return
+    given = ((name, value) for name, value in facts.items() if value not in (None, "", [], (), {}))
+    rows = [(name.removesuffix("_bytes").replace("_", " "), _words(name, value)) for name, value in given]
+    data_console().print(fact_lines(rows))
+
+
+def _words(name: str, value: object) -> str:
+    match value:
+        case int() if name.endswith("_bytes"):
+            return bytes_words(value)
+        case float():
+            return f"{value:.4f}"
+        case Mapping():
+            return ", ".join(f"{key} {_words(str(key), one)}" for key, one in value.items() if one is not None)
+        case list() | tuple() if all(isinstance(one, list | tuple) and len(one) == 2 for one in value):
+            return ", ".join(f"{key} {_words('', one)}" for key, one in value)
+        case list() | tuple():
+            return "\n".join(_words("", one) for one in value)
+    return str(value)

@@ -1,0 +1,81 @@
+"""Verbs that train: run and resume."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elastichost.cli.configuring import JobArgument, Overrides
+from elastichost.cli.output import AsJson, data_console, print_json, progress_console
+from elastichost.cli.runs import RunArgument, find_run
+from elastichost.cli.summary import summary
+from elastichost.display import open_display
+
+if TYPE_CHECKING:
+    from elastichost.config import JobSpec
+
+__all__ = ["register"]
+
+
+class Dashboard(StrEnum):
+    """auto: a live picture on a terminal, lines elsewhere."""
+
+    AUTO = "auto"
+    NO = "no"
+
+
+DashboardOption = Annotated[Dashboard, typer.Option("--dashboard", help="The live picture; no: plain lines.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run")(run)
+    app.command("resume")(resume)
+
+
+def run(
+    job: JobArgument,
+    overrides: Overrides = [],  # noqa: B006 typer copies it
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", metavar="DIR", help="Default: runs/<name>-<UTC>-<id>.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the job, the data and the host; start nothing.")
+    ] = False,
+    dashboard: DashboardOption = Dashboard.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """Train a job: check, start, watch, evaluate, keep."""
+    from elastichost.config import load_job
+
+    spec = load_job(job, overrides)
+    if dry_run:
+        from elastichost.cli.rehearsal import rehearse
+
+        rehearse(spec, as_json=as_json)
+        return
+    _train(spec, run_dir.resolve() if run_dir is not None else None, None, dashboard, as_json)
+
+
+def resume(run: RunArgument = "latest", dashboard: DashboardOption = Dashboard.AUTO, as_json: AsJson = False) -> None:
+    """Go on with a run that was stopped or broke off, from its newest good checkpoint."""
+    from elastichost.config import load_job
+
+    directory = find_run(run)
+    spec = load_job(directory / "job.resolved.toml", environ={})
+    kept = Path(spec.checkpoint.directory) if spec.checkpoint.directory else directory
+    _train(spec, directory, kept, dashboard, as_json)
+
+
+def _train(spec: JobSpec, run_dir: Path | None, resume_from: Path | None, dashboard: Dashboard, as_json: bool) -> None:
+    from elastichost.supervisor import run_job
+
+    with open_display(progress_console(), live=dashboard is Dashboard.AUTO) as observer:
+        result = run_job(spec, run_dir, observer, resume_from)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        data_console().print(summary(result), soft_wrap=True)  # commands must stay whole to be copied
+    raise typer.Exit(int(result.exit_code))

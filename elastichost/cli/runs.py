@@ -1,0 +1,95 @@
+"""Finding runs: a directory, a name under `runs/`, or "latest"; and whether one is still going on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.metrics import RunStatus
+from elastichost.spelling import did_you_mean
+
+__all__ = [
+    "FINISHED_STATES",
+    "RunArgument",
+    "find_run",
+    "is_alive",
+    "is_run",
+    "program",
+    "read_status",
+    "runs_under",
+    "short_path",
+]
+
+RUNS = Path("runs")
+FINISHED_STATES = frozenset({"done", "quarantined", "stopped", "killed", "failed"})
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help='A run directory, a name under runs/, or "latest".')]
+
+
+def find_run(name: str, runs: Path = RUNS) -> Path:
+    """The directory of a run. Raises ConfigError that names the runs there are."""
+    for candidate in (Path(name), runs / name):
+        if is_run(candidate):
+            return candidate.resolve()
+    known = [run.name for run in runs_under(runs)]
+    listed = f"known runs: {', '.join(known[:5])}" if known else f"there are no runs under {runs.resolve()}"
+    raise ConfigError(f"no run {name!r}{did_you_mean(name, known)}", hint=listed)
+
+
+def runs_under(runs: Path = RUNS) -> list[Path]:
+    """Run directories, newest first; the link `latest` is not one."""
+    if not runs.is_dir():
+        return []
+    found = [path for path in runs.iterdir() if not path.is_symlink() and is_run(path)]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def is_run(path: Path) -> bool:
+    return (path / "job.resolved.toml").is_file()
+
+
+def read_status(run: Path) -> RunStatus:
+    """What the supervisor last wrote. Raises PreflightError when there is nothing, or nothing readable."""
+    path = run / "status.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunStatus)
+    except FileNotFoundError:
+        raise PreflightError(f"{path}: the run has not written its status yet", hint="try again in a second") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise PreflightError(f"{path}: cannot be read: {error}") from error
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this number runs (a zombie does not)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in ("Z", "X")
+
+
+def short_path(path: Path) -> str:
+    """As one would type it here: relative when it is below the working directory."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def program() -> str:
+    """How to call this very program from here: `elastichost` when that is what the shell would find."""
+    script = Path(sys.executable).with_name("elastichost")
+    found = shutil.which("elastichost")
+    if found is not None and Path(found) == script:
+        return "elastichost"
+    return short_path(script) if script.exists() else f"{short_path(Path(sys.executable))} -m elastichost"

@@ -1,0 +1,70 @@
+"""The last screen of a run: how good the model is, what it cost, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from elastichost.cli.output import fact_lines
+from elastichost.cli.runs import program, short_path
+from elastichost.wording import bytes_words, count_words, duration_words
+
+if TYPE_CHECKING:
+    from elastichost.supervisor.outcome import RunResult, TestFigures
+
+__all__ = ["summary"]
+
+STYLES = {"done": "bold green", "stopped": "bold yellow"}
+
+
+def summary(result: RunResult) -> Text:
+    """Figures, then the next commands."""
+    run = short_path(Path(result.run_dir))
+    text = _headline(result).append("\n").append(fact_lines([*_rows(result), ("run", run)]))
+    for number, command in enumerate(_next_commands(result.status, run)):
+        text.append("\nnext: " if number == 0 else "\n      ", style="dim").append(command, style="cyan")
+    return text
+
+
+def _headline(result: RunResult) -> Text:
+    line = Text(result.status, style=STYLES.get(result.status, "bold red"))
+    line.append(f"  in {duration_words(result.wall_s)}", style="default")
+    return line.append(f"  {result.message}", style="default") if result.message else line
+
+
+def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
+    if result.test is not None:
+        yield from _quality(result.test)
+    counts = result.samples
+    lost = [
+        f"{count} {name}" for name, count in (("skipped", counts.skipped), ("quarantined", counts.quarantined)) if count
+    ]
+    yield "samples", ", ".join([f"{count_words(counts.trained)} of {count_words(counts.planned)} trained", *lost])
+    yield "speed", f"{count_words(round(result.samples_per_s))} samples/s"
+    some = result.processes
+    restarts = f", {some.restarts} restart{'s' * (some.restarts != 1)}" if some.restarts else ""
+    yield "processes", f"{some.workers} worker{'s' * (some.workers != 1)}, {some.servers} PS{restarts}"
+    yield "rows", f"{bytes_words(result.arena_bytes)} of shared memory"
+    if result.torn_batches:
+        yield "torn batches", str(result.torn_batches)
+
+
+def _quality(test: TestFigures) -> Iterator[tuple[str, str]]:
+    best = f"  (the planted truth itself reaches {test.truth_auc:.4f})" if test.truth_auc is not None else ""
+    yield "AUC", f"{test.auc:.4f}{best}"
+    yield "log loss", f"{test.logloss:.4f}"
+    yield "norm. entropy", f"{test.normalised_entropy:.4f}"
+    yield "calibration", f"{test.calibration:.4f}"
+
+
+def _next_commands(status: str, run: str) -> Iterator[str]:
+    if status in ("done", "quarantined"):
+        yield f"{program()} export {run} DIR"
+        yield f"{program()} predict {run} FILE"
+    elif status == "stopped":
+        yield f"{program()} resume {run}"
+    else:
+        yield f"{program()} logs {run}"

@@ -1,0 +1,35 @@
+"""Reading a text file that grows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["Tail"]
+
+POLL_INTERVAL_S = 0.2
+CHUNK_BYTES = 1 << 20
+
+
+class Tail:
+    """Complete lines of one file, each given once. A last line without its newline is not complete yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+
+    def new_lines(self) -> Iterator[str]:
+        """The lines written since the last call; bytes that are no UTF-8 are shown as such."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            while chunk := file.read(CHUNK_BYTES):
+                self._offset += len(chunk)
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                yield from (line.decode("utf-8", "backslashreplace") for line in lines)
+
+    @staticmethod
+    def wait() -> None:
+        """Long enough that polling costs nothing, short enough that a reader does not notice."""
+        time.sleep(POLL_INTERVAL_S)

@@ -1,0 +1,182 @@
+"""What a run looks like while it goes on: a live picture on a terminal, plain lines elsewhere.
+
+Everything here goes to stderr; stdout is for data. Building the picture is apart from drawing it: `picture`
+and `plain_line` are functions of a RunStatus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
+from elastichost.observer import RunObserver
+from elastichost.wording import bytes_words, count_words, duration_words
+
+__all__ = ["LiveDisplay", "PlainDisplay", "event_line", "open_display", "picture", "plain_line"]
+
+PLAIN_INTERVAL_S = 10.0
+STATE_STYLES = {"running": "green", "failed": "red", "lost": "red", "draining": "yellow", "stopping": "yellow"}
+EVENT_STYLES = {"warning": "yellow", "failed": "red", "lost": "red", "error": "red", "hang": "red", "quarantine": "red"}
+# Written in the journal for machines; on a screen they would only scroll by.
+QUIET_KINDS = frozenset(
+    {"arena", "lease", "process_ended", "process_started", "ready", "run_ended", "settled", "shard_map"}
+)
+
+
+@contextmanager
+def open_display(console: Console, *, live: bool = True) -> Iterator[RunObserver]:
+    """A LiveDisplay on a terminal, a PlainDisplay elsewhere or when `live` is False."""
+    if not (live and console.is_terminal):
+        yield PlainDisplay(console)
+        return
+    with Live(console=console, refresh_per_second=4, transient=True, redirect_stdout=False) as screen:
+        yield LiveDisplay(screen)
+
+
+class LiveDisplay:
+    """Redraws one picture; events scroll by above it."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def on_status(self, status: RunStatus) -> None:
+        self._live.update(picture(status))
+
+    def on_event(self, event: JournalEvent) -> None:
+        if event.kind not in QUIET_KINDS:
+            self._live.console.print(event_line(event))
+
+
+class PlainDisplay:
+    """A line every ten seconds, at every change of state, and for every event worth it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._printed: RunStatus | None = None
+
+    def on_status(self, status: RunStatus) -> None:
+        last = self._printed
+        changed = last is None or last.state != status.state
+        if last is None or changed or status.elapsed_s - last.elapsed_s >= PLAIN_INTERVAL_S:
+            self._printed = status
+            self._console.print(plain_line(status), soft_wrap=True)
+
+    def on_event(self, event: JournalEvent) -> None:
+        if event.kind not in QUIET_KINDS:
+            self._console.print(event_line(event), soft_wrap=True)
+
+
+def picture(status: RunStatus) -> RenderableType:
+    """The whole screen of a run: progress, processes, plan."""
+    parts: list[RenderableType] = [_headline(status), _progress(status)]
+    if status.processes:
+        parts.append(_process_table(status.processes))
+    parts.append(_plan_line(status))
+    return Group(*parts)
+
+
+def plain_line(status: RunStatus) -> Text:
+    """The run in one line of at most some 120 characters."""
+    words = [f"[{duration_words(status.elapsed_s)}]", status.state]
+    if status.samples_planned:
+        share = 100 * status.samples_trained / status.samples_planned
+        words.append(f"{count_words(status.samples_trained)}/{count_words(status.samples_planned)} ({share:.0f}%)")
+    words.extend(_figures(status))
+    return Text("  ".join(words))
+
+
+def event_line(event: JournalEvent) -> Text:
+    """Time, process, and what happened in words."""
+    style = next((style for word, style in EVENT_STYLES.items() if word in event.kind), "")
+    line = Text(event.time_utc[11:19], style="dim")
+    if event.process:
+        line.append(f"  {event.process}", style="cyan")
+    return line.append(f"  {event.text}", style=style)
+
+
+def _figures(status: RunStatus) -> Iterator[str]:
+    if status.samples_per_s:
+        yield f"{count_words(round(status.samples_per_s))} samples/s"
+    if status.eta_s is not None:
+        yield f"eta {duration_words(status.eta_s)}"
+    if status.loss is not None:
+        yield f"loss {status.loss:.4f}"
+    if status.test_auc is not None:
+        yield f"AUC {status.test_auc:.4f}"
+
+
+def _headline(status: RunStatus) -> Text:
+    line = Text(status.job, style="bold")
+    line.append(f"  {status.state}", style=STATE_STYLES.get(status.state, "cyan"))
+    if status.epochs > 1:
+        line.append(f"  epoch {min(status.epoch + 1, status.epochs)}/{status.epochs}")
+    return line.append(f"  {duration_words(status.elapsed_s)}", style="dim")
+
+
+def _progress(status: RunStatus) -> RenderableType:
+    total = max(status.samples_planned, 1)
+    grid = Table.grid(padding=(0, 2), expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True)
+    grid.add_row(
+        ProgressBar(total=total, completed=min(status.samples_trained, total), style="grey30"),
+        "  ".join([f"{100 * status.samples_trained / total:5.1f}%", *_figures(status)]),
+    )
+    return grid
+
+
+def _process_table(processes: tuple[ProcessStatus, ...]) -> Table:
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for name in ("process", "state", "cores"):
+        table.add_column(name, no_wrap=True)
+    for name in ("cpu", "memory", "samples/s", "batch", "wait"):
+        table.add_column(name, justify="right", no_wrap=True)
+    with_gpu = any(process.gpu_memory_bytes for process in processes)
+    if with_gpu:
+        table.add_column("gpu", justify="right", no_wrap=True)
+    for process in sorted(processes, key=lambda one: (one.role != "worker", one.role, one.index)):
+        row: list[str | Text] = [
+            _name(process),
+            Text(process.state, style=STATE_STYLES.get(process.state, "")),
+            _cores(process.cores),
+            f"{process.cpu_percent:.0f}%",
+            bytes_words(process.memory_bytes),
+            count_words(round(process.samples_per_s)) if process.samples_per_s else "",
+            f"{process.compute_ms:.1f} ms" if process.compute_ms else "",
+            f"{100 * process.wait_fraction:.0f}%",
+        ]
+        table.add_row(*row, *([bytes_words(process.gpu_memory_bytes)] if with_gpu else []))
+    return table
+
+
+def _name(process: ProcessStatus) -> Text:
+    name = Text(process.name, style="cyan")
+    return name.append(f" life {process.life}", style="dim") if process.life > 1 else name
+
+
+def _cores(cores: tuple[int, ...]) -> str:
+    """(0, 1, 2, 5) -> "0-2,5"; () -> "all"."""
+    if not cores:
+        return "all"
+    runs: list[list[int]] = []
+    for core in sorted(cores):
+        if runs and core == runs[-1][-1] + 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _plan_line(status: RunStatus) -> Text:
+    plan = status.plan
+    line = Text(f"plan {plan.workers} worker{'s' * (plan.workers != 1)}, {plan.servers} PS", style="dim")
+    if status.arena_bytes:
+        line.append(f"  rows {bytes_words(status.arena_bytes)}")
+    return line.append(f"  {status.last_decision}") if status.last_decision else line

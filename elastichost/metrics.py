@@ -1,0 +1,81 @@
+"""Facts about a run that are shown and stored: its processes, its state, its events.
+
+The supervisor writes them (`status.json`, `journal.jsonl`), the command line reads them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["SCHEMA", "JournalEvent", "JournalValue", "PlanStatus", "ProcessStatus", "RunStatus"]
+
+SCHEMA = "elastichost/v1"
+
+# what JSON can say; nested values are for machines, the event's text is for people
+JournalValue = str | int | float | bool | list[Any] | dict[str, Any] | None
+
+
+class ProcessStatus(msgspec.Struct, frozen=True):
+    """One process as measured in the last second."""
+
+    role: str  # "worker" | "server" | "probe"
+    index: int
+    life: int
+    pid: int
+    state: str  # of the process' life: starting, ready, running, draining, ...
+    cores: tuple[int, ...] = ()  # pinned to these; (): floats over all cores of the job
+    cpu_percent: float = 0.0  # of one core
+    memory_bytes: int = 0  # PSS: shared pages are divided among their users
+    rss_bytes: int = 0
+    context_switches: int = 0  # in the last second
+    samples_per_s: float = 0.0
+    wait_fraction: float = 0.0  # of the time: waiting for input, peers or requests
+    compute_ms: float = 0.0  # forward and backward of one batch
+    gpu_memory_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+class PlanStatus(msgspec.Struct, frozen=True):
+    """How many processes of each role should run."""
+
+    workers: int = 0
+    servers: int = 0
+
+
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as a whole; `status.json` is this struct, written once a second."""
+
+    run_dir: str
+    job: str
+    state: str  # starting, training, evaluating, checkpointing, stopping, done, failed, stopped
+    supervisor_pid: int
+    schema: str = SCHEMA
+    epoch: int = 0  # from 0
+    epochs: int = 1
+    samples_planned: int = 0  # over all epochs
+    samples_trained: int = 0
+    samples_per_s: float = 0.0
+    eta_s: float | None = None
+    loss: float | None = None  # mean over the samples of the last window
+    test_auc: float | None = None  # of the last evaluation
+    processes: tuple[ProcessStatus, ...] = ()
+    plan: PlanStatus = PlanStatus()
+    last_decision: str = ""  # what the tuner decided, and why
+    elapsed_s: float = 0.0
+    arena_bytes: int = 0  # memory that the rows really use
+
+
+class JournalEvent(msgspec.Struct, frozen=True):
+    """One line of `journal.jsonl`: what happened, in words, and its figures."""
+
+    time_utc: str  # ISO 8601, to the millisecond
+    monotonic_s: float
+    kind: str  # decision, process_started, process_lost, lease, checkpoint, evaluation, ...
+    text: str
+    process: str = ""  # "worker-0", or "" when it is about the run
+    data: dict[str, JournalValue] = msgspec.field(default_factory=dict)

@@ -1,0 +1,114 @@
+"""What a host has and what a job may use of it: cores, bytes, GPU memory. Pure values and arithmetic."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+__all__ = ["GpuDevice", "HostInventory", "Resources", "bounds_of", "core_budget", "gpu_budget", "memory_budget_bytes"]
+
+_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+
+
+class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An amount of everything that is shared out: a demand, a budget, or what is left of one."""
+
+    cores: float = 0.0
+    memory_bytes: int = 0
+    gpu_memory_bytes: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            self.cores + other.cores,
+            self.memory_bytes + other.memory_bytes,
+            self.gpu_memory_bytes + other.gpu_memory_bytes,
+        )
+
+    def __sub__(self, other: Resources) -> Resources:
+        """Raises ValueError when `other` does not fit in: an amount is never negative."""
+        if not other.fits_in(self):
+            raise ValueError(f"{other} does not fit in {self}")
+        return Resources(
+            self.cores - other.cores,
+            self.memory_bytes - other.memory_bytes,
+            self.gpu_memory_bytes - other.gpu_memory_bytes,
+        )
+
+    def fits_in(self, budget: Resources) -> bool:
+        return (
+            self.cores <= budget.cores
+            and self.memory_bytes <= budget.memory_bytes
+            and self.gpu_memory_bytes <= budget.gpu_memory_bytes
+        )
+
+
+class GpuDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One GPU as CUDA numbers it."""
+
+    index: int
+    name: str
+    memory_bytes: int
+
+
+class HostInventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What this process may use of its host (affinity mask and cgroup limits are already taken into account)."""
+
+    cores: tuple[int, ...]
+    memory_bytes: int
+    gpus: tuple[GpuDevice, ...] = ()
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(len(self.cores), self.memory_bytes, sum(gpu.memory_bytes for gpu in self.gpus))
+
+
+def memory_budget_bytes(setting: str | int, total_bytes: int) -> int:
+    """Bytes of "80%", "4GiB", "500MB" or a plain number, never more than `total_bytes`.
+
+    Raises ValueError for anything else.
+    """
+    if isinstance(setting, int):
+        return min(setting, total_bytes)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[KMGT]?i?B?)\s*", setting, flags=re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{setting!r} is no amount of memory")
+    number, unit = float(match.group(1)), match.group(2).upper()
+    if unit == "%":
+        return min(int(total_bytes * number / 100), total_bytes)
+    unit = unit if unit.endswith("B") or not unit else unit + "B"
+    return min(int(number * _UNITS[unit or "B"]), total_bytes)
+
+
+def bounds_of(setting: str | int | tuple[int, int] | list[int], automatic: int) -> tuple[int, int]:
+    """(low, high) of a word ("auto", "all"), a number, or a [low, high]. A word stands for `automatic`."""
+    if isinstance(setting, str):
+        return automatic, automatic
+    if isinstance(setting, int):
+        return setting, setting
+    low, high = setting
+    return low, high
+
+
+def core_budget(setting: str | int | tuple[int, int] | list[int], available: tuple[int, ...]) -> tuple[int, ...]:
+    """The cores a job may use: the first so many of those available; of a [min, max] as many as there are."""
+    _, high = bounds_of(setting, len(available))
+    return available[: max(1, min(high, len(available)))]
+
+
+def gpu_budget(
+    setting: str | int | tuple[int, int] | list[int], available: tuple[GpuDevice, ...]
+) -> tuple[GpuDevice, ...]:
+    """The GPUs a job may use; "auto" takes all there are. The caller says so when there are fewer than asked for."""
+    _, high = bounds_of(setting, len(available))
+    return available[:high]

@@ -1,0 +1,42 @@
+"""Numbers as people read them: counts, sizes, durations. The exact ones are in `--json`."""
+
+from __future__ import annotations
+
+__all__ = ["bytes_words", "count_words", "duration_words"]
+
+
+def count_words(count: int) -> str:
+    """12 345 678 -> "12.3M"; below ten thousand as it is."""
+    if abs(count) < 10_000:
+        return str(count)
+    scaled = float(count)
+    for unit in ("", "k", "M", "G"):
+        # 999 950 rounds to 1000.0k: what would be shown decides, not what is
+        if abs(scaled) < 999.95:
+            return f"{scaled:.1f}{unit}"
+        scaled /= 1000
+    return f"{scaled:.1f}T"
+
+
+def bytes_words(size_bytes: int) -> str:
+    """3 221 225 472 -> "3.0 GiB"."""
+    scaled = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(scaled) < 1023.95:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+        scaled /= 1024
+    return f"{scaled:.1f} TiB"
+
+
+def duration_words(duration_s: float) -> str:
+    """0.4 -> "0.4s", 75 -> "1m15s", 4000 -> "1h06m"."""
+    if duration_s < 10:
+        return f"{max(duration_s, 0.0):.1f}s"
+    seconds = round(duration_s)
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m{seconds:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m"

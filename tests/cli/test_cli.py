@@ -1,0 +1,109 @@
+"""The program as a whole: help, exit codes, and how errors look."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elastichost import __version__
+from elastichost.cli.failure import failure_text, report_failure
+from elastichost.errors import ConfigError, DataError, ModelError
+
+from .conftest import Elastichost
+
+ROOT = Path(__file__).parent.parent.parent
+VERBS = ("run", "resume", "status", "events", "logs", "export", "predict", "doctor", "config", "convert", "clean")
+
+
+def test_help_names_every_verb(elastichost: Elastichost) -> None:
+    outcome = elastichost("--help")
+    assert outcome.code == 0
+    listed = {line.split()[0] for line in outcome.stdout.splitlines() if line.startswith("  ")}
+    assert set(VERBS) <= listed
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(elastichost: Elastichost, verb: str) -> None:
+    outcome = elastichost(verb, "--help")
+    assert outcome.code == 0
+    assert outcome.stdout.startswith(f"Usage: elastichost {verb}")
+
+
+def test_version(elastichost: Elastichost) -> None:
+    assert elastichost("--version").stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("arguments", [("frobnicate",), ("run",), ("run", "a", "--no-such"), ("status", "a", "b")])
+def test_wrong_usage_ends_with_2(elastichost: Elastichost, arguments: tuple[str, ...]) -> None:
+    outcome = elastichost(*arguments)
+    assert outcome.code == 2
+    assert outcome.stdout == ""
+    assert "Usage" in outcome.stderr
+
+
+def test_config_errors_end_with_2_and_list_every_problem(elastichost: Elastichost, job_file: Path) -> None:
+    outcome = elastichost("run", str(job_file), "--set", "train.bacth=1", "--set", "train.epochs=0", "--json")
+    assert outcome.code == 2
+    assert outcome.stderr.startswith("error  ")
+    assert "Traceback" not in outcome.stderr
+    facts = json.loads(outcome.last_line)
+    assert (facts["schema"], facts["status"], facts["exit_code"]) == ("elastichost/v1", "failed", 2)
+    assert [problem.split(" ")[0] for problem in facts["error"]["problems"]] == ["train.epochs", "train.bacth"]
+
+
+def test_the_program_itself_ends_with_the_code_of_the_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "elastichost", "run", str(tmp_path / "none.toml")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no such job file" in done.stderr
+
+
+def test_a_reader_that_goes_away_gets_no_traceback() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "elastichost", "config", "schema"]
+    done = subprocess.run(command, cwd=ROOT, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_the_block_says_what_where_and_what_next() -> None:
+    assert failure_text(DataError("a.parquet: row 7: label 2", hint="labels are 0 or 1")).plain == (
+        "error  a.parquet: row 7: label 2\n    -> labels are 0 or 1"
+    )
+    problems = ConfigError("job.toml: 2 problems", problems=("one", "two"))
+    assert failure_text(problems).plain == "error  job.toml: 2 problems\n     | - one\n     | - two"
+
+
+def test_a_model_error_shows_the_users_own_traceback() -> None:
+    error = ModelError("model.py cannot be imported", traceback_text='  File "model.py", line 3\nNameError: x [red]')
+    assert failure_text(error).plain.splitlines()[1:] == [
+        '     |   File "model.py", line 3',
+        "     | NameError: x [red]",
+    ]
+
+
+def test_faults_of_our_own_are_named_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    report_failure(KeyError("lost"), as_json=True)
+    captured = capsys.readouterr()
+    assert "KeyError: 'lost'" in captured.err
+    assert "ELASTICHOST_DEBUG=1" in captured.err
+    assert json.loads(captured.out)["exit_code"] == 1
+
+
+def test_config_show_is_a_job_file(elastichost: Elastichost, job_file: Path, tmp_path: Path) -> None:
+    shown = elastichost("config", "show", str(job_file), "--set", "train.epochs=3")
+    assert "epochs = 3" in shown.stdout
+    again = tmp_path / "again.toml"
+    again.write_text(shown.stdout)
+    assert elastichost("config", "show", str(again)).stdout == shown.stdout
+    assert json.loads(elastichost("config", "show", str(again), "--json").last_line)["job"]["train"]["epochs"] == 3
+
+
+def test_config_schema_is_the_committed_one(elastichost: Elastichost) -> None:
+    assert elastichost("config", "schema").stdout == (ROOT / "elastichost" / "job.schema.json").read_text()

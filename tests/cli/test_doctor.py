@@ -1,0 +1,64 @@
+"""doctor: what it calls broken, and the repair it prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from elastichost.cli.doctor import Check, check_triple, diagnose
+
+from .conftest import Elastichost
+
+GOOD = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0+cpu.shim", "fbgemm-gpu-cpu": "1.8.0"}
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "found"),
+    [
+        ({}, "ok", "torch 2.13.0+cpu, torchrec 1.8.0, fbgemm 1.8.0"),
+        ({"fbgemm-gpu-cpu": None, "fbgemm-gpu": "1.8.0"}, "ok", "fbgemm 1.8.0"),
+        ({"torch": None}, "failed", "torch -"),
+        ({"fbgemm-gpu-cpu": "1.9.0"}, "failed", "wanted torch 2.13, torchrec 1.8, fbgemm 1.8"),
+        ({"torch": "2.1.30"}, "failed", "wanted torch 2.13"),
+        ({"fbgemm-gpu": "1.8.0"}, "failed", "overwrite each other"),
+    ],
+)
+def test_the_triple_must_fit(change: dict[str, str | None], verdict: str, found: str) -> None:
+    check = check_triple({**GOOD, **change}.get)
+    assert check.verdict == verdict
+    assert found in check.found
+    assert bool(check.repair) == (verdict == "failed")
+
+
+def test_failed_checks_end_with_3(elastichost: Elastichost, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = [Check("one", "ok", "fine"), Check("two", "failed", "broken [x]", "repair [y]")]
+    monkeypatch.setattr("elastichost.cli.doctor.diagnose", lambda: iter(checks))
+    outcome = elastichost("doctor")
+    assert outcome.code == 3
+    assert outcome.stdout.splitlines() == [
+        "ok       one            fine",
+        "failed   two            broken [x]",
+        "         -> repair [y]",
+    ]
+    facts = json.loads(elastichost("doctor", "--json").last_line)
+    assert (facts["ok"], [check["verdict"] for check in facts["checks"]]) == (False, ["ok", "failed"])
+
+
+def test_a_missing_arena_directory_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", "/nowhere/at/all")
+    monkeypatch.setattr("elastichost.cli.doctor.IMPORT_SCRIPT", "print('2.13.0', False)")
+    checks = {check.name: check for check in diagnose()}
+    assert checks["shared memory"].verdict == "failed"
+    assert "/nowhere/at/all" in checks["shared memory"].found
+    assert checks["torch import"].found == "torch 2.13.0, CUDA not available"
+    assert set(checks) == {
+        "python", "torch triple", "torch import", "shared memory", "cores", "memory", "cgroup", "gpu", "ssh",
+    }  # fmt: skip
+
+
+def test_a_torch_that_cannot_be_imported_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastichost.cli.doctor.IMPORT_SCRIPT", "import nowhere_torch")
+    broken = next(check for check in diagnose() if check.name == "torch import")
+    assert broken.verdict == "failed"
+    assert broken.found == "ModuleNotFoundError: No module named 'nowhere_torch'"

@@ -1,0 +1,88 @@
+"""run, resume, export and predict as a user types them, on a tiny job with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastichost.cli.runs import find_run
+
+from .conftest import Elastichost
+
+ROOT = Path(__file__).parent.parent.parent
+TINY = """
+[model]
+build = "elastichost.models:dlrm"
+args = { bottom = [8, 4], top = [8, 1] }
+[data]
+format = "synthetic"
+[data.synthetic]
+rows = 4000
+test_rows = 1000
+tables = 3
+table_rows = 50
+dense = 2
+unit_rows = 1000
+[tables.default]
+dim = 4
+[train]
+batch_size = 128
+[resources]
+workers = 1
+"""
+
+
+@pytest.fixture
+def tiny_job(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def call(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "ELASTICHOST_ARENA_DIR": str(directory)}
+    command = [sys.executable, "-m", "elastichost", *arguments]
+    return subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True, check=False)
+
+
+def test_dry_run_checks_and_plans(elastichost: Elastichost, tiny_job: Path) -> None:
+    outcome = elastichost("run", str(tiny_job), "--dry-run")
+    assert outcome.code == 0
+    assert "cold start: 1 worker on" in outcome.stdout
+    assert "dynamic, int ids: c0, c1, c2" in outcome.stdout
+    facts = json.loads(elastichost("run", str(tiny_job), "--dry-run", "--json").last_line)
+    assert (facts["train_samples"], facts["test_samples"], len(facts["tables"])) == (4000, 1000, 3)
+    assert not (tiny_job.parent / "runs").exists()
+
+
+def test_dry_run_finds_a_broken_model(elastichost: Elastichost, tiny_job: Path) -> None:
+    (tiny_job.parent / "model.py").write_text("def bild():\n    pass\n")
+    outcome = elastichost("run", str(tiny_job), "--dry-run", "--set", "model.build=model.py:build")
+    assert outcome.code == 3
+    assert "model.py" in outcome.stderr
+
+
+@pytest.mark.system
+def test_a_run_from_its_start_to_its_scores(tiny_job: Path) -> None:
+    here = tiny_job.parent
+    trained = call(here, "run", str(tiny_job), "--json")
+    assert trained.returncode == 0, trained.stderr
+    facts: dict[str, Any] = json.loads(trained.stdout.splitlines()[-1])
+    assert (facts["schema"], facts["status"]) == ("elastichost/v1", "done")
+    assert facts["samples"] == {"planned": 4000, "trained": 4000, "skipped": 0, "quarantined": 0}
+    assert find_run("latest", here / "runs") == Path(facts["run_dir"])
+    assert "not running: done" in call(here, "status").stdout
+    assert "run_started" in call(here, "events", "--json").stdout
+    exported = call(here, "export", "latest", "exported")
+    assert exported.returncode == 0, exported.stderr
+    assert (here / "exported" / "model.safetensors").is_file()
+    again = call(here, "resume", "--dashboard", "no")
+    assert again.returncode == 0, again.stderr
+    assert "4000 of 4000 trained" in again.stdout
+    assert not list(here.glob("elastichost-*"))

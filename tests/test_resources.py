@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from elastichost.resources import GpuDevice, Resources, core_budget, gpu_budget, memory_budget_bytes
+
+
+def test_amounts_add_and_subtract() -> None:
+    whole, part = Resources(4, 1000, 10), Resources(1.5, 400, 10)
+    assert whole - part + part == whole
+    assert part.fits_in(whole)
+    with pytest.raises(ValueError, match="does not fit"):
+        part - whole
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("80%", 800_000_000),
+        ("100 %", 10**9),
+        ("500MB", 500_000_000),
+        ("1KiB", 1024),
+        ("1.5KB", 1500),
+        (77, 77),
+        ("4GiB", 10**9),
+        (2 * 10**9, 10**9),
+    ],
+)
+def test_memory(setting: str | int, expected: int) -> None:
+    assert memory_budget_bytes(setting, 10**9) == expected
+
+
+def test_memory_that_is_none() -> None:
+    with pytest.raises(ValueError, match="no amount"):
+        memory_budget_bytes("much", 10**9)
+
+
+def test_cores_and_gpus() -> None:
+    assert core_budget("all", (0, 2, 4)) == (0, 2, 4)
+    assert core_budget(2, (0, 2, 4)) == (0, 2)
+    assert core_budget((1, 9), (0, 2, 4)) == (0, 2, 4)
+    gpus = (GpuDevice(0, "a", 1), GpuDevice(1, "b", 1))
+    assert gpu_budget(0, gpus) == ()
+    assert gpu_budget("auto", gpus) == gpus
+    assert gpu_budget(1, gpus) == gpus[:1]
