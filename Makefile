@@ -1,0 +1,66 @@
+# Two commands on a fresh machine: `make run` and `make test`. Each makes .venv if it is missing.
+#
+#   PYTHON=python3.12        which Python makes the environment (3.11 or newer)
+#   DEVICE=gpu               install the CUDA build of fbgemm instead of the CPU one
+#   TORCH_INDEX=URL_OF_TORCH_CPU_WHEELS   extra package index to take torch from
+#   JOB=examples/retail.toml ARGS="--set train.epochs=2"   what `make run` runs
+
+SHELL := /bin/bash
+PYTHON ?= python3
+DEVICE ?= cpu
+JOB ?= examples/synthetic.toml
+ARGS ?=
+TESTS ?= tests
+TORCH_INDEX ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready-$(DEVICE)
+INDEX_OPTION := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+.PHONY: run test lint format bench clean help
+
+help:
+	@echo "make run    train $(JOB)          (JOB=..., ARGS=...)"
+	@echo "make test   all tests             (TESTS=tests/supervisor)"
+	@echo "make lint   ruff, mypy, import-linter"
+	@echo "make bench  the benchmarks"
+	@echo "make clean  remove the environment and caches; runs/ stays"
+
+run: $(READY)
+	$(BIN)/python -m elastichost run $(JOB) $(ARGS)
+
+test: $(READY)
+	$(BIN)/python -m pytest -q $(TESTS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict elastichost
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+# A Python without ensurepip (Debian without python3-venv) makes an environment without pip; its own pip fills that.
+$(READY): pyproject.toml packaging/fbgemm-gpu-shim/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "elastichost needs Python 3.11 or newer; name one: make PYTHON=python3.11" >&2; exit 3; }
+	@if [ ! -x $(BIN)/python ]; then \
+		if $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+			$(PYTHON) -m venv $(VENV); \
+		else \
+			$(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install pip; \
+		fi; \
+	fi
+	$(BIN)/python -m pip install --disable-pip-version-check $(INDEX_OPTION) -e '.[$(DEVICE),test]'
+	@rm -f $(VENV)/.ready-*
+	@touch $(READY)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Measurements of whole runs; `make bench` prints them."""
