@@ -10,7 +10,15 @@ import msgspec
 
 from elastichost.specs import TableSpec
 
-__all__ = ["BUCKETS_PER_TABLE", "ShardMap", "bucket_count", "bucket_of_hash", "even_shard_map", "mix64", "rows_per_bucket"]
+__all__ = [
+    "BUCKETS_PER_TABLE",
+    "ShardMap",
+    "bucket_count",
+    "bucket_of_hash",
+    "even_shard_map",
+    "mix64",
+    "rows_per_bucket",
+]
 
 # Enough to spread a table over 16 PS and small enough that a tiny table wastes little (a page per bucket and file).
 BUCKETS_PER_TABLE = 16

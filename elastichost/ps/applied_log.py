@@ -41,7 +41,7 @@ class AppliedLog:
         self._record = np.zeros(1, dtype=APPLIED_RECORD)
 
     def write(self, number: int, values: tuple[int, ...]) -> None:
-        """`number`: version of the dense vector before this commit; `values` in the order of APPLIED_RECORD's fields."""
+        """`number`: version of the dense vector before this commit; `values`: APPLIED_RECORD's fields in order."""
         self._record[0] = values
         os.pwrite(self._descriptor, self._record.tobytes(), number * APPLIED_RECORD.itemsize)
 

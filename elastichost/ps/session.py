@@ -90,11 +90,9 @@ class Session:
 
     # --- the clock of bounded mode --------------------------------------------------------------------------
 
-    def advanced(
-        self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int
-    ) -> tuple[Reply, ...]:
+    def advanced(self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int) -> tuple[Reply, ...]:
         """A worker has finished `batch` batches (-1: it idles). Returns the replies due now, its own included once
-        every member has finished at least `batch - staleness`. A life new to the clock starts level with the slowest."""
+        every member has finished at least `batch - staleness`. A life new to the clock starts with the slowest."""
         if batch < 0:
             left = self._leave(sender.index, sender.life)
             return (*left, Reply(peer, request, self.slowest()))

@@ -51,10 +51,7 @@ def arena_kernel(arena: Arena, group: Group) -> SplitTableBatchedEmbeddingBagsCo
                 hint='use train.access = "served" for this job, or give the table fewer rows',
             )
     kernel = SplitTableBatchedEmbeddingBagsCodegen(
-        [
-            (_PLACEHOLDER_ROWS, e.padded_dim, EmbeddingLocation.HOST, ComputeDevice.CPU)
-            for e in group.embeddings
-        ],
+        [(_PLACEHOLDER_ROWS, e.padded_dim, EmbeddingLocation.HOST, ComputeDevice.CPU) for e in group.embeddings],
         feature_table_map=list(group.feature_embeddings),
         optimizer=_OPTIMIZERS[first.optimizer.name],
         learning_rate=first.kernel_learning_rate,

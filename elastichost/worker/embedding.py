@@ -220,9 +220,7 @@ def replace_collections(model: nn.Module, lookups: Mapping[str, CollectionLookup
         for bag in bags.values():
             del bag._parameters["weight"]
         replacement = (
-            ArenaEmbeddingBagCollection
-            if isinstance(collection, EmbeddingBagCollection)
-            else ArenaEmbeddingCollection
+            ArenaEmbeddingBagCollection if isinstance(collection, EmbeddingBagCollection) else ArenaEmbeddingCollection
         )
         collection.__class__ = replacement
         # A plain attribute: were the lookup a submodule, its fbgemm parameters would count as dense ones.

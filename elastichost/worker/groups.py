@@ -33,9 +33,7 @@ class Group:
         return tuple(position for position, e in enumerate(self.embeddings) for _ in e.features)
 
 
-def group_embeddings(
-    embeddings: Sequence[EmbeddingSpec], key: Callable[[EmbeddingSpec], object]
-) -> tuple[Group, ...]:
+def group_embeddings(embeddings: Sequence[EmbeddingSpec], key: Callable[[EmbeddingSpec], object]) -> tuple[Group, ...]:
     """Groups in order of first appearance."""
     groups: dict[object, list[EmbeddingSpec]] = {}
     for embedding in embeddings:

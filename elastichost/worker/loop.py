@@ -222,9 +222,7 @@ class WorkerLoop:
         )
         self._report_progress()
         self._progress += 1
-        self.control.send(
-            Heartbeat(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu)
-        )
+        self.control.send(Heartbeat(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu))
 
     def _traffic(self) -> tuple[int, int, int]:
         parts = self._parts
@@ -320,9 +318,7 @@ class WorkerLoop:
         crash_point("worker.batch.before_commit")
         skipped = samples.skipped + self._carried.pop(batch.lease_id, 0)
         committer.commit(
-            BatchRange(
-                batch.lease_id, batch.epoch, samples.unit, samples.start, samples.stop, samples.size, skipped
-            ),
+            BatchRange(batch.lease_id, batch.epoch, samples.unit, samples.start, samples.stop, samples.size, skipped),
             scale,
         )
         crash_point("worker.batch.after_commit")

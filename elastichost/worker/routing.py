@@ -59,7 +59,7 @@ def split_by_server(
     """Cuts `keys` (table index -> unique keys) by owner; a PS that owns nothing of them is left out."""
     if len(directory.servers) == 1:
         (only,) = directory.servers
-        return (ServerPart(only, dict(keys), {table: None for table in keys}),)
+        return (ServerPart(only, dict(keys), dict.fromkeys(keys)),)
     parts: dict[int, ServerPart] = {}
     for table, table_keys in keys.items():
         owner = owners_of(tables[table], table_keys, directory.owners[table])

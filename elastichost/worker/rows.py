@@ -162,9 +162,7 @@ class RowPreparer:
 
     # --- both -----------------------------------------------------------------------------------------------
 
-    def _fixed_rows(
-        self, batch: SampleBatch, number: int, table: TableSpec, keys: Int64Array, out: Int64Array
-    ) -> None:
+    def _fixed_rows(self, batch: SampleBatch, number: int, table: TableSpec, keys: Int64Array, out: Int64Array) -> None:
         modulo, is_string = table.out_of_range == "modulo", table.key_kind == "string"
         bad = int(kernels.fixed_rows(keys, table.rows, modulo, is_string, out))
         if bad < 0:

@@ -122,8 +122,8 @@ class ModelRunner:
         if self._checked_range:
             return
         self._checked_range = True
-        low, high = float(output.min()), float(output.max())
-        if 0.0 <= low and high <= 1.0 and output.numel() >= 32:
+        low, high = (float(edge) for edge in torch.aminmax(output.detach()))
+        if low >= 0.0 and high <= 1.0 and output.numel() >= 32:
             self.warnings.append(
                 f"the model's outputs of the first batch lie in [{low:.3f}, {high:.3f}]: if they are probabilities, "
                 'set model.outputs = "probabilities"'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -51,10 +50,10 @@ def model_spec(optimizer: RowOptimizer, pooling: str, dims: tuple[int, int], dyn
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
+def directory(tmp_path: Path) -> Path:
     path = tmp_path / "arena"
     path.mkdir(mode=0o700)
-    yield path
+    return path
 
 
 def features(top: int, seed: int) -> KeyedJaggedTensor:

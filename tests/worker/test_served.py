@@ -20,9 +20,7 @@ def bag_configs() -> list[EmbeddingBagConfig]:
     """Mixed dims (one not a multiple of four), MEAN and SUM, a shared table, a feature in two tables."""
     return [
         EmbeddingBagConfig(name="t0", embedding_dim=4, num_embeddings=10, feature_names=["a", "c"]),
-        EmbeddingBagConfig(
-            name="t1", embedding_dim=6, num_embeddings=8, feature_names=["b"], pooling=PoolingType.MEAN
-        ),
+        EmbeddingBagConfig(name="t1", embedding_dim=6, num_embeddings=8, feature_names=["b"], pooling=PoolingType.MEAN),
         EmbeddingBagConfig(name="t2", embedding_dim=4, num_embeddings=12, feature_names=["d", "b"]),
     ]
 
