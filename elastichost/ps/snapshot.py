@@ -40,7 +40,7 @@ class SnapshotWriter:
     """Writes copied blocks in the background. `descriptor` becomes readable when a result waits."""
 
     def __init__(self) -> None:
-        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         self._results: queue.SimpleQueue[SnapshotResult] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 

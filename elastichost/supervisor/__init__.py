@@ -1,0 +1,37 @@
+"""The supervisor: starts the processes of a job, shares out its samples, repairs what breaks, ends it cleanly.
+
+    lifecycle, ledger, reconcile, evaluation, early_stop, cut, agenda, pinning    pure: decide
+    observed                    facts about processes, folded from their messages
+    run                         what all parts share: sockets, launcher, journal, fleet
+    preflight, assembly         what is checked before a start, and what is made then
+    roster, training, judging, checkpointing    one concern each: owners and members, leases, evaluations, saving
+    control, recovery, shutdown what happens on a message, an exit or a hang, the end
+    loop                        waits for the next of these and calls them
+    job                         opens everything a run needs, and closes it however the run ends
+    launch/                     the fork server and its client
+    rundir, journal, meter, status, host, outcome, reckoning    files and measurements
+
+It never imports `ps` or `worker`: those run in other processes and are named by strings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elastichost.supervisor.job import run_job
+    from elastichost.supervisor.outcome import RunResult
+
+__all__ = ["RunResult", "run_job"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "run_job":
+        from elastichost.supervisor.job import run_job
+
+        return run_job
+    if name == "RunResult":
+        from elastichost.supervisor.outcome import RunResult
+
+        return RunResult
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,139 @@
+"""Messages of processes, each to whom it concerns. A message of a life that is over is dropped, except what the
+ledger can still judge by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from elastichost.errors import ProtocolError
+from elastichost.supervisor.lifecycle import Event, State
+from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.recovery import Recovery
+from elastichost.supervisor.run import Run
+from elastichost.wire.codec import Envelope
+from elastichost.wire.messages import (
+    ControlMessage,
+    Drained,
+    EvaluationScores,
+    FailureReport,
+    Fenced,
+    Heartbeat,
+    Hello,
+    LeaseProgress,
+    LeaseRequest,
+    ModelDescribed,
+    Paused,
+    Ready,
+    SnapshotCut,
+    SnapshotWritten,
+)
+
+__all__ = ["Described", "Dispatcher"]
+
+Described = tuple[ModelDescribed, "np.ndarray[tuple[int], np.dtype[np.float32]]"]
+
+
+class Dispatcher:
+    """`parts` gives the run's parts, None before the arena exists (the probe is the only process then)."""
+
+    def __init__(self, run: Run, recovery: Recovery, parts: Callable[[], Parts | None]) -> None:
+        self._run, self._recovery, self._parts = run, recovery, parts
+        self.described: Described | None = None
+
+    def handle(self, envelope: Envelope[ControlMessage]) -> None:
+        """Raises ProtocolError for a message its sender may not send now; the caller notes and drops it."""
+        if envelope.sender is None:
+            raise ProtocolError("a message claims to come from the supervisor")
+        record = self._run.fleet.find(envelope.sender)
+        if record is None:
+            return  # an older life: fenced, or about to be
+        if not record.is_live:
+            self._last_words(record, envelope.message)
+            return
+        match envelope.message:
+            case Hello() as hello:
+                self._hello(record, hello)
+            case Heartbeat() as beat:
+                self._run.fleet.heartbeat(record, beat, self._run.now_s())
+            case FailureReport() as report:
+                self._recovery.reported(record, report)
+            case ModelDescribed() as described:
+                self._described(record, described, envelope.frames)
+            case message:
+                parts = self._parts()
+                if parts is None:
+                    raise ProtocolError(f"{record.process} sent {type(message).__name__} before training was set up")
+                self._part(parts, record, message, envelope.frames)
+
+    def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
+        """What was still on its way when the process was buried: only progress is worth anything."""
+        parts = self._parts()
+        if isinstance(message, LeaseProgress) and parts is not None:
+            parts.training.progressed(record.process, message)
+
+    def _hello(self, record: ProcessRecord, hello: Hello) -> None:
+        if record.state == State.REQUESTED:  # its Hello was faster than the fork server's answer
+            for event in self._run.launcher.events():
+                self._recovery.launch_event(event)
+        if hello.pid != record.pid:
+            raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
+        record.address = hello.address
+        self._run.fleet.apply(record, Event.HELLO, self._run.now_s())
+        parts = self._parts()
+        if parts is None or record.state != State.CONNECTED:
+            return
+        if record.process.role == "server":
+            parts.roster.server_connected(record)
+        elif record.process.role == "worker":
+            parts.roster.worker_connected(record)
+
+    def _described(self, record: ProcessRecord, message: ModelDescribed, frames: tuple[memoryview, ...]) -> None:
+        if record.process.role != "probe" or len(frames) != 1:
+            raise ProtocolError(f"{record.process} describes a model with {len(frames)} frames")
+        if frames[0].nbytes != 4 * message.model.dense.elements:
+            raise ProtocolError(f"the initial dense vector has {frames[0].nbytes} bytes")
+        now_s = self._run.now_s()
+        self.described = (message, np.frombuffer(frames[0], dtype="<f4").astype(np.float32, copy=True))
+        self._run.fleet.apply(record, Event.READY, now_s)
+        self._run.fleet.apply(record, Event.STOP, now_s)  # it exits by itself
+
+    def _part(
+        self, parts: Parts, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]
+    ) -> None:
+        match message:
+            case Ready():
+                self._ready(parts, record)
+            case LeaseRequest(samples_per_s=rate) if record.process.role == "worker":
+                parts.training.requested(record, rate)
+            case LeaseProgress() as progress if record.process.role == "worker":
+                parts.training.progressed(record.process, progress)
+            case EvaluationScores() as scores if record.process.role == "worker":
+                parts.scored(record, scores, frames)
+            case Paused(cut=cut) if record.process.role == "worker":
+                parts.checkpointer.paused(record, cut)
+            case Drained() if record.process.role == "worker":
+                self._run.fleet.apply(record, Event.DRAINED, self._run.now_s())
+                parts.drained(record)
+            case SnapshotCut() as copied if record.process.role == "server":
+                parts.checkpointer.copied(record, copied)
+            case SnapshotWritten() as written if record.process.role == "server":
+                parts.checkpointer.written(record, written, frames)
+            case Fenced() as fenced if record.process.role == "server":
+                parts.training.fenced(fenced)
+            case other:
+                raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
+
+    def _ready(self, parts: Parts, record: ProcessRecord) -> None:
+        was_new = record.state == State.CONNECTED
+        self._run.fleet.apply(record, Event.READY, self._run.now_s())
+        if not was_new:
+            return
+        self._run.note("ready", f"{record.process} is ready", process=record.process.name)
+        if record.process.role == "server":
+            parts.training.server_ready(record.process)
+            parts.roster.server_ready(record)
+        elif record.state == State.READY:
+            parts.judge.serve()

@@ -1,0 +1,46 @@
+"""Whether to stop because the test set says that nothing is gained any more. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+
+__all__ = ["EarlyStop", "Verdict"]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """`best` is the best value so far; `reason` is for the journal, also when the run goes on."""
+
+    stop: bool
+    best: float
+    reason: str
+
+
+class EarlyStop:
+    """Stops after `patience` evaluations in a row without a better metric; patience 0 never stops."""
+
+    def __init__(self, metric: Literal["auc", "logloss"], patience: int) -> None:
+        self.metric: Literal["auc", "logloss"] = metric
+        self._patience = patience
+        self._best: float | None = None
+        self._without = 0
+
+    def observe(self, value: float) -> Verdict:
+        if self._best is None or self._is_better(value, self._best):
+            before, self._best, self._without = self._best, value, 0
+            first = before is None
+            said = f"{self.metric} {value:.5f}" + ("" if first else f", better than {before:.5f}")
+            return Verdict(False, value, said)
+        self._without += 1
+        said = f"{self.metric} {value:.5f}, no better than {self._best:.5f} ({self._without} in a row)"
+        stop = 0 < self._patience <= self._without
+        return Verdict(stop, self._best, said + (": early stop" if stop else ""))
+
+    def _is_better(self, value: float, best: float) -> bool:
+        if math.isnan(value):
+            return False
+        if math.isnan(best):
+            return True
+        return value > best if self.metric == "auc" else value < best

@@ -1,0 +1,66 @@
+"""What this host lends to this process: cores of the affinity mask and cgroup, memory, GPUs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+
+from elastichost.resources import GpuDevice, HostInventory
+
+__all__ = ["inventory"]
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def inventory() -> HostInventory:
+    """Cores are cut to the cgroup's CPU quota, memory to its limit. GPUs need the NVML library; without it: none."""
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    quota = _quota_cores()
+    if quota is not None:
+        cores = cores[: max(1, quota)]
+    limits = [psutil.virtual_memory().total, *_memory_limits()]
+    return HostInventory(cores=cores, memory_bytes=min(limits), gpus=_gpus())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _quota_cores() -> int | None:
+    """Whole cores of cgroup v2's cpu.max or v1's CFS quota; None: no quota."""
+    quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
+    if not quota.isdigit():
+        quota = _read(_CGROUP / "cpu" / "cpu.cfs_quota_us")
+        period = _read(_CGROUP / "cpu" / "cpu.cfs_period_us")
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return None
+    return int(quota) // int(period)
+
+
+def _memory_limits() -> list[int]:
+    texts = (_read(_CGROUP / "memory.max"), _read(_CGROUP / "memory" / "memory.limit_in_bytes"))
+    return [int(text) for text in texts if text.isdigit()]
+
+
+def _gpus() -> tuple[GpuDevice, ...]:
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(
+            GpuDevice(index, str(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
+            for index, handle in enumerate(handles)
+        )
+    finally:
+        pynvml.nvmlShutdown()

@@ -1,0 +1,1 @@
+"""How processes come to be: the fork server and its client."""

@@ -1,0 +1,126 @@
+"""The first moments of a forked process: from the fork to the call of its entry."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import NoReturn
+
+from elastichost.supervisor.launch.messages import Spawn
+
+__all__ = ["ChildStart", "run_child", "set_child_subreaper", "set_parent_death_signal"]
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+ADOPTION_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStart:
+    """log, gate: inherited descriptors. The gate gives one byte once the supervisor has been told of this process."""
+
+    spawn: Spawn
+    log: int
+    gate: int
+    supervisor_pid: int
+
+
+def _prctl(option: int, argument: int | bytes) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    value = argument if isinstance(argument, bytes) else ctypes.c_ulong(argument)
+    if libc.prctl(option, value, 0, 0, 0):
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl({option}): {os.strerror(error)}")
+
+
+def set_parent_death_signal(number: int) -> None:
+    """The kernel sends this signal when the parent (the thread that is it now) ends."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def set_child_subreaper(on: bool) -> None:
+    """Orphans below this process become its children instead of init's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(on))
+
+
+def run_child(start: ChildStart) -> NoReturn:
+    """Never returns: calls the entry and exits with its code, or with 1 and a traceback in the log."""
+    code = 1
+    try:
+        _settle(start)
+        code = _call(start.spawn)
+    except SystemExit as request:
+        code = request.code if isinstance(request.code, int) else int(request.code is not None)
+    except BaseException:  # noqa: BLE001 - the end of the process; nobody above could handle it
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _settle(start: ChildStart) -> None:
+    os.setsid()  # Ctrl-C in the terminal is the supervisor's; and killpg reaches whatever the entry starts
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _redirect(start.log)
+    if os.read(start.gate, 1) != b"g":
+        os._exit(1)  # the fork server died before anyone was told of this process
+    _wait_for_adoption(start.supervisor_pid)
+    _close_other_descriptors()
+    _prctl(_PR_SET_NAME, start.spawn.name.encode()[:15])
+    if start.spawn.cores:
+        os.sched_setaffinity(0, start.spawn.cores)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(start.spawn.oom_score_adjustment))  # the kernel should take a worker before the supervisor
+    os.environ.update(start.spawn.environment)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # a hang prints its stacks to the log
+    gc.enable()
+
+
+def _redirect(log: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+
+
+def _wait_for_adoption(supervisor_pid: int) -> None:
+    """Until the process between has ended and the supervisor is the parent; exits if it never is.
+
+    Only then does the death signal mean the supervisor's death. Its parent may have died in between, so the parent
+    is looked at again once the signal is set.
+    """
+    deadline_s = time.monotonic() + ADOPTION_S
+    while os.getppid() != supervisor_pid:
+        if time.monotonic() > deadline_s:
+            os._exit(1)
+        time.sleep(0.0005)
+    set_parent_death_signal(signal.SIGKILL)
+    if os.getppid() != supervisor_pid:
+        os._exit(1)
+
+
+def _close_other_descriptors() -> None:
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def _call(spawn: Spawn) -> int:
+    module_name, _, function = spawn.entry.partition(":")
+    result = getattr(importlib.import_module(module_name), function)(spawn.arguments.encode())
+    return result if isinstance(result, int) else 0

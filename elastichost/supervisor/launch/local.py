@@ -1,0 +1,355 @@
+"""The supervisor's end of the fork server: start it, ask it for processes, see processes end.
+
+Nothing here blocks, except `wait_prepared` and `close`. The descriptors to wait on are `descriptors()`, what they
+mean comes from `events()`.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from elastichost.errors import PreflightError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.launch.child import set_child_subreaper
+from elastichost.supervisor.launch.messages import (
+    MAX_PACKET_BYTES,
+    Clean,
+    ForkReply,
+    ForkRequest,
+    Prepare,
+    Prepared,
+    Spawn,
+    Spawned,
+    SpawnRefused,
+)
+
+__all__ = ["Exited", "ForkServerLost", "LaunchEvent", "LocalLauncher", "StartFailed", "Started"]
+
+FORK_SERVER_MODULE = "elastichost.supervisor.launch.forkserver"
+# Importing torch and torchrec takes up to half a minute on a busy machine; a fork takes milliseconds.
+ANSWER_TIMEOUT_S = 180.0
+# Big blocks stay in the heap instead of being mapped and unmapped for every batch: 10-20 % of a training step.
+MALLOC_ENVIRONMENT = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "MALLOC_TOP_PAD_": str(16 << 20),
+}
+# A pool made before the fork would be dead after it; a process that may have more threads sets them itself.
+# Arrow's jemalloc starts a background thread when it is imported; malloc, tuned above, does not.
+THREAD_ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    process: ProcessId
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    process: ProcessId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """`code` >= 0 is an exit code, < 0 minus a signal."""
+
+    process: ProcessId
+    pid: int
+    code: int
+
+    @property
+    def cause(self) -> str:
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        with contextlib.suppress(ValueError):
+            return f"signal {-self.code} ({signal.Signals(-self.code).name})"
+        return f"signal {-self.code}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForkServerLost:
+    """It ended by itself; it has been started again, the processes go on."""
+
+    reason: str
+
+
+LaunchEvent = Started | StartFailed | Exited | ForkServerLost
+
+
+@dataclass(slots=True)
+class _Child:
+    process: ProcessId
+    pidfd: int
+
+
+class LocalLauncher:
+    """Processes on this host. Use as a context manager: on leaving, nothing it started is left.
+
+    modules, calls: what the fork server imports and calls before it forks.
+    """
+
+    def __init__(self, modules: Iterable[str], calls: Iterable[str] = ()) -> None:
+        self._prepare = Prepare(tuple(modules), tuple(calls))
+        self._directories: tuple[str, ...] = ()
+        self._decoder = msgspec.json.Decoder(ForkReply)
+        self._requests: dict[int, ProcessId] = {}
+        self._answered_s = time.monotonic()  # of the fork server's last answer, or of the first request since
+        self._children: dict[int, _Child] = {}
+        self._pending: deque[LaunchEvent] = deque()
+        self._next_request = 1
+        self._losses = 0
+        self._closed = False
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the launcher
+        self.prepared: Prepared | None = None
+        set_child_subreaper(True)
+        self._start()
+
+    def __enter__(self) -> LocalLauncher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- the fork server ------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", FORK_SERVER_MODULE, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                env={**os.environ, **MALLOC_ENVIRONMENT, **THREAD_ENVIRONMENT},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._socket = ours
+        self._send(self._prepare)
+        if self._directories:
+            self._send(Clean(self._directories))
+
+    @property
+    def server_pid(self) -> int:
+        return self._server.pid
+
+    def clean_when_lost(self, directories: Iterable[Path]) -> None:
+        """Directories that the fork server removes if this process ends without `close`."""
+        self._directories = tuple(str(path) for path in directories)
+        self._send(Clean(self._directories))
+
+    def _send(self, request: ForkRequest, descriptors: Iterable[int] = ()) -> bool:
+        data = msgspec.json.encode(request)
+        if len(data) > MAX_PACKET_BYTES:
+            raise ValueError(f"a request of {len(data)} bytes for the fork server")
+        rights = array.array("i", descriptors)
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights.tobytes())] if rights else []
+        try:
+            self._socket.sendmsg([data], ancillary)
+        except (BrokenPipeError, ConnectionResetError):
+            return False  # `events` sees the end of the socket and starts another
+        return True
+
+    # --- asking ---------------------------------------------------------------------------------------------
+
+    def spawn(
+        self,
+        process: ProcessId,
+        entry: str,
+        arguments: bytes,
+        log: Path,
+        *,
+        cores: tuple[int, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Asks for a process; `events` says Started or StartFailed. `arguments` is JSON, `log` is appended to."""
+        request = self._next_request
+        self._next_request += 1
+        message = Spawn(request, process.name, entry, arguments.decode(), cores, dict(environment or {}))
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            if self._send(message, (descriptor,)):
+                if not self._requests:
+                    self._answered_s = time.monotonic()
+                self._requests[request] = process
+            else:
+                self._pending.append(StartFailed(process, "the fork server is gone"))
+        finally:
+            os.close(descriptor)
+
+    def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
+        """Sends a signal to a process and, with SIGKILL, to whatever it started. No effect once it has ended."""
+        for pid, child in self._children.items():
+            if child.process == process:
+                _signal(pid, child.pidfd, number)
+
+    def processes(self) -> dict[ProcessId, int]:
+        """Processes that have not been seen to end, with their pids."""
+        return {child.process: pid for pid, child in self._children.items()}
+
+    # --- seeing ---------------------------------------------------------------------------------------------
+
+    def descriptors(self) -> tuple[int, ...]:
+        return (self._socket.fileno(), *(child.pidfd for child in self._children.values()))
+
+    def events(self) -> list[LaunchEvent]:
+        """What has happened since the last call; never waits."""
+        self._read_replies()
+        self._reap()
+        if self._requests and time.monotonic() - self._answered_s > ANSWER_TIMEOUT_S:
+            self._lost()
+        happened = list(self._pending)
+        self._pending.clear()
+        return happened
+
+    def _read_replies(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self._lost()
+                return
+            self._answered_s = time.monotonic()
+            self._take(self._decoder.decode(data))
+
+    def _take(self, reply: ForkReply) -> None:
+        match reply:
+            case Prepared():
+                self.prepared = reply
+            case Spawned():
+                process = self._requests.pop(reply.request)
+                self._children[reply.pid] = _Child(process, os.pidfd_open(reply.pid))
+                self._pending.append(Started(process, reply.pid))
+            case SpawnRefused():
+                self._pending.append(StartFailed(self._requests.pop(reply.request), reply.error))
+
+    def _lost(self) -> None:
+        """Its requests in hand have failed. A fork server that cannot live is a broken host, not a nuisance."""
+        if self._closed:
+            return
+        self._socket.close()
+        self._server.kill()
+        code = self._server.wait()
+        self._losses += 1
+        was_ready = self.prepared is not None and not self.prepared.error
+        if not was_ready or self._losses > 10:
+            raise PreflightError(
+                f"the fork server ended (code {code}){self._last_words()}", hint="run `elastichost doctor`"
+            )
+        for process in self._requests.values():
+            self._pending.append(StartFailed(process, "the fork server died"))
+        self._requests.clear()
+        self._pending.append(ForkServerLost(Exited(ProcessId("server", 0, 0), self._server.pid, code).cause))
+        self._start()
+
+    def _last_words(self) -> str:
+        self._stderr.seek(0)
+        text = self._stderr.read()[-4000:].decode(errors="replace").strip()
+        return f":\n{text}" if text else ""
+
+    def _reap(self) -> None:
+        if not self._children:
+            return
+        poller = select.poll()
+        owner = {child.pidfd: pid for pid, child in self._children.items()}
+        for pidfd in owner:
+            poller.register(pidfd, select.POLLIN)
+        for pidfd, _ in poller.poll(0):
+            self._reap_one(owner[pidfd])
+
+    def _reap_one(self, pid: int) -> None:
+        child = self._children.pop(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)  # what it started and left behind
+        code = -signal.SIGKILL
+        with contextlib.suppress(ChildProcessError):
+            _, status = os.waitpid(pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-pid, os.WNOHANG)[0]:
+                pass
+        os.close(child.pidfd)
+        self._pending.append(Exited(child.process, pid, code))
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    def wait_prepared(self, timeout_s: float) -> Prepared:
+        """Raises PreflightError when the libraries cannot be imported, or not in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.prepared is None:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise PreflightError(f"the fork server is not ready after {timeout_s:g} s", hint="is the host busy?")
+            select.select([self._socket], [], [], left_s)
+            self._read_replies()
+        return self.prepared
+
+    def close(self, grace_s: float = 2.0) -> None:
+        """Ends everything: SIGTERM, after `grace_s` SIGKILL; then the fork server. Returns when all are reaped."""
+        if self._closed:
+            return
+        if self.prepared is None:
+            self._server.kill()  # still importing: it has forked nothing, and would see the end of the socket late
+        self._collect_late_starts()
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+            for pid, child in self._children.items():
+                _signal(pid, child.pidfd, number)
+            self._wait_ended(wait_s)
+        self._closed = True
+        self._stderr.close()
+        self._socket.close()  # the fork server sees the end, cleans up and exits
+        try:
+            self._server.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+        set_child_subreaper(False)
+
+    def _collect_late_starts(self) -> None:
+        """Processes asked for and not answered yet: those that are already forked must be known to be ended."""
+        if self.prepared is None:
+            return
+        deadline_s = time.monotonic() + 1.0
+        with contextlib.suppress(PreflightError):
+            while self._requests and (left_s := deadline_s - time.monotonic()) > 0:
+                select.select([self._socket], [], [], left_s)
+                self._read_replies()
+
+    def _wait_ended(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while self._children and (left_s := deadline_s - time.monotonic()) > 0:
+            select.select([child.pidfd for child in self._children.values()], [], [], left_s)
+            self._reap()
+
+
+def _signal(pid: int, pidfd: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if number == signal.SIGKILL:
+            os.killpg(pid, number)
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)

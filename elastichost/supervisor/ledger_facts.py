@@ -1,0 +1,100 @@
+"""What the sample ledger deals in: spans of positions, its settings, its state in a checkpoint. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from elastichost.sharding import mix64
+
+__all__ = [
+    "LedgerSettings",
+    "LedgerState",
+    "Quarantined",
+    "Settlement",
+    "Span",
+    "epoch_order",
+    "unit_shuffle_seed",
+]
+
+_SIGN_FREE = (1 << 63) - 1
+
+
+class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an epoch consists of. `units[i]` is the number of samples of unit i."""
+
+    units: tuple[int, ...]
+    epochs: int
+    batch_size: int
+    order: Literal["file", "shuffle_groups", "shuffle"] = "file"
+    seed: int = 0
+    lease_target_s: float = 1.0
+    leases_per_worker: int = 2
+    failures_to_quarantine: int = 3
+
+    @property
+    def samples(self) -> int:
+        return sum(self.units)
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """Positions [start, stop) of a unit. `failures`: how many lives have died on exactly this range."""
+
+    unit: int
+    start: int
+    stop: int
+    failures: int = 0
+
+    @property
+    def samples(self) -> int:
+        return self.stop - self.start
+
+
+class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Positions given up: every life that was given them died."""
+
+    epoch: int
+    unit: int
+    start: int
+    stop: int
+    failures: int
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """What giving a worker's leases back came to, in samples."""
+
+    trained: int  # applied, but not reported before
+    skipped: int
+    returned: int
+    quarantined: tuple[Quarantined, ...]
+
+
+class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A ledger in a checkpoint: everything that is neither pending nor untouched is accounted for."""
+
+    samples: int
+    units: int
+    epoch: int
+    next_unit: int  # position in the epoch's order of the first untouched unit
+    next_lease_id: int
+    pending: tuple[Span, ...]
+    dropped: int
+    trained: int
+    skipped: int
+    quarantined: tuple[Quarantined, ...]
+
+
+def epoch_order(settings: LedgerSettings, epoch: int) -> tuple[int, ...]:
+    """Units in the order an epoch takes them: file order, or sorted by a hash of (seed, epoch, unit). Empty units
+    (all of a file filtered out) are left out."""
+    units = tuple(unit for unit, samples in enumerate(settings.units) if samples)
+    if settings.order == "file":
+        return units
+    salt = mix64(settings.seed ^ mix64(epoch + 1))
+    return tuple(sorted(units, key=lambda unit: (mix64(salt + unit), unit)))
+
+
+def unit_shuffle_seed(settings: LedgerSettings, epoch: int, unit: int) -> int:
+    """Seed of the order of samples inside one unit of one epoch: not negative, a function of (seed, epoch, unit)."""
+    return mix64(mix64(settings.seed ^ mix64(epoch + 1)) + unit) & _SIGN_FREE

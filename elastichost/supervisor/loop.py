@@ -1,0 +1,278 @@
+"""The supervisor's loop: waits for a message, an exit, a signal or a timer, and calls whom it concerns."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.errors import ElastichostError, ExitCode, JobFailedError, PreflightError, ProtocolError
+from elastichost.plan import Plan, ProcessSpec
+from elastichost.supervisor.agenda import (
+    BeginCheckpoint,
+    BeginEpoch,
+    BeginEvaluation,
+    Finish,
+    Policy,
+    Situation,
+    Wait,
+    next_step,
+)
+from elastichost.supervisor.assembly import assemble
+from elastichost.supervisor.control import Described, Dispatcher
+from elastichost.supervisor.launch.local import Exited
+from elastichost.supervisor.lifecycle import Event
+from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.outcome import RunOutcome, RunResult
+from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.preflight import Preparation
+from elastichost.supervisor.reckoning import reckon
+from elastichost.supervisor.recovery import Recovery
+from elastichost.supervisor.run import Run
+from elastichost.supervisor.signals import StopSignals
+from elastichost.supervisor.status import Reporter
+from elastichost.wire.messages import Stop
+
+__all__ = ["Supervisor"]
+
+TICK_S = 0.1
+# A process that exits by itself may have said why: its words may still be on the way when its exit is seen.
+LAST_WORDS_S = 0.1
+STOP_GRACE_S = 3.0
+
+
+class _KilledError(Exception):
+    """Asked to stop twice: end everything now."""
+
+
+class Supervisor:
+    """One run, from the first process to the last."""
+
+    def __init__(self, run: Run, prepared: Preparation, found: FoundCheckpoint | None, signals: StopSignals) -> None:
+        self._run, self._prepared, self._found, self._signals = run, prepared, found, signals
+        self._recovery = Recovery(run, self._ended)
+        self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
+        self._reporter = Reporter(run)
+        self._parts: Parts | None = None
+        self._exits: list[tuple[float, Exited]] = []
+        self._state = "starting"
+        self._said_stopping = False
+        self._prepared_said = False
+        self._policy = Policy(
+            has_test=prepared.test is not None and prepared.test.samples > 0,
+            evaluate_every_samples=run.job.evaluate.every_samples,
+            early_stop_patience=run.job.evaluate.early_stop.patience,
+            checkpoint_every_s=run.job.checkpoint.every_s,
+        )
+
+    # --- the course of a run --------------------------------------------------------------------------------
+
+    def run(self) -> RunResult:
+        """Trains until the job is done or asked to stop. Raises what made it fail."""
+        try:
+            finish = self._train()
+        except _KilledError:
+            return self._result("killed", self._signals.exit_code)
+        ledger = self._parts.training.ledger if self._parts is not None else None
+        if finish is None or ledger is None:
+            return self._result("killed", self._signals.exit_code)
+        self._state = "stopping"
+        self._stop_processes(finish.reason)
+        if finish.status == "stopped":
+            return self._result("stopped", ExitCode.STOPPED_RESUMABLE)
+        if ledger.samples_accounted != ledger.samples_planned:
+            raise JobFailedError(
+                f"{ledger.samples_accounted} samples are accounted for, {ledger.samples_planned} were planned",
+                hint="this is a fault of elastichost; the journal holds every lease",
+            )
+        if ledger.quarantined:
+            return self._result("quarantined", ExitCode.JOB_FAILED)
+        return self._result("done", ExitCode.DONE)
+
+    def _train(self) -> Finish | None:
+        """None: asked to stop before there was anything to keep."""
+        described = self._describe_model()
+        if described is None:
+            return None
+        message, initial = described
+        self._run.plan = self._prepared.plan
+        self._decided(self._prepared.plan.reason)
+        self._parts = assemble(
+            self._run, self._prepared, message.model, initial, self._found, lambda: self._signals.count > 0
+        )
+        for warning in message.warnings:
+            self._run.note("warning", warning)
+        while True:
+            self._turn()
+            self._stop_when_asked()
+            finish = self._advance(self._parts)
+            if finish is not None:
+                self._run.note("decision", f"finish: {finish.reason}", now=True)
+                return finish
+
+    def _describe_model(self) -> Described | None:
+        """The probe builds the user's model once and says what it consists of."""
+        probe = ProcessSpec(role="probe", index=0, cores=self._prepared.cores, threads=1)
+        self._run.plan = Plan((probe,), self._prepared.plan.access, "the model must be known first")
+        while self._dispatcher.described is None:
+            self._turn()
+            if self._signals.count:
+                return None
+        return self._dispatcher.described
+
+    def _decided(self, reason: str) -> None:
+        self._run.last_decision = reason
+        plan = self._run.plan
+        self._run.note(
+            "decision",
+            f"plan: {reason}",
+            data={"workers": len(plan.workers), "servers": len(plan.servers), "access": plan.access},
+        )
+
+    def _stop_when_asked(self) -> None:
+        if not self._signals.count or self._said_stopping:
+            return
+        self._said_stopping = True
+        plan, reason = self._run.plan, f"{self._signals.name}: the job is asked to stop"
+        self._run.plan = Plan(plan.servers, plan.access, reason)  # without workers: they are drained
+        self._decided(f"{reason}; workers drain, then a checkpoint")
+
+    def _stop_processes(self, reason: str) -> None:
+        """Tells every process to stop and waits a moment for the exits; what is left then is killed by `close`."""
+        run, now_s = self._run, self._run.now_s()
+        run.plan = Plan((), run.plan.access, reason)
+        for record in run.fleet:
+            if record.is_live and record.pid:
+                run.fleet.apply(record, Event.STOP, now_s)
+                run.send(record.process, Stop())
+        with contextlib.suppress(_KilledError):
+            while run.launcher.processes() and run.now_s() - now_s < STOP_GRACE_S:
+                self._turn()
+
+    # --- one turn -------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        run = self._run
+        run.control.poll(TICK_S, (*run.launcher.descriptors(), self._signals.descriptor))
+        self._signals.clear()
+        if self._signals.count > 1:
+            raise _KilledError
+        self._take_launch_events()
+        self._take_messages()
+        now_s = run.now_s()
+        self._bury(now_s)
+        self._recovery.reconcile()
+        if self._parts is not None:
+            self._parts.checkpointer.tick(now_s)
+            self._parts.training.measure(now_s)
+            self._parts.serve()
+        run.journal.sync(now_s)
+        self._reporter.tick(self._state, self._parts, now_s)
+
+    def _take_launch_events(self) -> None:
+        for event in self._run.launcher.events():
+            if isinstance(event, Exited):
+                wait_s = LAST_WORDS_S if event.code >= 0 else 0.0
+                self._exits.append((self._run.now_s() + wait_s, event))
+            else:
+                self._recovery.launch_event(event)
+        self._look_at_fork_server()
+
+    def _look_at_fork_server(self) -> None:
+        prepared = self._run.launcher.prepared
+        if prepared is None or self._prepared_said:
+            return
+        self._prepared_said = True
+        if prepared.error:
+            raise PreflightError(
+                f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
+            )
+        self._run.note("fork_server", f"libraries imported in {prepared.seconds:.1f} s")
+        if prepared.threads > 1:
+            self._run.note("warning", f"the fork server has {prepared.threads} threads: only one survives a fork")
+
+    def _take_messages(self) -> None:
+        while True:
+            try:
+                envelope = self._run.control.receive()
+                if envelope is None:
+                    return
+                self._dispatcher.handle(envelope)
+            except ProtocolError as error:
+                self._run.note("refused", str(error))
+
+    def _bury(self, now_s: float) -> None:
+        due = [event for due_s, event in self._exits if due_s <= now_s]
+        self._exits = [(due_s, event) for due_s, event in self._exits if due_s > now_s]
+        for event in due:
+            self._recovery.launch_event(event)
+
+    def _ended(self, record: ProcessRecord, *, asked: bool) -> None:
+        if self._parts is not None:
+            self._parts.ended(record, asked=asked)
+
+    # --- the agenda -----------------------------------------------------------------------------------------
+
+    def _advance(self, parts: Parts) -> Finish | None:
+        step = next_step(self._situation(parts), self._policy, self._run.now_s())
+        accounted = parts.training.ledger.samples_accounted
+        match step:
+            case Wait():
+                pass
+            case BeginEpoch(reason=reason):
+                parts.training.ledger.begin_epoch()
+                self._run.note("decision", f"epoch {parts.training.ledger.epoch}: {reason}")
+                parts.training.serve()
+            case BeginEvaluation(reason=reason):
+                parts.judge.begin(accounted, reason)
+            case BeginCheckpoint(reason=reason, is_final=is_final):
+                parts.checkpointer.begin(reason, is_final=is_final)
+            case Finish():
+                return step
+        self._state = self._word(parts)
+        return None
+
+    def _situation(self, parts: Parts) -> Situation:
+        ledger, fleet = parts.training.ledger, self._run.fleet
+        return Situation(
+            is_stopping=self._said_stopping,
+            is_epoch_done=ledger.is_epoch_done,
+            is_finished=ledger.is_finished,
+            samples=ledger.samples_accounted,
+            live_workers=sum(record.state.value != "drained" for record in fleet.live("worker")),
+            unsettled_workers=parts.training.unsettled,
+            servers_ready=parts.roster.is_published,
+            checkpoint_open=parts.checkpointer.is_open,
+            evaluation_open=parts.judge.is_open,
+            checkpointed_at=parts.checkpointer.checkpointed_at,
+            evaluated_at=parts.judge.evaluated_at,
+            checkpoint_not_before_s=parts.checkpointer.not_before_s,
+            retry_not_before_s=parts.checkpointer.retry_not_before_s,
+        )
+
+    def _word(self, parts: Parts) -> str:
+        if self._said_stopping:
+            return "stopping"
+        if parts.checkpointer.is_open:
+            return "checkpointing"
+        if parts.judge.is_open:
+            return "evaluating"
+        return "training" if parts.training.ledger.has_outstanding else self._state
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _result(self, status: RunOutcome, code: ExitCode) -> RunResult:
+        return reckon(self._run, self._prepared, self._parts, self._reporter, status, code)
+
+    def failed(self, error: ElastichostError) -> RunResult:
+        """What result.json says of a run that raised."""
+        return msgspec.structs.replace(self._result("failed", error.exit_code), message=str(error))
+
+    def close(self, state: str) -> None:
+        """The last picture, then the files."""
+        with contextlib.suppress(OSError):
+            self._reporter.report(state, self._parts, self._run.now_s())
+        self._reporter.close()
+        if self._parts is not None:
+            self._parts.arena.close()

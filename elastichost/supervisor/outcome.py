@@ -1,0 +1,75 @@
+"""What a run came to: `result.json`, and what `run --json` prints."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from elastichost.errors import ExitCode
+from elastichost.supervisor.ledger_facts import Quarantined
+
+__all__ = ["ProcessCounts", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
+
+RunOutcome = Literal["done", "stopped", "killed", "quarantined", "failed"]
+
+
+class SampleCounts(msgspec.Struct, frozen=True):
+    """Positions over all epochs. trained + skipped + quarantined == planned once a run is done."""
+
+    planned: int
+    trained: int
+    skipped: int
+    quarantined: int
+
+
+class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """On the test set. With several labels: means, and each label's own AUC in `auc_of_labels`."""
+
+    auc: float | None  # None: not defined (one class only)
+    logloss: float | None
+    normalised_entropy: float | None
+    calibration: float | None
+    samples: int
+    truth_auc: float | None = None  # what the planted truth itself reaches (synthetic data)
+    auc_of_labels: tuple[float | None, ...] = ()
+
+
+class ProcessCounts(msgspec.Struct, frozen=True):
+    workers: int
+    servers: int
+    restarts: int
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended. `status`: done | stopped (resumable) | killed (asked twice) | quarantined (done, but for
+    samples on which workers kept dying) | failed."""
+
+    schema: str = "elastichost/v1"
+    status: RunOutcome
+    exit_code: int
+    run_dir: str
+    samples: SampleCounts
+    test: TestFigures | None
+    samples_per_s: float  # while training
+    wall_s: float
+    processes: ProcessCounts
+    arena_bytes: int
+    epochs: int
+    torn_batches: int
+    checkpoint: str = ""
+    quarantined: tuple[Quarantined, ...] = ()
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `run --json` prints."""
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
+
+    def to_bytes(self) -> bytes:
+        """The text of `result.json`."""
+        return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
+
+    @property
+    def is_resumable(self) -> bool:
+        return self.exit_code == ExitCode.STOPPED_RESUMABLE

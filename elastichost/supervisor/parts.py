@@ -1,0 +1,54 @@
+"""The parts of a run that exist once the model is known and the arena is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elastichost.arena.arena import Arena
+from elastichost.supervisor.checkpointing import Checkpointer
+from elastichost.supervisor.judging import Judge
+from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.roster import Roster
+from elastichost.supervisor.run import Run
+from elastichost.supervisor.training import Training
+from elastichost.wire.messages import EvaluationScores
+
+__all__ = ["Parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What happens to one of them that the others must know of goes through here."""
+
+    run: Run
+    arena: Arena
+    roster: Roster
+    training: Training
+    judge: Judge
+    checkpointer: Checkpointer
+
+    def ended(self, record: ProcessRecord, *, asked: bool) -> None:
+        """A life has ended. A worker that was not asked to may have applied batches that it never reported."""
+        if not asked or record.process.role == "server":
+            self.checkpointer.lost(record)
+        if record.process.role == "worker":
+            self.judge.lost(record.process)
+            self.roster.worker_gone(record.process)
+            if not asked:
+                self.training.lost(record.process)
+
+    def drained(self, record: ProcessRecord) -> None:
+        self.judge.lost(record.process)
+        self.training.drained(record.process)
+        self.checkpointer.drained(record)
+
+    def scored(self, record: ProcessRecord, message: EvaluationScores, frames: tuple[memoryview, ...]) -> None:
+        verdict = self.judge.scored(record, message, frames)
+        if verdict is not None and verdict.stop:
+            dropped = self.training.ledger.stop_early()
+            self.run.note("decision", f"{verdict.reason}; {dropped} samples are not trained", data={"dropped": dropped})
+
+    def serve(self) -> None:
+        """After a pause, at a new epoch, when an evaluation begins: whoever waits is answered."""
+        self.judge.serve()
+        self.training.serve()

@@ -1,0 +1,43 @@
+"""Which cores each process of a plan is pinned to, and what its environment says of GPUs. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.plan import Plan, ProcessSpec
+
+__all__ = ["PinnedPlan", "gpu_environment", "pin"]
+
+
+class PinnedPlan(msgspec.Struct, frozen=True):
+    """The plan with cores filled in; `warnings` in words."""
+
+    plan: Plan
+    warnings: tuple[str, ...]
+
+
+def pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
+    """Workers get whole cores of the job's, as many as they have threads; PS share what is left.
+
+    With direct access a PS has little to do: when no core is left it floats over all of them. With more workers
+    than cores nobody is pinned: the kernel shares out better than a fixed assignment of two to one core.
+    """
+    wanted = sum(spec.threads for spec in plan.workers)
+    if wanted > len(cores):
+        floating = tuple(msgspec.structs.replace(spec, cores=cores) for spec in plan.processes)
+        several = f"{wanted} worker threads share {len(cores)} cores: more workers than cores make a job slower"
+        return PinnedPlan(msgspec.structs.replace(plan, processes=floating), (several,))
+    left = list(cores)
+    pinned: list[ProcessSpec] = []
+    for spec in plan.workers:
+        mine, left = tuple(left[: spec.threads]), left[spec.threads :]
+        pinned.append(msgspec.structs.replace(spec, cores=mine))
+    for spec in plan.servers:
+        pinned.append(msgspec.structs.replace(spec, cores=tuple(left) or cores))
+    pinned += [msgspec.structs.replace(s, cores=cores) for s in plan.processes if s.role == "probe"]
+    return PinnedPlan(msgspec.structs.replace(plan, processes=tuple(pinned)), ())
+
+
+def gpu_environment(spec: ProcessSpec) -> dict[str, str]:
+    """CUDA sees exactly the GPU that was given to the process, or none: nobody takes memory that is not its own."""
+    return {"CUDA_VISIBLE_DEVICES": "" if spec.gpu is None else str(spec.gpu)}

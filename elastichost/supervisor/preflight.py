@@ -1,0 +1,116 @@
+"""Everything that can be known to be wrong before anything is started, in about two seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastichost.arena.host import arena_root, free_bytes
+from elastichost.build_source import check_build_source
+from elastichost.config import JobSpec
+from elastichost.config_tables import resolve_tables, table_settings
+from elastichost.datasets import open_reader
+from elastichost.datasets.api import DatasetDescription
+from elastichost.datasets.preflight import check_data
+from elastichost.errors import ArenaFullError, DataError, PreflightError
+from elastichost.plan import Plan
+from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
+from elastichost.specs import TableSpec
+from elastichost.supervisor.host import inventory
+from elastichost.supervisor.pinning import pin
+from elastichost.tuner.cold_start import initial_plan
+
+__all__ = ["Preparation", "preflight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What a run is made from. `plan` is pinned; `test` is None when the job has no test data."""
+
+    tables: tuple[TableSpec, ...]
+    train: DatasetDescription
+    test: DatasetDescription | None
+    cores: tuple[int, ...]
+    memory_bytes: int
+    plan: Plan
+    warnings: tuple[str, ...]
+
+
+def preflight(job: JobSpec) -> Preparation:
+    """Checks model source, data, tables, memory and cores.
+
+    Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
+    """
+    check_build_source(job.model.build, Path.cwd())
+    tables = resolve_tables(job, _describe_train(job).key_kinds)
+    checked = check_data(job, tables)
+    host = inventory()
+    cores = core_budget(job.resources.cores, host.cores)
+    memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
+    _check_room(job, tables, memory_bytes)
+    plan, warnings = _plan(job, host, cores)
+    return Preparation(
+        tables=tables,
+        train=checked.train,
+        test=checked.test,
+        cores=cores,
+        memory_bytes=memory_bytes,
+        plan=plan,
+        warnings=(*checked.warnings, *warnings),
+    )
+
+
+def _describe_train(job: JobSpec) -> DatasetDescription:
+    """Raises DataError with the problems of all the files, the test files' too, not only the first one found."""
+    try:
+        return open_reader(job, "train").describe()
+    except DataError:
+        check_data(job)
+        raise
+
+
+def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int) -> None:
+    """What fixed tables need at least; the model may add more, which the arena checks when it is made."""
+    needed = sum(_table_bytes(job, table) for table in tables if not table.is_dynamic)
+    root = arena_root()
+    free = free_bytes(root)
+    if needed > free:
+        raise ArenaFullError(
+            f"the fixed tables need {needed / 1e6:.1f} MB in {root}, {free / 1e6:.1f} MB are free",
+            hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
+        )
+    if needed > memory_bytes:
+        raise ArenaFullError(
+            f"the fixed tables need {needed / 1e6:.1f} MB, resources.memory allows {memory_bytes / 1e6:.1f} MB",
+            hint="raise resources.memory, or give the largest tables fewer rows",
+        )
+
+
+def _table_bytes(job: JobSpec, table: TableSpec) -> int:
+    settings = table_settings(job, table.name)
+    padded = (settings.dim + 3) // 4 * 4
+    state = {"sgd": 0, "adagrad": padded, "rowwise_adagrad": 1}[settings.optimizer.name]
+    return 4 * table.rows * (padded + state)
+
+
+def _plan(job: JobSpec, host: HostInventory, cores: tuple[int, ...]) -> tuple[Plan, tuple[str, ...]]:
+    resources = job.resources
+    gpus = gpu_budget(resources.gpus, host.gpus)
+    least, _ = bounds_of(resources.gpus, 0)
+    if len(gpus) < least:
+        raise PreflightError(
+            f"resources.gpus asks for {least} GPUs, {len(host.gpus)} can be seen",
+            hint="run `elastichost doctor`; the GPU extra brings the NVML bindings",
+        )
+    total = min((gpu.memory_bytes for gpu in gpus), default=0)
+    fraction = memory_budget_bytes(resources.gpu_memory, total) / total if total else 1.0
+    plan = initial_plan(
+        cores=cores,
+        workers=resources.workers,
+        servers=resources.servers,
+        gpus=gpus,
+        gpu_memory_fraction=fraction,
+        access=job.train.access,
+    )
+    pinned = pin(plan, cores)
+    return pinned.plan, pinned.warnings

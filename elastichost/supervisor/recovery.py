@@ -1,0 +1,234 @@
+"""What happens when a process starts, ends, hangs, or should not be there: performs what `reconcile` decides."""
+
+from __future__ import annotations
+
+import signal
+from typing import Protocol
+
+import msgspec
+
+from elastichost import errors
+from elastichost.errors import ElastichostError, HangError, JobFailedError, RestartBudgetError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.launch.local import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.lifecycle import Event, State
+from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.pinning import gpu_environment
+from elastichost.supervisor.reconcile import (
+    Action,
+    Death,
+    Drain,
+    Failure,
+    GiveUp,
+    Kill,
+    Spawn,
+    StopProcess,
+    reconcile,
+)
+from elastichost.supervisor.run import Run
+from elastichost.wire import messages
+from elastichost.wire.child import ChildArguments
+
+__all__ = ["Recovery", "error_of"]
+
+STACK_DUMP_S = 0.25  # between the request for stacks and the kill of a process that hangs
+LOG_LINES = 20
+
+_ERROR_TYPES = {
+    name: value
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, ElastichostError)
+}
+
+
+class Bereaved(Protocol):
+    """Whoever has to know that a life has ended. `asked`: it held nothing, or was told to stop."""
+
+    def __call__(self, record: ProcessRecord, *, asked: bool) -> None: ...
+
+
+class Recovery:
+    """Starts, stops and buries processes. `ended` is called once for every life that ends."""
+
+    def __init__(self, run: Run, ended: Bereaved) -> None:
+        self._run = run
+        self._ended = ended
+
+    # --- events of the fork server --------------------------------------------------------------------------
+
+    def launch_event(self, event: LaunchEvent) -> None:
+        match event:
+            case Started(process=process, pid=pid):
+                self._started(process, pid)
+            case StartFailed(process=process, reason=reason):
+                self._start_failed(process, reason)
+            case Exited():
+                self._exited(event)
+            case ForkServerLost(reason=reason):
+                self._run.note("fork_server_lost", f"the fork server ended ({reason}); started again")
+
+    def _started(self, process: ProcessId, pid: int) -> None:
+        record = self._run.fleet.find(process)
+        if record is None:
+            self._run.launcher.kill(process)
+            return
+        record.pid = pid
+        self._run.fleet.apply(record, Event.SPAWNED, self._run.now_s())
+        if record.state == State.KILLING:
+            self._run.launcher.kill(process)
+        self._run.note("process_started", f"{process} has pid {pid}", process=process.name, data={"pid": pid})
+
+    def _start_failed(self, process: ProcessId, reason: str) -> None:
+        record = self._run.fleet.find(process)
+        if record is None:
+            return
+        now_s = self._run.now_s()
+        self._run.fleet.apply(record, Event.SPAWN_FAILED, now_s)
+        self._run.deaths.append(Death(process.name, now_s, "start", reason))
+        self._run.note("process_lost", f"{process} could not be started: {reason}", process=process.name)
+
+    def _exited(self, event: Exited) -> None:
+        record = self._run.fleet.find(event.process)
+        if record is None:
+            return
+        now_s = self._run.now_s()
+        before = record.state
+        self._run.fleet.apply(record, Event.EXIT_CLEAN if event.code == 0 else Event.EXIT_OTHER, now_s)
+        asked = before in (State.STOPPING, State.DRAINED) or record.state == State.EXITED
+        cause = self._cause(record, event)
+        if asked:
+            self._run.note("process_ended", f"{event.process}: {cause}", process=event.process.name)
+        else:
+            self._run.deaths.append(Death(event.process.name, now_s, record.kill_kind, cause))
+            self._run.note(
+                "process_lost",
+                f"{event.process} was lost while {before.value}: {cause}",
+                process=event.process.name,
+                durable=True,
+                data={"code": event.code, "life": event.process.life, "pid": event.pid},
+            )
+        self._ended(record, asked=asked)
+
+    def _cause(self, record: ProcessRecord, event: Exited) -> str:
+        if record.kill_reason:
+            return f"killed: {record.kill_reason}"
+        if record.failure is not None:
+            first_line = record.failure.message.partition("\n")[0]
+            return f"{record.failure.error_type}: {first_line}"
+        return event.cause
+
+    def reported(self, record: ProcessRecord, report: messages.FailureReport) -> None:
+        """A process says why it will exit."""
+        self._run.directory.write_error(record.process, report)
+        record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text)
+        self._run.fleet.apply(record, Event.REPORT, self._run.now_s())
+        self._run.note(
+            "failure", f"{record.process}: {report.error_type}: {report.message}", process=record.process.name
+        )
+
+    # --- what should be done --------------------------------------------------------------------------------
+
+    def reconcile(self) -> None:
+        """Brings the processes nearer to the plan. Raises the job's error when it cannot go on."""
+        run, now_s = self._run, self._run.now_s()
+        for action in reconcile(run.fleet.observed(), run.plan, run.deaths, run.limits, now_s):
+            self._perform(action, now_s)
+        for record in run.fleet:
+            if record.kill_at_s is not None and record.kill_at_s <= now_s:
+                record.kill_at_s = None
+                run.launcher.kill(record.process)
+
+    def _perform(self, action: Action, now_s: float) -> None:
+        match action:
+            case Spawn():
+                self._spawn(action, now_s)
+            case Kill():
+                self._kill(action, now_s)
+            case Drain(process=process, reason=reason):
+                self._tell(process, Event.DRAIN, messages.Drain(), f"drained: {reason}", now_s)
+            case StopProcess(process=process, reason=reason):
+                self._tell(process, Event.STOP, messages.Stop(), f"stopped: {reason}", now_s)
+            case GiveUp():
+                raise self._give_up(action)
+
+    def _spawn(self, action: Spawn, now_s: float) -> None:
+        run, spec = self._run, action.spec
+        process = ProcessId(spec.role, spec.index, action.life)
+        record = run.fleet.request(process, spec, now_s)
+        if action.life > 1:
+            run.restarts += 1
+        run.note(
+            "decision", f"start {process}: {action.reason}", process=process.name, data={"cores": list(spec.cores)}
+        )
+        run.launcher.spawn(
+            process,
+            run.entries.of(spec.role),
+            self._arguments(record),
+            run.directory.log_of(process),
+            cores=spec.cores,
+            environment=gpu_environment(spec),
+        )
+
+    def _arguments(self, record: ProcessRecord) -> bytes:
+        run, spec, process = self._run, record.spec, record.process
+        return msgspec.json.encode(
+            ChildArguments(
+                role=spec.role,
+                index=process.index,
+                life=process.life,
+                job_id=run.job_id,
+                control_address=run.control_address,
+                run_dir=str(run.directory.path),
+                arena_directory="" if spec.role == "probe" else str(run.arena),
+                socket_directory=str(run.sockets),
+                cores=spec.cores,
+                threads=spec.threads,
+                access=run.plan.access,
+                supervisor_pid=run.supervisor_pid,
+                gpu=spec.gpu,
+                gpu_memory_fraction=spec.gpu_memory_fraction,
+            )
+        )
+
+    def _kill(self, action: Kill, now_s: float) -> None:
+        record = self._run.fleet.find(action.process)
+        if record is None:
+            return
+        record.kill_kind, record.kill_reason = action.kind, action.reason
+        self._run.fleet.apply(record, Event.KILL, now_s)
+        record.kill_at_s = now_s
+        if action.kind == "hang" and record.pid:
+            self._run.launcher.kill(action.process, signal.SIGUSR1)  # faulthandler writes all stacks to the log
+            record.kill_at_s = now_s + STACK_DUMP_S
+        self._run.note("decision", f"kill {action.process}: {action.reason}", process=action.process.name)
+
+    def _tell(
+        self, process: ProcessId, event: Event, message: messages.ControlMessage, text: str, now_s: float
+    ) -> None:
+        record = self._run.fleet.find(process)
+        if record is None:
+            return
+        self._run.fleet.apply(record, event, now_s)
+        self._run.note("decision", f"{process} is {text}", process=process.name)
+        self._run.send(process, message)
+
+    def _give_up(self, action: GiveUp) -> ElastichostError:
+        """The error the job ends with: the process' own words, or what it did, with the end of its log."""
+        if action.kind == "failure" and action.failure is not None:
+            return error_of(action.failure)
+        lines = self._run.directory.last_log_lines(action.process, LOG_LINES)
+        last = f"\nlast lines of its log:\n{lines}" if lines else ""
+        why = f": {action.failure.message}" if action.failure is not None else ""
+        kind = HangError if action.kind == "hang" else RestartBudgetError
+        hint = f"see {self._run.directory.log_of(action.process)}; resources.restarts allows more"
+        return kind(f"{action.reason}{why}{last}", hint=hint)
+
+
+def error_of(failure: Failure) -> ElastichostError:
+    """The typed error that a process reported, as if it had been raised here."""
+    kind = _ERROR_TYPES.get(failure.error_type)
+    if kind is errors.ModelError:
+        return errors.ModelError(failure.message, traceback_text=failure.traceback_text, hint=failure.hint)
+    if kind is None or kind is errors.IllegalTransitionError:
+        return JobFailedError(f"{failure.error_type}: {failure.message}", hint=failure.hint)
+    return kind(failure.message, hint=failure.hint)

@@ -1,0 +1,106 @@
+"""The state that all parts of a supervisor share, and the small effects they all need: send, note, count."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from elastichost.clock import Clock
+from elastichost.config import JobSpec
+from elastichost.errors import ProtocolError
+from elastichost.metrics import JournalValue
+from elastichost.observer import RunObserver
+from elastichost.plan import Plan, ProcessId
+from elastichost.supervisor.journal import Journal
+from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.observed import Fleet
+from elastichost.supervisor.reconcile import Death, Limits
+from elastichost.supervisor.rundir import RunDirectory
+from elastichost.wire.messages import ControlMessage
+from elastichost.wire.sockets import ControlServer
+
+__all__ = ["Entries", "Run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What the processes run, by name: the supervisor imports none of it. Tests may name others."""
+
+    worker: str = "elastichost.worker.main:main"
+    server: str = "elastichost.ps.main:main"
+    probe: str = "elastichost.worker.probe:main"
+    imports: tuple[str, ...] = (
+        "torch",
+        "torchrec",
+        "elastichost.arena.kernels",
+        "elastichost.worker.main",
+        "elastichost.worker.probe",
+        "elastichost.ps.main",
+    )
+    calls: tuple[str, ...] = ("elastichost.arena.kernels:warm", "elastichost.datasets.warm:warm_kernels")
+
+    def of(self, role: str) -> str:
+        return {"worker": self.worker, "server": self.server, "probe": self.probe}[role]
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of one job. `directory`: the run directory; `sockets`, `arena`: the directories that must not stay."""
+
+    job: JobSpec
+    run_id: str
+    job_id: int
+    entries: Entries
+    clock: Clock
+    directory: RunDirectory
+    sockets: Path
+    arena: Path
+    journal: Journal
+    observer: RunObserver
+    launcher: LocalLauncher
+    control: ControlServer
+    plan: Plan
+    limits: Limits
+    fleet: Fleet = field(default_factory=Fleet)
+    deaths: list[Death] = field(default_factory=list)
+    restarts: int = 0
+    torn_batches: int = 0
+    last_decision: str = ""
+    supervisor_pid: int = field(default_factory=os.getpid)
+
+    @property
+    def control_address(self) -> str:
+        return f"ipc://{self.sockets}/control"
+
+    def now_s(self) -> float:
+        return self.clock.now_s()
+
+    def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Buffer] = ()) -> bool:
+        """False when that life cannot be reached: it is ending, and its exit will be seen."""
+        try:
+            self.control.send(process, message, frames)
+        except ProtocolError as error:
+            self.note("unreachable", f"{type(message).__name__} not sent: {error}", process=process.name)
+            return False
+        return True
+
+    def send_all(self, processes: Iterable[ProcessId], message: ControlMessage, frames: Sequence[Buffer] = ()) -> None:
+        for process in processes:
+            self.send(process, message, frames)
+
+    def note(
+        self,
+        kind: str,
+        text: str,
+        *,
+        process: str = "",
+        durable: bool = False,
+        now: bool = False,
+        data: dict[str, JournalValue] | None = None,
+    ) -> None:
+        """Writes a line of the journal (which tells the observer)."""
+        self.journal.write(kind, text, process=process, durable=durable, now=now, data=data)

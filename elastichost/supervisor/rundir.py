@@ -1,0 +1,135 @@
+"""The run directory: one folder that tells all of a run, locked while a supervisor works in it."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from elastichost.config import JobSpec, to_toml
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.metrics import RunStatus
+from elastichost.plan import ProcessId
+from elastichost.wire.messages import FailureReport
+
+__all__ = ["RunDirectory", "new_run_path", "write_atomically"]
+
+RUNS = "runs"
+_PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
+
+
+def new_run_path(base: Path, name: str, run_id: str) -> Path:
+    """`<base>/runs/<name>-<UTC>-<id>`."""
+    return base / RUNS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run_id[:6]}"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """The file is there as a whole or as it was before."""
+    making = path.with_name(f".{path.name}.new")
+    with making.open("wb") as file:
+        file.write(data)
+    making.replace(path)
+
+
+class RunDirectory:
+    """Paths and small files of one run. Holds a lock; `close` releases it."""
+
+    def __init__(self, path: Path, lock: int, checkpoints: Path) -> None:
+        self.path = path
+        self.checkpoints = checkpoints
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: Path, job: JobSpec, *, resume: bool) -> RunDirectory:
+        """Makes the directory, or takes over one of a run to resume.
+
+        Raises ConfigError when it holds another run, PreflightError when a supervisor works in it or it cannot be
+        made.
+        """
+        path = path.resolve()
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise PreflightError(f"cannot make the run directory {path}: {error}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise PreflightError(
+                f"another supervisor works in {path}", hint=f"see `elastichost status {path}`, or stop it first"
+            ) from None
+        if not resume and (path / "journal.jsonl").exists():
+            os.close(lock)
+            raise ConfigError(
+                f"{path} holds a run already", hint=f"`elastichost resume {path}`, or choose another --run-dir"
+            )
+        chosen = job.checkpoint.directory
+        checkpoints = Path(chosen) if chosen else path / "checkpoints"
+        for folder in (path / "logs", path / "errors"):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            checkpoints.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            os.close(lock)
+            raise PreflightError(f"cannot make the checkpoint directory {checkpoints}: {error}") from error
+        directory = cls(path, lock, checkpoints)
+        directory._write_facts(job)
+        return directory
+
+    def _write_facts(self, job: JobSpec) -> None:
+        write_atomically(self.path / "job.resolved.toml", to_toml(job).encode())
+        write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(_versions())))
+        (self.path / "result.json").unlink(missing_ok=True)
+        if self.path.parent.name == RUNS:
+            link = self.path.parent / ".latest.new"
+            link.unlink(missing_ok=True)
+            link.symlink_to(self.path.name)
+            link.replace(self.path.parent / "latest")
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.db"
+
+    def log_of(self, process: ProcessId) -> Path:
+        return self.path / "logs" / f"{process}.log"
+
+    def last_log_lines(self, process: ProcessId, count: int = 20) -> str:
+        """The end of a process' log, "" when it wrote none."""
+        path = self.log_of(process)
+        if not path.exists():
+            return ""
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 64 * 1024))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])
+
+    def write_status(self, status: RunStatus) -> None:
+        write_atomically(self.path / "status.json", msgspec.json.encode(status) + b"\n")
+
+    def write_result(self, text: bytes) -> None:
+        write_atomically(self.path / "result.json", text)
+
+    def write_error(self, process: ProcessId, report: FailureReport) -> None:
+        write_atomically(self.path / "errors" / f"{process}.json", msgspec.json.format(msgspec.json.encode(report)))
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("elastichost", *_PACKAGES):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,64 @@
+"""SIGINT and SIGTERM as facts for the loop: how often, which one; a descriptor that wakes it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from types import FrameType
+
+from elastichost.errors import ExitCode
+
+__all__ = ["StopSignals"]
+
+
+class StopSignals:
+    """Use as a context manager, in the main thread; elsewhere it sees nothing and changes nothing."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last = 0
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._before: dict[int, object] = {}
+        self._wakeup_before = -1
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._wakeup_before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            signal.set_wakeup_fd(self._wakeup_before)
+            for number, handler in self._before.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]
+        self._reader.close()
+        self._writer.close()
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self.last = number
+
+    @property
+    def descriptor(self) -> int:
+        return self._reader.fileno()
+
+    def clear(self) -> None:
+        """Takes the wake-up bytes."""
+        with contextlib.suppress(BlockingIOError):
+            while self._reader.recv(64):
+                pass
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What a process that was killed by the last signal ends with."""
+        return ExitCode.TERMINATED if self.last == signal.SIGTERM else ExitCode.INTERRUPTED
+
+    @property
+    def name(self) -> str:
+        return signal.Signals(self.last).name if self.last else ""

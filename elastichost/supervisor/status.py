@@ -1,0 +1,97 @@
+"""status.json, metrics.db and the observer's picture, once a second."""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
+from elastichost.supervisor.meter import Meter, MetricsStore, Usage
+from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.run import Run
+
+__all__ = ["Reporter"]
+
+EVERY_S = 1.0
+ARENA_EVERY_S = 5.0
+
+
+class Reporter:
+    """Measures and reports; `tick` does nothing until a second has passed."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._meter = Meter()
+        self._store = MetricsStore(run.directory.metrics)
+        self._began_s = run.now_s()
+        self._next_s = 0.0
+        self._arena_next_s = 0.0
+        self.arena_bytes = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._run.now_s() - self._began_s
+
+    def tick(self, state: str, parts: Parts | None, now_s: float) -> None:
+        if now_s >= self._next_s:
+            self._next_s = now_s + EVERY_S
+            self.report(state, parts, now_s)
+
+    def report(self, state: str, parts: Parts | None, now_s: float) -> None:
+        live = [record for record in self._run.fleet if record.is_live]
+        usage = self._meter.measure((record.pid for record in live if record.pid), now_s)
+        processes = tuple(_with_usage(record, usage.get(record.pid, Usage())) for record in live)
+        if parts is not None and now_s >= self._arena_next_s:
+            self._arena_next_s = now_s + ARENA_EVERY_S
+            self.arena_bytes = max(self.arena_bytes, parts.arena.touched_bytes())
+        status = self._status(state, parts, processes)
+        self._run.directory.write_status(status)
+        self._store.add(status)
+        self._run.observer.on_status(status)
+
+    def _status(self, state: str, parts: Parts | None, processes: tuple[ProcessStatus, ...]) -> RunStatus:
+        run = self._run
+        common = RunStatus(
+            run_dir=str(run.directory.path),
+            job=run.job.job.name,
+            state=state,
+            supervisor_pid=run.supervisor_pid,
+            epochs=run.job.train.epochs,
+            processes=processes,
+            plan=PlanStatus(len(run.plan.workers), len(run.plan.servers)),
+            last_decision=run.last_decision,
+            elapsed_s=self.elapsed_s,
+            arena_bytes=self.arena_bytes,
+        )
+        return common if parts is None else _with_progress(common, parts, run)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def _with_usage(record: ProcessRecord, usage: Usage) -> ProcessStatus:
+    return msgspec.structs.replace(
+        record.status(),
+        cpu_percent=usage.cpu_percent,
+        memory_bytes=usage.pss_bytes,
+        rss_bytes=usage.rss_bytes,
+        context_switches=usage.context_switches,
+    )
+
+
+def _with_progress(status: RunStatus, parts: Parts, run: Run) -> RunStatus:
+    ledger = parts.training.ledger
+    rate = sum(record.samples_per_s for record in run.fleet.working("worker"))
+    losses = [record.losses for record in run.fleet if record.process.role == "worker"]
+    loss_sum, loss_samples = sum(loss for loss, _ in losses), sum(samples for _, samples in losses)
+    left = ledger.samples_planned - ledger.samples_accounted
+    return msgspec.structs.replace(
+        status,
+        epoch=ledger.epoch,
+        samples_planned=ledger.samples_planned,
+        samples_trained=ledger.trained,
+        samples_per_s=rate,
+        eta_s=left / rate if rate > 0 else None,
+        loss=loss_sum / loss_samples if loss_samples else None,
+        test_auc=parts.judge.figures.auc if parts.judge.figures is not None else None,
+    )

@@ -1,0 +1,152 @@
+"""Leases out, progress in, and the settling of workers that died: the ledger's side of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elastichost.errors import JobFailedError, ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.ledger import Ledger
+from elastichost.supervisor.ledger_facts import Settlement
+from elastichost.supervisor.lifecycle import Event
+from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.run import Run
+from elastichost.wire.messages import Fence, Fenced, LeaseGrant, LeaseProgress
+
+__all__ = ["Training"]
+
+
+class Training:
+    """`may_grant` is False while an answer would cross a Pause, or the run is stopping."""
+
+    def __init__(self, run: Run, ledger: Ledger, may_grant: Callable[[], bool]) -> None:
+        self._run = run
+        self.ledger = ledger
+        self._may_grant = may_grant
+        self._waiting: dict[ProcessId, float] = {}  # worker -> samples per second; in the order they asked
+        self._fences: dict[tuple[int, int], ProcessId] = {}
+        self.trained_before = ledger.trained
+        self.training_s = 0.0
+        self._measured_s: float | None = None
+
+    # --- leases ---------------------------------------------------------------------------------------------
+
+    def requested(self, record: ProcessRecord, samples_per_s: float) -> None:
+        self._waiting[record.process] = samples_per_s
+        self.serve()
+
+    def serve(self) -> None:
+        """Answers waiting workers as far as there is something to give."""
+        if not self._may_grant():
+            return
+        for worker, samples_per_s in list(self._waiting.items()):
+            record = self._run.fleet.find(worker)
+            if record is None or not record.can_work:
+                del self._waiting[worker]
+                continue
+            lease = self.ledger.request(worker, samples_per_s)
+            if lease is None:
+                continue
+            del self._waiting[worker]
+            self._run.note(
+                "lease",
+                f"lease {lease.lease_id}: positions {lease.start} to {lease.stop} of unit {lease.unit}",
+                process=worker.name,
+                durable=True,
+                data={
+                    "lease": lease.lease_id,
+                    "epoch": lease.epoch,
+                    "unit": lease.unit,
+                    "start": lease.start,
+                    "stop": lease.stop,
+                    "life": worker.life,
+                },
+            )
+            self._run.fleet.apply(record, Event.WORK, self._run.now_s())
+            self._run.send(worker, LeaseGrant(lease, self.ledger.shuffle_seed(lease)))
+
+    def progressed(self, process: ProcessId, message: LeaseProgress) -> None:
+        """Also of a life that has ended meanwhile: the ledger ignores what it does not hold any more."""
+        try:
+            counted = self.ledger.progress(process, message.lease_id, message.stop, message.samples, message.skipped)
+        except ProtocolError as error:
+            raise _miscount(error) from error
+        if counted:
+            self.serve()
+
+    def drained(self, process: ProcessId) -> None:
+        """It reported all it did, and holds nothing any more."""
+        self._waiting.pop(process, None)
+        self._settled(process, self.ledger.give_back(process))
+
+    def measure(self, now_s: float) -> None:
+        """Counts the time in which leases were out as training time."""
+        if self._measured_s is not None and self.ledger.has_outstanding:
+            self.training_s += now_s - self._measured_s
+        self._measured_s = now_s
+
+    @property
+    def samples_per_s(self) -> float:
+        trained = self.ledger.trained - self.trained_before
+        return trained / self.training_s if self.training_s > 0 else 0.0
+
+    # --- lost workers ---------------------------------------------------------------------------------------
+
+    @property
+    def unsettled(self) -> int:
+        return len(self._fences)
+
+    def lost(self, process: ProcessId) -> None:
+        """A life ended in its work: every PS refuses what may still arrive of it, the dense owner says what counts."""
+        self._waiting.pop(process, None)
+        self._fences[process.index, process.life] = process
+        self._run.send_all(
+            (record.process for record in self._run.fleet.working("server")), Fence(process.index, process.life)
+        )
+
+    def server_ready(self, server: ProcessId) -> None:
+        """A new PS life knows nothing of fences that are still open."""
+        for index, life in self._fences:
+            self._run.send(server, Fence(index, life))
+
+    def fenced(self, message: Fenced) -> None:
+        process = self._fences.pop((message.worker, message.life), None)
+        if process is None:
+            return  # answered by the life before as well
+        self._run.torn_batches += message.torn
+        if message.torn:
+            self._run.note(
+                "torn_batch",
+                f"{process} died within a batch: rows may hold a part of it",
+                process=process.name,
+                data={"life": process.life},
+            )
+        try:
+            settlement = self.ledger.give_back(process, message.applied, failed=True)
+        except ProtocolError as error:
+            raise _miscount(error) from error
+        self._settled(process, settlement)
+
+    def _settled(self, process: ProcessId, settlement: Settlement) -> None:
+        self._run.note(
+            "settled",
+            f"{process}: {settlement.trained} samples found applied, {settlement.returned} given back",
+            process=process.name,
+            durable=True,
+            data={"trained": settlement.trained, "skipped": settlement.skipped, "returned": settlement.returned},
+        )
+        for entry in settlement.quarantined:
+            self._run.note(
+                "quarantine",
+                f"positions {entry.start} to {entry.stop} of unit {entry.unit}: {entry.failures} lives of workers died "
+                "on them; they are left out",
+                process=process.name,
+                now=True,
+                data={"epoch": entry.epoch, "unit": entry.unit, "start": entry.start, "stop": entry.stop},
+            )
+        self.serve()
+
+
+def _miscount(error: ProtocolError) -> JobFailedError:
+    """Dropping such a message would leave a lease open for ever: better an end than a wrong count."""
+    return JobFailedError(error.message, hint="this is a fault of elastichost; the journal holds every lease")

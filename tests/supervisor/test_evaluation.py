@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.early_stop import EarlyStop
+from elastichost.supervisor.evaluation import EvaluationRound
+from elastichost.supervisor.judging import figures
+from elastichost.wire.messages import EvaluationGrant, EvaluationScores
+
+WORKERS = [ProcessId("worker", index, 1) for index in range(3)]
+
+
+def frames_of(unit: int, start: int, stop: int, labels: int = 1) -> list[memoryview]:
+    positions = np.arange(start, stop, dtype=np.float32)
+    logits = np.repeat(positions + 1000 * unit, labels).astype(np.float32)
+    return [memoryview(a.tobytes()) for a in (logits, logits % 2, np.empty(0, np.float32), positions / 1e4)]
+
+
+def answer(grant: EvaluationGrant, skipped: int = 0) -> EvaluationScores:
+    samples = grant.stop - grant.start - skipped
+    return EvaluationScores(grant.round, grant.unit, grant.start, grant.stop, samples, skipped)
+
+
+@given(
+    units=st.lists(st.integers(0, 50), max_size=4),
+    turns=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ask", "score", "die", "again"])), max_size=60),
+)
+def test_every_position_is_scored_once_whoever_dies(units: list[int], turns: list[tuple[int, str]]) -> None:
+    evaluation = EvaluationRound(3, units, 7, 1)
+    held: dict[int, list[EvaluationGrant]] = {0: [], 1: [], 2: []}
+    sent: list[tuple[int, EvaluationGrant]] = []
+    everyone = [(0, "ask"), (0, "score")] * 60
+    for index, turn in (*turns, (0, "die"), (1, "die"), (2, "die"), *everyone):
+        worker = WORKERS[index]
+        if turn == "ask":
+            grant = evaluation.request(worker, 20.0)
+            held[index] += [grant] if grant is not None else []
+        elif turn == "score" and held[index]:
+            grant = held[index].pop(0)
+            assert evaluation.scored(worker, answer(grant), frames_of(grant.unit, grant.start, grant.stop))
+            sent.append((index, grant))
+        elif turn == "die":
+            evaluation.lost(worker)
+            held[index].clear()
+        elif turn == "again" and sent:
+            late, grant = sent[-1]
+            assert not evaluation.scored(WORKERS[late], answer(grant), frames_of(grant.unit, grant.start, grant.stop))
+    assert evaluation.is_done
+    expected = [1000 * unit + position for unit, samples in enumerate(units) for position in range(samples)]
+    assert evaluation.result().logits[:, 0].tolist() == expected
+
+
+def test_scores_are_checked() -> None:
+    evaluation = EvaluationRound(1, [10], 10, 2)
+    grant = evaluation.request(WORKERS[0], 0.0)
+    assert grant is not None
+    with pytest.raises(ProtocolError, match="instead of 80"):
+        evaluation.scored(WORKERS[0], answer(grant), frames_of(0, 0, 10, labels=1))
+    with pytest.raises(ProtocolError, match="3 frames"):
+        evaluation.scored(WORKERS[0], answer(grant), frames_of(0, 0, 10, labels=2)[:3])
+    assert evaluation.scored(WORKERS[0], answer(grant), frames_of(0, 0, 10, labels=2))
+    assert evaluation.result().logits.shape == (10, 2)
+
+
+def test_skipped_rows_are_counted_and_not_scored() -> None:
+    evaluation = EvaluationRound(1, [10], 10, 1)
+    grant = evaluation.request(WORKERS[0], 0.0)
+    assert grant is not None
+    assert evaluation.scored(WORKERS[0], answer(grant, skipped=4), frames_of(0, 4, 10))
+    result = evaluation.result()
+    assert (result.samples, result.skipped) == (6, 4)
+    assert result.weights is None
+    assert result.truth is not None
+
+
+def test_figures_of_perfect_and_of_undefined_scores() -> None:
+    evaluation = EvaluationRound(1, [4], 4, 1)
+    grant = evaluation.request(WORKERS[0], 0.0)
+    assert grant is not None
+    logits, labels = np.array([-3, 3, -2, 2], np.float32), np.array([0, 1, 0, 1], np.float32)
+    empty = memoryview(b"")
+    assert evaluation.scored(
+        WORKERS[0], answer(grant), [memoryview(logits.tobytes()), memoryview(labels.tobytes()), empty, empty]
+    )
+    report = figures(evaluation.result())
+    assert (report.auc, report.samples, report.truth_auc) == (1.0, 4, None)
+    assert figures(EvaluationRound(1, [], 4, 1).result()).auc is None
+
+
+def test_early_stop_counts_evaluations_without_a_better_metric() -> None:
+    stop = EarlyStop("auc", 2)
+    assert [stop.observe(value).stop for value in (0.7, 0.8, 0.79, 0.81, 0.81, 0.8)] == [False] * 5 + [True]
+    down = EarlyStop("logloss", 1)
+    assert [down.observe(value).stop for value in (0.5, 0.4, 0.45)] == [False, False, True]
+    never = EarlyStop("auc", 0)
+    assert not any(never.observe(value).stop for value in (0.9, 0.1, math.nan))

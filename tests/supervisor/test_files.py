@@ -1,0 +1,108 @@
+"""Journal, run directory, meter and metrics: real files."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elastichost.config import JobSpec, load_job
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
+from elastichost.plan import ProcessId
+from elastichost.supervisor.journal import Journal, follow, read_journal
+from elastichost.supervisor.meter import Meter, MetricsStore
+from elastichost.supervisor.rundir import RunDirectory, new_run_path
+from elastichost.wire.messages import FailureReport
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobSpec:
+    path = tmp_path / "job.toml"
+    path.write_text('[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n')
+    return load_job(path, environ={})
+
+
+def test_the_journal_is_read_back_and_told(tmp_path: Path) -> None:
+    heard: list[JournalEvent] = []
+    journal = Journal(tmp_path / "journal.jsonl", heard.append)
+    journal.write("lease", "one", process="worker-0", durable=True, data={"start": 3})
+    journal.sync(1e9)
+    journal.write("commit", "two", now=True)
+    journal.close()
+    assert list(read_journal(tmp_path / "journal.jsonl")) == heard
+    assert [event.kind for event in heard] == ["lease", "commit"]
+    assert heard[0].data == {"start": 3}
+
+
+def test_a_line_cut_short_by_a_crash_is_left_out_and_the_next_run_appends(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.write("a", "whole")
+    journal.close()
+    with path.open("ab") as file:
+        file.write(b'{"time_utc": "20')
+    assert [event.kind for event in read_journal(path)] == ["a"]
+    again = Journal(path)
+    again.write("b", "after the crash")
+    again.close()
+    assert [event.kind for event in read_journal(path)] == ["a", "b"]
+
+
+def test_follow_gives_all_lines_and_ends(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    for number in range(3):
+        journal.write("line", str(number))
+    events = [event.text for event in follow(tmp_path / "journal.jsonl", lambda: True)]
+    journal.close()
+    assert events == ["0", "1", "2"]
+
+
+def test_a_run_directory_has_its_files_and_one_supervisor(tmp_path: Path, job: JobSpec) -> None:
+    path = new_run_path(tmp_path, job.job.name, "0123456789")
+    directory = RunDirectory.open(path, job, resume=False)
+    with pytest.raises(PreflightError, match="another supervisor"):
+        RunDirectory.open(path, job, resume=True)
+    assert load_job(path / "job.resolved.toml", environ={}) == job
+    assert "python" in msgspec.json.decode((path / "versions.json").read_bytes())
+    assert (tmp_path / "runs" / "latest").resolve() == path
+    directory.write_error(ProcessId("worker", 1, 2), FailureReport("DataError", "m", "h", "t"))
+    assert (path / "errors" / "worker-1.2.json").exists()
+    (path / "logs" / "worker-1.2.log").write_text("\n".join(str(n) for n in range(50)))
+    assert directory.last_log_lines(ProcessId("worker", 1, 2), 2) == "48\n49"
+    assert directory.last_log_lines(ProcessId("worker", 9, 2)) == ""
+    directory.close()
+    RunDirectory.open(path, job, resume=True).close()
+
+
+def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec) -> None:
+    directory = RunDirectory.open(tmp_path / "run", job, resume=False)
+    Journal(directory.journal).close()
+    directory.close()
+    with pytest.raises(ConfigError, match="holds a run already"):
+        RunDirectory.open(tmp_path / "run", job, resume=False)
+
+
+def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
+    meter = Meter()
+    meter.measure([os.getpid()], 10.0)
+    sum(range(200_000))
+    usage = meter.measure([os.getpid(), 2**22 - 3], 11.0)
+    own = usage[os.getpid()]
+    assert own.cpu_percent >= 0
+    assert own.rss_bytes >= own.pss_bytes > 1_000_000
+    assert usage[2**22 - 3].rss_bytes == 0
+
+
+def test_metrics_are_kept(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path / "metrics.db")
+    process = ProcessStatus("worker", 0, 1, 77, "training", cpu_percent=50.0)
+    store.add(RunStatus(run_dir="r", job="j", state="training", supervisor_pid=1, processes=(process,), elapsed_s=2.5))
+    store.close()
+    with sqlite3.connect(tmp_path / "metrics.db") as database:
+        assert database.execute("SELECT elapsed_s, pid, cpu_percent FROM process").fetchall() == [(2.5, 77, 50.0)]
+        assert database.execute("SELECT state FROM run").fetchall() == [("training",)]
+    database.close()

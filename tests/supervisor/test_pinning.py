@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from elastichost.resources import GpuDevice
+from elastichost.supervisor.pinning import gpu_environment, pin
+from elastichost.tuner.cold_start import initial_plan
+
+
+def test_workers_get_cores_of_their_own_and_ps_what_is_left() -> None:
+    pinned = pin(initial_plan(cores=(2, 3, 5), workers=2), (2, 3, 5))
+    assert [spec.cores for spec in pinned.plan.workers] == [(2,), (3,)]
+    assert [spec.cores for spec in pinned.plan.servers] == [(5,)]
+    assert pinned.warnings == ()
+
+
+def test_a_ps_floats_when_workers_have_every_core() -> None:
+    pinned = pin(initial_plan(cores=(0, 1)), (0, 1))
+    assert [spec.cores for spec in pinned.plan.workers] == [(0,), (1,)]
+    assert [spec.cores for spec in pinned.plan.servers] == [(0, 1)]
+
+
+def test_more_workers_than_cores_float_with_a_warning() -> None:
+    pinned = pin(initial_plan(cores=(0, 1), workers=4), (0, 1))
+    assert {spec.cores for spec in pinned.plan.workers} == {(0, 1)}
+    assert "4 worker threads share 2 cores" in pinned.warnings[0]
+
+
+def test_a_worker_with_two_threads_gets_two_cores() -> None:
+    pinned = pin(initial_plan(cores=(0, 1, 2, 3), workers=2), (0, 1, 2, 3))
+    assert [spec.cores for spec in pinned.plan.workers] == [(0, 1), (2, 3)]
+
+
+def test_each_process_sees_its_gpu_and_no_other() -> None:
+    gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
+    plan = initial_plan(cores=(0, 1, 2), gpus=gpus, gpu_memory_fraction=0.9)
+    assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.workers] == ["0", "1", "0"]
+    assert {spec.gpu_memory_fraction for spec in plan.workers} == {0.45}
+    assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.servers] == [""]

@@ -1,0 +1,25 @@
+"""A supervisor in a process of its own: `python -m tests.system.supervise JOB RUN_DIR [RESUME_FROM]`.
+
+Ends with the exit code the command line would end with.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from elastichost.config import load_job
+from elastichost.errors import ElastichostError
+from elastichost.supervisor import run_job
+
+
+def main(job: Path, run_dir: Path, resume_from: Path | None) -> int:
+    try:
+        return run_job(load_job(job, environ={}), run_dir, None, resume_from).exit_code
+    except ElastichostError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if len(sys.argv) > 3 else None))

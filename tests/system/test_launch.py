@@ -1,0 +1,199 @@
+"""The fork server and its client, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elastichost.errors import PreflightError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.launch.local import (
+    Exited,
+    ForkServerLost,
+    LaunchEvent,
+    LocalLauncher,
+    Started,
+    StartFailed,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 30.0
+
+
+def collect(launcher: LocalLauncher, is_enough: Callable[[list[LaunchEvent]], bool]) -> list[LaunchEvent]:
+    """Events until it is enough."""
+    events: list[LaunchEvent] = []
+    deadline_s = time.monotonic() + LIMIT_S
+    while not is_enough(events):
+        assert time.monotonic() < deadline_s, events
+        select.select(launcher.descriptors(), [], [], 0.1)
+        events += launcher.events()
+    return events
+
+
+def has(*kinds: type) -> Callable[[list[LaunchEvent]], bool]:
+    return lambda events: all(any(isinstance(event, kind) for event in events) for kind in kinds)
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + LIMIT_S
+    while not is_true():
+        assert time.monotonic() < deadline_s
+        select.select([], [], [], 0.01)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLauncher]:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with LocalLauncher(("json", "decimal"), ("tests.system.entries:prepare",)) as opened:
+        opened.wait_prepared(LIMIT_S)
+        yield opened
+
+
+def spawn(launcher: LocalLauncher, folder: Path, entry: str, index: int = 0, life: int = 1, **told: object) -> Path:
+    path = folder / f"{entry}-{index}.{life}"
+    arguments = json.dumps({"path": str(path), **told}).encode()
+    launcher.spawn(
+        ProcessId("worker", index, life),
+        f"tests.system.entries:{entry}",
+        arguments,
+        folder / "log",
+        cores=(min(os.sched_getaffinity(0)),),
+        environment={"PROBE_VALUE": "seen"},
+    )
+    return path
+
+
+def test_a_child_is_what_the_supervisor_asked_for(launcher: LocalLauncher, tmp_path: Path) -> None:
+    path = spawn(launcher, tmp_path, "tell", code=7, modules=["decimal"])
+    started, exited = collect(launcher, has(Started, Exited))
+    assert isinstance(started, Started)
+    assert isinstance(exited, Exited)
+    assert (exited.code, exited.pid, exited.cause) == (7, started.pid, "exit code 7")
+    facts = json.loads(path.read_text())
+    assert facts["pid"] == started.pid
+    assert facts["parent"] == os.getpid()
+    assert facts["session"] == started.pid
+    assert facts["cores"] == [min(os.sched_getaffinity(0))]
+    assert facts["environment"] == "seen"
+    assert facts["omp"] == "1"
+    assert facts["oom_score_adj"] >= 300
+    assert facts["ignores_interrupt"]
+    assert facts["imported"] == ["decimal"]
+    assert len(facts["descriptors"]) == 4  # 0, 1, 2 and the listing itself
+    assert "told" in (tmp_path / "log").read_text()
+    assert launcher.processes() == {}
+
+
+def test_an_exception_ends_in_the_log(launcher: LocalLauncher, tmp_path: Path) -> None:
+    spawn(launcher, tmp_path, "fail")
+    exited = collect(launcher, has(Exited))[-1]
+    assert isinstance(exited, Exited)
+    assert exited.code == 1
+    assert "RuntimeError: asked to fail" in (tmp_path / "log").read_text()
+
+
+def test_an_unknown_entry_is_an_exit_not_a_hang(launcher: LocalLauncher, tmp_path: Path) -> None:
+    spawn(launcher, tmp_path, "no_such_entry")
+    exited = collect(launcher, has(Exited))[-1]
+    assert isinstance(exited, Exited)
+    assert exited.code == 1
+    assert "no_such_entry" in (tmp_path / "log").read_text()
+
+
+def test_a_kill_is_seen_with_its_signal_and_takes_grandchildren_along(launcher: LocalLauncher, tmp_path: Path) -> None:
+    path = spawn(launcher, tmp_path, "sleep", child=True)
+    wait_until(path.exists)
+    collect(launcher, has(Started))
+    _, grandchild = json.loads(path.read_text())
+    launcher.kill(ProcessId("worker", 0, 1))
+    exited = collect(launcher, has(Exited))[-1]
+    assert isinstance(exited, Exited)
+    assert exited.cause == "signal 9 (SIGKILL)"
+    wait_until(lambda: is_gone(grandchild))
+
+
+def test_a_lost_fork_server_is_replaced_and_its_children_go_on(launcher: LocalLauncher, tmp_path: Path) -> None:
+    path = spawn(launcher, tmp_path, "sleep")
+    wait_until(path.exists)
+    collect(launcher, has(Started))
+    before = launcher.server_pid
+    os.kill(before, signal.SIGKILL)
+    collect(launcher, has(ForkServerLost))
+    assert launcher.server_pid != before
+    spawn(launcher, tmp_path, "tell", index=1)
+    collect(launcher, has(Started, Exited))
+    assert list(launcher.processes()) == [ProcessId("worker", 0, 1)]
+
+
+def test_a_request_that_dies_with_the_fork_server_has_failed(launcher: LocalLauncher, tmp_path: Path) -> None:
+    os.kill(launcher.server_pid, signal.SIGSTOP)
+    path = spawn(launcher, tmp_path, "tell")
+    os.kill(launcher.server_pid, signal.SIGKILL)
+    events = collect(launcher, has(StartFailed, ForkServerLost))
+    assert StartFailed(ProcessId("worker", 0, 1), "the fork server died") in events
+    assert not path.exists()
+
+
+def test_close_ends_stubborn_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    launcher = LocalLauncher(("json",))
+    launcher.wait_prepared(LIMIT_S)
+    path = spawn(launcher, tmp_path, "sleep", stubborn=True, child=True)
+    wait_until(path.exists)
+    server = launcher.server_pid
+    launcher.close(grace_s=0.1)
+    for pid in (*json.loads(path.read_text()), server):
+        wait_until(lambda pid=pid: is_gone(pid))
+
+
+def test_libraries_that_cannot_be_imported_are_told_with_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with LocalLauncher(("no_such_library",)) as launcher:
+        prepared = launcher.wait_prepared(LIMIT_S)
+        assert "ModuleNotFoundError" in prepared.error
+
+
+def test_a_fork_server_that_cannot_live_is_a_broken_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with LocalLauncher(("tests.system.suicide",)) as launcher, pytest.raises(PreflightError, match="fork server ended"):
+        launcher.wait_prepared(LIMIT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_a_killed_supervisor(tmp_path: Path, number: signal.Signals) -> None:
+    doomed = [tmp_path / "arena", tmp_path / "sockets"]
+    for folder in doomed:
+        folder.mkdir()
+        (folder / "file").write_text("rows")
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "tests.system.supervise_and_hang", str(tmp_path), *map(str, doomed)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert supervisor.stdout is not None
+    with supervisor.stdout:
+        told = json.loads(supervisor.stdout.readline())
+        supervisor.send_signal(number)
+        supervisor.wait(LIMIT_S)
+    for pid in (told["server"], *told["children"]):
+        wait_until(lambda pid=pid: is_gone(pid))
+    assert not any(folder.exists() for folder in doomed)

@@ -1,0 +1,324 @@
+"""Whole runs with real processes, and what is done to them: kills, hangs, signals, resumes.
+
+Every test ends with nothing left: no process of the run, no arena, no socket directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from elastichost.arena.host import arena_root
+from elastichost.checkpoint.format import latest
+from elastichost.config import load_job
+from elastichost.datasets import open_reader
+from elastichost.metrics import JournalEvent
+from elastichost.supervisor.journal import read_journal
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 100.0
+
+JOB = """
+[job]
+name = "system-test"
+seed = 7
+[model]
+build = "{build}"
+args = {{ bottom = [16, 8], top = [16, 1] }}
+[data]
+format = "synthetic"
+synthetic = {{ rows = {rows}, test_rows = 3000, tables = 4, table_rows = 500, dense = 3, unit_rows = 8192 }}
+[tables.default]
+dim = 8
+rows = "dynamic"
+[train]
+batch_size = 128
+epochs = {epochs}
+[resources]
+workers = 2
+restarts = {restarts}
+[checkpoint]
+every_s = {every_s}
+[supervision]
+hang_timeout_s = 3
+"""
+
+
+class Supervised:
+    """A run under way, seen from outside as a user sees it."""
+
+    def __init__(self, folder: Path, *, resume: bool = False, **settings: Any) -> None:
+        facts = {"build": "elastichost.models:dlrm", "rows": 200_000, "epochs": 1, "restarts": 3, "every_s": 60}
+        facts.update(settings)
+        self.run_dir = folder / "run"
+        job = folder / "job.toml"
+        job.write_text(JOB.format(**facts))
+        more = [str(self.run_dir)] if resume else []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.system.supervise", str(job), str(self.run_dir), *more],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def status(self) -> dict[str, Any]:
+        path = self.run_dir / "status.json"
+        if not path.exists():
+            return {}
+        facts: dict[str, Any] = json.loads(path.read_text())
+        return facts if facts["supervisor_pid"] == self.process.pid else {}
+
+    def wait_until(self, is_true: Callable[[], Any]) -> Any:
+        deadline_s = time.monotonic() + LIMIT_S
+        while not (found := is_true()):
+            assert time.monotonic() < deadline_s, self.status()
+            assert self.process.poll() is None, self.finish()
+            select.select([], [], [], 0.02)
+        return found
+
+    def wait_ready(self, life: str) -> None:
+        self.wait_until(lambda: any(event.text == f"{life} is ready" for event in self.events("ready")))
+
+    def pid(self, name: str) -> int:
+        """The pid of a process that trains or serves."""
+
+        def find() -> int:
+            for one in self.status().get("processes", []):
+                is_it = f"{one['role']}-{one['index']}" == name
+                if is_it and one["state"] in ("training", "serving") and psutil.pid_exists(one["pid"]):
+                    return int(one["pid"])
+            return 0
+
+        return int(self.wait_until(find))
+
+    def wait_trained(self, samples: int) -> None:
+        self.wait_until(lambda: self.status().get("samples_trained", 0) >= samples)
+
+    def fork_server(self) -> int:
+        children = psutil.Process(self.process.pid).children()
+        return next(child.pid for child in children if any("forkserver" in word for word in child.cmdline()))
+
+    def finish(self) -> tuple[int, str]:
+        """(exit code, stderr)"""
+        _, errors = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, errors
+
+    def result(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads((self.run_dir / "result.json").read_text())
+        return facts
+
+    def events(self, kind: str) -> list[JournalEvent]:
+        return [event for event in read_journal(self.run_dir / "journal.jsonl") if event.kind == kind]
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Processes that have a file of the run mapped or open, or were told of it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            told = " ".join(process.cmdline())
+            mapped = Path(f"/proc/{process.pid}/maps").read_text()
+        except (psutil.Error, OSError):
+            continue
+        if process.pid != os.getpid() and (str(folder) in told or str(folder) in mapped):
+            found.append(process.pid)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A scratch directory with an arena root of its own; looked over when the test is done."""
+    arenas = arena_root() / f"test-{os.getpid()}-{tmp_path.name}"
+    arenas.mkdir()
+    sockets = Path(tempfile.mkdtemp(prefix="ehs-"))  # short: a socket's path has 108 bytes
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(arenas))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(sockets))
+    try:
+        yield tmp_path
+        deadline_s = time.monotonic() + 5.0
+        while (processes_of(arenas) or os.listdir(arenas) or os.listdir(sockets)) and time.monotonic() < deadline_s:
+            select.select([], [], [], 0.05)
+        assert os.listdir(arenas) == os.listdir(sockets) == []
+        assert processes_of(arenas) == []
+    finally:
+        shutil.rmtree(arenas)
+        shutil.rmtree(sockets)
+
+
+def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
+    run = Supervised(folder, rows=900_000, every_s=1.5)
+    run.wait_trained(1)
+    os.kill(run.pid("worker-0"), signal.SIGKILL)
+    run.wait_ready("worker-0.2")
+    os.kill(run.pid("server-0"), signal.SIGKILL)
+    run.wait_ready("server-0.2")
+    os.kill(run.fork_server(), signal.SIGKILL)
+    os.kill(run.pid("worker-1"), signal.SIGKILL)
+    run.wait_ready("worker-1.2")
+    code, errors = run.finish()
+    assert code == 0, errors
+    result = run.result()
+    assert result["samples"] == {"planned": 900_000, "trained": 900_000, "skipped": 0, "quarantined": 0}
+    assert result["processes"]["restarts"] == 3
+    assert result["torn_batches"] <= 2
+    assert result["test"]["auc"] > 0.6
+    assert len(run.events("fork_server_lost")) == 1
+    assert len(run.events("process_lost")) == 3
+    found = latest(run.run_dir / "checkpoints")
+    assert found is not None
+    assert found.manifest.samples_trained == 900_000
+
+
+def test_ctrl_c_once_saves_and_resume_goes_on(folder: Path) -> None:
+    run = Supervised(folder, rows=400_000)
+    run.wait_trained(20_000)
+    run.process.send_signal(signal.SIGINT)
+    code, errors = run.finish()
+    assert code == 75, errors
+    stopped = run.result()
+    assert stopped["status"] == "stopped"
+    trained = stopped["samples"]["trained"]
+    assert 20_000 <= trained < 400_000
+    found = latest(run.run_dir / "checkpoints")
+    assert found is not None
+    assert found.manifest.samples_trained == trained
+
+    resumed = Supervised(folder, resume=True, rows=400_000)
+    code, errors = resumed.finish()
+    assert code == 0, errors
+    result = resumed.result()
+    assert result["samples"] == {"planned": 400_000, "trained": 400_000, "skipped": 0, "quarantined": 0}
+    leased = [event.data for event in resumed.events("lease")]
+    assert len({data["lease"] for data in leased}) == len(leased)
+
+
+def test_ctrl_c_twice_kills(folder: Path) -> None:
+    run = Supervised(folder, rows=50_000_000)
+    run.wait_trained(1)
+    os.kill(run.pid("worker-0"), signal.SIGSTOP)  # it will not drain
+    run.process.send_signal(signal.SIGTERM)
+    run.wait_until(lambda: "asked to stop" in (run.run_dir / "journal.jsonl").read_text())
+    run.process.send_signal(signal.SIGINT)
+    code, errors = run.finish()
+    assert code == 130, errors
+    assert run.result()["status"] == "killed"
+
+
+def test_a_killed_supervisor_leaves_nothing_and_its_run_can_be_resumed(folder: Path) -> None:
+    run = Supervised(folder, rows=400_000, every_s=1)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("checkpoint"))
+    pids = [run.pid(name) for name in ("server-0", "worker-0", "worker-1")]
+    run.process.kill()
+    run.finish()
+    deadline_s = time.monotonic() + 5.0
+    while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline_s:
+        select.select([], [], [], 0.02)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    resumed = Supervised(folder, resume=True, rows=400_000)
+    code, errors = resumed.finish()
+    assert code == 0, errors
+    assert resumed.result()["samples"]["trained"] == 400_000
+
+
+def test_a_hang_is_found_and_healed_and_a_second_supervisor_refused(folder: Path) -> None:
+    run = Supervised(folder, rows=500_000, restarts=1)
+    run.wait_trained(1)
+    os.kill(run.pid("worker-1"), signal.SIGSTOP)
+    second = Supervised(folder, rows=500_000, restarts=1)
+    code, errors = second.finish()
+    assert code == 3
+    assert "another supervisor works in" in errors
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == 500_000
+    assert run.result()["processes"]["restarts"] == 1
+    (lost,) = run.events("process_lost")
+    assert "no progress" in lost.text
+
+
+def test_a_spent_restart_budget_ends_the_job_with_the_reason(folder: Path) -> None:
+    run = Supervised(folder, rows=50_000_000, restarts=0)
+    run.wait_trained(1)
+    os.kill(run.pid("worker-1"), signal.SIGKILL)
+    code, errors = run.finish()
+    assert code == 4
+    assert "worker-1 ended 1 times" in errors
+    assert "SIGKILL" in errors
+    assert run.result()["status"] == "failed"
+
+
+def test_a_model_that_cannot_be_built_is_the_users_error(folder: Path) -> None:
+    (folder / "model.py").write_text("def build(tables, num_dense, **args):\n    raise ValueError('too few towers')\n")
+    run = Supervised(folder, build=f"{folder}/model.py:build")
+    code, errors = run.finish()
+    assert code == 3
+    assert "too few towers" in errors
+    assert json.loads((run.run_dir / "errors" / "probe-0.1.json").read_text())["error_type"] == "ModelError"
+
+
+def test_what_preflight_finds_leaves_no_run_directory(folder: Path) -> None:
+    run = Supervised(folder, build=f"{folder}/missing.py:build")
+    code, errors = run.finish()
+    assert code == 3
+    assert "missing.py" in errors
+    assert not run.run_dir.exists()
+
+
+POISONED = """
+import os, signal
+import torch
+from elastichost.models import dlrm
+
+def build(tables, num_dense, **args):
+    inner = dlrm(tables, num_dense, **args)
+
+    class Poisoned(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, dense, sparse):
+            if self.training and bool((dense[:, 0] >= {worst!r}).any()):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return self.inner(dense, sparse)
+
+    return Poisoned()
+"""
+
+
+def test_a_batch_that_kills_every_worker_is_quarantined_and_told(folder: Path) -> None:
+    settings = {"rows": 20_000, "build": f"{folder}/model.py:build"}
+    job = folder / "look.toml"
+    job.write_text(JOB.format(**{"epochs": 1, "restarts": 3, "every_s": 60, **settings}))
+    reader = open_reader(load_job(job, environ={}), "train")
+    units = reader.describe().units
+    batches = [batch for unit in units for batch in reader.batches(unit, 0, unit.samples, 4096)]
+    worst = max(float(batch.dense[:, 0].max()) for batch in batches)
+    (folder / "model.py").write_text(POISONED.format(worst=worst))
+    run = Supervised(folder, **settings)
+    code, errors = run.finish()
+    assert code == 1, errors
+    result = run.result()
+    assert result["status"] == "quarantined"
+    assert result["samples"] == {"planned": 20_000, "trained": 20_000 - 128, "skipped": 0, "quarantined": 128}
+    (entry,) = result["quarantined"]
+    assert entry["failures"] == 3
+    assert entry["stop"] - entry["start"] == 128
+    assert result["processes"]["restarts"] == 3
+    assert result["test"]["auc"] > 0.5

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from elastichost.tuner.cold_start import initial_plan
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "cores", "expected"),
+    [
+        ("auto", "auto", 4, (4, 1, 1)),
+        (2, "auto", 4, (2, 1, 1)),
+        ("auto", 3, 1, (1, 3, 1)),
+        ((1, 3), (2, 4), 8, (3, 2, 1)),
+        ((6, 8), 1, 4, (6, 1, 1)),
+    ],
+)
+def test_counts(workers: object, servers: object, cores: int, expected: tuple[int, int, int]) -> None:
+    plan = initial_plan(cores=tuple(range(cores)), workers=workers, servers=servers)  # type: ignore[arg-type]
+    assert (len(plan.workers), len(plan.servers), plan.workers[0].threads) == expected
+
+
+def test_the_reason_is_in_words() -> None:
+    assert initial_plan(cores=(0, 1)).reason.startswith("cold start: 2 workers on 2 cores, one each; 1 PS")
+    assert "served" in initial_plan(cores=(0,), access="served").reason
+    assert initial_plan(cores=(0,), access="auto").access == "direct"
