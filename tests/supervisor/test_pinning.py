@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import msgspec
+
 from elastichost.resources import GpuDevice
 from elastichost.supervisor.pinning import gpu_environment, pin
 from elastichost.tuner.cold_start import initial_plan
@@ -25,7 +27,9 @@ def test_more_workers_than_cores_float_with_a_warning() -> None:
 
 
 def test_a_worker_with_two_threads_gets_two_cores() -> None:
-    pinned = pin(initial_plan(cores=(0, 1, 2, 3), workers=2), (0, 1, 2, 3))
+    plan = initial_plan(cores=(0, 1, 2, 3), workers=2)
+    wide = tuple(msgspec.structs.replace(spec, threads=2) for spec in plan.workers)
+    pinned = pin(msgspec.structs.replace(plan, processes=(*wide, *plan.servers)), (0, 1, 2, 3))
     assert [spec.cores for spec in pinned.plan.workers] == [(0, 1), (2, 3)]
 
 
