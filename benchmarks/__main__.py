@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from benchmarks.running import EXAMPLES, Measurement, train
 
-JOB = Path(__file__).parent.parent / "examples" / "synthetic.toml"
 ACCESS = ("direct", "served")
 
 
@@ -26,20 +23,6 @@ class Case:
 
     access: str
     workers: int
-
-
-class Quality(msgspec.Struct, frozen=True):
-    auc: float
-
-
-class Measurement(msgspec.Struct, frozen=True):
-    """The part of a run's JSON result that is compared."""
-
-    status: str
-    samples_per_s: float
-    wall_s: float
-    arena_bytes: int
-    test: Quality
 
 
 def cases(most_workers: int) -> Iterator[Case]:
@@ -58,11 +41,7 @@ def measure(case: Case, rows: int, runs: Path) -> Measurement:
         "train.access": case.access,
         "resources.workers": case.workers,
     }
-    overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    run_dir = runs / f"{case.access}-{case.workers}"
-    command = [sys.executable, "-m", "elastichost", "run", str(JOB), "--json", "--run-dir", str(run_dir), *overrides]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Measurement)
+    return train(EXAMPLES / "synthetic.toml", settings, runs / f"{case.access}-{case.workers}")
 
 
 def main() -> None:
