@@ -45,6 +45,12 @@ class AppliedLog:
         self._record[0] = values
         os.pwrite(self._descriptor, self._record.tobytes(), number * APPLIED_RECORD.itemsize)
 
+    def truncate(self, number: int) -> None:
+        """Keeps the first `number` records. What lies beyond the version was never committed, or belongs to what a
+        run resumed from a checkpoint has forgotten."""
+        if os.fstat(self._descriptor).st_size > number * APPLIED_RECORD.itemsize:
+            os.ftruncate(self._descriptor, number * APPLIED_RECORD.itemsize)
+
     def close(self) -> None:
         os.close(self._descriptor)
 

@@ -207,7 +207,12 @@ class ServerLoop:
         else:
             self._restore(self._restore_from, gained)
         self._owned = frozenset(owned)
-        self._service.is_dense_owner = update.dense_owner == self._arguments.index
+        was_owner, self._service.is_dense_owner = (
+            self._service.is_dense_owner,
+            update.dense_owner == self._arguments.index,
+        )
+        if self._service.is_dense_owner and not was_owner:
+            self._log.truncate(self._dense.version())
         self._session.shard_map_epoch = update.epoch
         self._control.send(Ready(shard_map_epoch=update.epoch))
 
