@@ -2,7 +2,8 @@
 
 `applied[server, worker] = (life, sequence)`: the last row push of that worker that this PS applied; written by the
 PS. `begun[worker] = (life, sequence)`: the batch whose row updates that worker began last; written by the worker.
-Begun beyond applied after a death means a torn batch: rows updated, never committed (direct access).
+Either of them beyond the dense owner's applied record after a death means a torn batch: rows updated (in place with
+direct access, by pushes with served access), never committed.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class Watermarks:
     def begun(self, worker: int, life: int) -> int:
         """Sequence of the batch this life began last; 0 if none."""
         return int(self._begun[worker, 1]) if int(self._begun[worker, 0]) == life else 0
+
+    def reached(self, worker: int, life: int) -> int:
+        """Sequence of the newest batch of this life that touched any rows, its own or through a PS; 0 if none."""
+        pushed = self._applied[:, worker]
+        return max(self.begun(worker, life), int(pushed[pushed[:, 0] == life, 1].max(initial=0)))
 
 
 def _write(pair: npt.NDArray[np.int64], life: int, sequence: int) -> None:

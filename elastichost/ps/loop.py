@@ -153,6 +153,7 @@ class ServerLoop:
                 outgoing = self._service.handle(peer, envelope)
             except ProtocolError as error:
                 print(f"refused {type(envelope.message).__name__} of {envelope.sender}: {error}", flush=True)
+                self._send([self._service.refused(peer, envelope.message, error)])
                 continue
             crash_point("ps.data.before_reply")
             self._meter.requests += 1
@@ -238,16 +239,17 @@ class ServerLoop:
         if not self._service.is_dense_owner:
             return
         applied: AppliedBatch = self._dense.applied(worker, life)
-        torn = int(self._watermarks.begun(worker, life) > applied.sequence)
+        torn = int(self._watermarks.reached(worker, life) > applied.sequence)
         self._control.send(Fenced(worker=worker, life=life, applied=applied, torn=torn))
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
     def _snapshot(self, cut: int, path: Path) -> None:
+        space = self._snapshots.space()
         blocks = [
             Block(kind, owner, bucket, array)
             for table, bucket in sorted(self._owned)
-            for kind, owner, array in self._store.snapshot_bucket(table, bucket)
+            for kind, owner, array in self._store.snapshot_bucket(table, bucket, space.copy)
         ]
         rows = sum(len(block.array) for block in blocks if block.kind == "rows")
         if self._service.is_dense_owner:

@@ -96,6 +96,10 @@ class DataService:
             case _:
                 raise ProtocolError(f"{sender} sent a {type(message).__name__}, which only a PS sends")
 
+    def refused(self, peer: bytes, message: DataMessage, error: ProtocolError) -> Outgoing:
+        """The answer to a malformed request: its sender would wait for ever, and would send the same again."""
+        return self._retry(peer, message.request, str(error), final=True)
+
     def _retry(self, peer: bytes, request: int, reason: str, *, final: bool = False) -> Outgoing:
         epoch = self._session.shard_map_epoch
         return Outgoing(peer, Retry(request=request, reason=reason, shard_map_epoch=epoch, final=final))

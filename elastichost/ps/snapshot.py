@@ -14,7 +14,10 @@ import numpy.typing as npt
 
 from elastichost.checkpoint.format import BlockKind, BlockRecord, BlockWriter
 
-__all__ = ["Block", "SnapshotResult", "SnapshotWriter"]
+__all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter"]
+
+_PIECE_BYTES = 64 << 20
+_ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,32 @@ class Block:
     owner: int
     bucket: int
     array: npt.NDArray[np.generic]
+
+
+class CopySpace:
+    """Memory for the copies of a checkpoint, kept for the next one: touching fresh pages takes far longer than
+    copying, and training stands still meanwhile."""
+
+    def __init__(self) -> None:
+        self._pieces: list[npt.NDArray[np.uint8]] = []
+        self._piece = self._used = 0
+
+    def begin(self) -> None:
+        """Everything copied before may be written over from now on."""
+        self._piece = self._used = 0
+
+    def copy(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """A copy that stays until `begin`."""
+        size_bytes = array.nbytes
+        while self._piece < len(self._pieces) and self._used + size_bytes > len(self._pieces[self._piece]):
+            self._piece, self._used = self._piece + 1, 0
+        if self._piece == len(self._pieces):
+            self._pieces.append(np.empty(max(size_bytes, _PIECE_BYTES), dtype=np.uint8))
+        place = self._pieces[self._piece][self._used : self._used + size_bytes]
+        self._used += -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+        copied: npt.NDArray[np.generic] = place.view(array.dtype).reshape(array.shape)
+        copied[...] = array
+        return copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +72,14 @@ class SnapshotWriter:
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         self._results: queue.SimpleQueue[SnapshotResult] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._space = CopySpace()
+
+    def space(self) -> CopySpace:
+        """Where to copy to. While an abandoned checkpoint is still being written, its copies must stay."""
+        if self._thread is not None and self._thread.is_alive():
+            self._space = CopySpace()
+        self._space.begin()
+        return self._space
 
     def start(self, cut: int, path: Path, blocks: Iterable[Block]) -> None:
         """Begins to write; blocks must not change any more."""

@@ -5,7 +5,7 @@ The only writer of those buckets' index. With direct access, workers update rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -234,7 +234,7 @@ class RowStore:
 
     # --- copies -----------------------------------------------------------------------------------------------
 
-    def snapshot_bucket(self, table: int, bucket: int) -> list[BucketBlock]:
+    def snapshot_bucket(self, table: int, bucket: int, copy: Callable[[Block], Block] = np.copy) -> list[BucketBlock]:
         """Copies of everything a bucket holds; n = rows of a fixed bucket, rows ever handed out of a dynamic one.
 
         rows float32 [n, padded_dim] and state float32 [n] or [n, padded_dim] per embedding; ids int64 [n] and seen
@@ -250,10 +250,10 @@ class RowStore:
         else:
             count = layout.bucket_rows(table, bucket)
         for e in self._arena.model.embeddings_of(table):
-            blocks.append(BucketBlock("rows", e.index, self._rows[e.index][first : first + count].copy()))
+            blocks.append(BucketBlock("rows", e.index, copy(self._rows[e.index][first : first + count])))
             state = self._states[e.index]
             if state is not None:
-                blocks.append(BucketBlock("state", e.index, state[first : first + count].copy()))
+                blocks.append(BucketBlock("state", e.index, copy(state[first : first + count])))
         return blocks
 
     def restore_bucket(self, table: int, bucket: int, blocks: Sequence[tuple[str, int, Block]]) -> None:

@@ -36,7 +36,7 @@ class Situation(msgspec.Struct, frozen=True):
     is_finished: bool  # the last epoch is done
     samples: int
     live_workers: int
-    unsettled_workers: int  # dead, and the dense owner has not yet said what it applied of them
+    unsettled_workers: int  # dead or about to be, and the dense owner has not yet said what it applied of them
     servers_ready: bool
     checkpoint_open: bool
     evaluation_open: bool

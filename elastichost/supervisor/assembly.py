@@ -71,7 +71,7 @@ def _parts(
     found: FoundCheckpoint | None,
     is_draining: Callable[[], bool],
 ) -> Parts:
-    checkpointer = Checkpointer(run, model, ledger, dense)
+    checkpointer = Checkpointer(run, model, ledger, dense, lambda: judge.memory)
     roster = Roster(run, model.tables, found.directory if found is not None else None)
 
     def may_grant() -> bool:
@@ -81,6 +81,7 @@ def _parts(
     training = Training(run, ledger, may_grant)
     judge = Judge(run, test_units, model.num_labels, may_grant)
     if found is not None:
+        judge.recall(read_record(found.manifest).judge)
         checkpointer.checkpointed_at = ledger.samples_accounted
         checkpointer.newest = found.directory
     return Parts(run, arena, roster, training, judge, checkpointer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.cut import Abandon, Commit, Cut, CutEffect, SendPause, SendProceed, TakeCopies
 from elastichost.supervisor.journal import utc_now
+from elastichost.supervisor.judging import JudgeMemory
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerState
 from elastichost.supervisor.lifecycle import State
@@ -50,6 +52,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dense_version: int
     dense_step: int  # updates of the dense optimizer so far (Adam's bias correction)
     samples_applied: int
+    judge: JudgeMemory = JudgeMemory()
 
 
 @dataclass(slots=True)
@@ -69,8 +72,10 @@ class _Open:
 class Checkpointer:
     """One checkpoint at a time. `not_before_s`: when the next periodic one is due."""
 
-    def __init__(self, run: Run, model: ModelSpec, ledger: Ledger, dense: DenseStore) -> None:
-        self._run, self._model, self._ledger, self._dense = run, model, ledger, dense
+    def __init__(
+        self, run: Run, model: ModelSpec, ledger: Ledger, dense: DenseStore, judged: Callable[[], JudgeMemory]
+    ) -> None:
+        self._run, self._model, self._ledger, self._dense, self._judged = run, model, ledger, dense, judged
         self._number = 0
         self._open: _Open | None = None
         self._failed_in_a_row = 0
@@ -160,7 +165,7 @@ class Checkpointer:
     def _take_copies(self, cut: int, servers: tuple[ProcessId, ...]) -> None:
         assert self._open is not None
         ledger, dense = self._ledger, self._dense.state_copy()
-        self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied)
+        self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, self._judged())
         self._open.accounted, self._open.trained, self._open.epoch = (
             ledger.samples_accounted,
             ledger.trained,

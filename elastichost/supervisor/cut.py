@@ -90,7 +90,8 @@ class Cut:
         self.bytes = 0
         self._workers: frozenset[ProcessId] = frozenset()
         self._servers: frozenset[ProcessId] = frozenset()
-        self._waiting: set[ProcessId] = set()
+        self._waiting: set[ProcessId] = set()  # for Paused, then for SnapshotCut
+        self._writing: frozenset[ProcessId] = frozenset()  # a PS may have written before another has copied
         self._dense_version = 0
 
     @property
@@ -127,7 +128,7 @@ class Cut:
             return ()
         self._move("all paused")
         self.paused_s = now_s
-        self._waiting = set(self._servers)
+        self._waiting, self._writing = set(self._servers), self._servers
         return (TakeCopies(self.number, tuple(sorted(self._servers))),)
 
     def copied(self, server: ProcessId, cut: int, rows: int, bytes_: int, now_s: float) -> tuple[CutEffect, ...]:
@@ -140,16 +141,16 @@ class Cut:
             return ()
         self._move("all copied")
         self.proceeded_s = now_s
-        self._waiting = set(self._servers)
         return (SendProceed(self.number, tuple(sorted(self._workers))),)
 
     def written(self, server: ProcessId, cut: int, dense_version: int) -> tuple[CutEffect, ...]:
         """`dense_version` is that of the dense owner; other PS report 0."""
-        if cut != self.number or self.state != CutState.WRITING or server not in self._waiting:
+        is_awaited = server in self._writing and server not in self._waiting
+        if cut != self.number or not self.is_open or not is_awaited:
             return ()
-        self._waiting.discard(server)
+        self._writing -= {server}
         self._dense_version = max(self._dense_version, dense_version)
-        if self._waiting:
+        if self._writing:
             return ()
         self._move("all written")
         return (Commit(self.number, self._dense_version),)
@@ -157,6 +158,7 @@ class Cut:
     def lost(self, process: ProcessId) -> tuple[CutEffect, ...]:
         """A process is gone. While the copies are being written, only a PS matters."""
         matters = process in self._servers or (self.holds_workers and process in self._workers)
+        self._workers -= {process}
         return self.abandon(f"{process} was lost while the checkpoint was {self.state.value}") if matters else ()
 
     def abandon(self, reason: str) -> tuple[CutEffect, ...]:

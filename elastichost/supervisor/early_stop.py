@@ -27,6 +27,14 @@ class EarlyStop:
         self._best: float | None = None
         self._without = 0
 
+    @property
+    def memory(self) -> tuple[float | None, int]:
+        """(best value so far, evaluations in a row without a better one): what a resumed run goes on from."""
+        return self._best, self._without
+
+    def recall(self, best: float | None, without: int) -> None:
+        self._best, self._without = best, without
+
     def observe(self, value: float) -> Verdict:
         if self._best is None or self._is_better(value, self._best):
             before, self._best, self._without = self._best, value, 0

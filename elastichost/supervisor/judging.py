@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from elastichost.plan import ProcessId
 from elastichost.quality import auc, evaluate_labels
 from elastichost.supervisor.early_stop import EarlyStop, Verdict
@@ -14,7 +16,16 @@ from elastichost.supervisor.outcome import TestFigures
 from elastichost.supervisor.run import Run
 from elastichost.wire.messages import EvaluationScores
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "JudgeMemory"]
+
+
+class JudgeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a checkpoint keeps of the evaluations before it; `evaluated_at`: samples accounted for at the last one."""
+
+    evaluated_at: int | None = None
+    figures: TestFigures | None = None
+    best: float | None = None
+    without_better: int = 0
 
 
 class Judge:
@@ -41,6 +52,16 @@ class Judge:
     @property
     def is_open(self) -> bool:
         return self._round is not None
+
+    @property
+    def memory(self) -> JudgeMemory:
+        best, without = self._early_stop.memory
+        return JudgeMemory(self.evaluated_at, self.figures, best, without)
+
+    def recall(self, memory: JudgeMemory) -> None:
+        """Goes on where the run that is resumed was at its checkpoint."""
+        self.evaluated_at, self.figures = memory.evaluated_at, memory.figures
+        self._early_stop.recall(memory.best, memory.without_better)
 
     def begin(self, samples: int, reason: str) -> None:
         """samples: what is accounted for when it begins."""

@@ -135,6 +135,10 @@ class Fleet:
         records = [record for record in self if record.process.role == role and record.can_work]
         return tuple(sorted(records, key=lambda record: record.process.index))
 
+    def ending(self, role: str) -> int:
+        """How many are about to end unasked: they reported an error, or are being killed."""
+        return sum(record.state in (State.REPORTING, State.KILLING) for record in self.live(role))
+
     def observed(self) -> tuple[ObservedProcess, ...]:
         return tuple(
             ObservedProcess(record.process, record.state, record.since_s, record.moved_s, record.failure)

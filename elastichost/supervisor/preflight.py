@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from elastichost.specs import TableSpec
 from elastichost.supervisor.host import inventory
 from elastichost.supervisor.pinning import pin
 from elastichost.tuner.cold_start import initial_plan
+from elastichost.wording import bytes_words
 
 __all__ = ["Preparation", "preflight"]
 
@@ -73,15 +75,20 @@ def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int) 
     """What fixed tables need at least; the model may add more, which the arena checks when it is made."""
     needed = sum(_table_bytes(job, table) for table in tables if not table.is_dynamic)
     root = arena_root()
+    if not root.is_dir() or not os.access(root, os.W_OK | os.X_OK):
+        raise PreflightError(
+            f"{root}: is no directory that can be written; the rows of a run are kept there",
+            hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or leave it out: /dev/shm",
+        )
     free = free_bytes(root)
     if needed > free:
         raise ArenaFullError(
-            f"the fixed tables need {needed / 1e6:.1f} MB in {root}, {free / 1e6:.1f} MB are free",
+            f"the fixed tables need {bytes_words(needed)} in {root}, {bytes_words(free)} are free",
             hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
         )
     if needed > memory_bytes:
         raise ArenaFullError(
-            f"the fixed tables need {needed / 1e6:.1f} MB, resources.memory allows {memory_bytes / 1e6:.1f} MB",
+            f"the fixed tables need {bytes_words(needed)}, resources.memory allows {bytes_words(memory_bytes)}",
             hint="raise resources.memory, or give the largest tables fewer rows",
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from elastichost.plan import ProcessId
 from elastichost.sharding import ShardMap, even_shard_map
 from elastichost.specs import TableSpec
-from elastichost.supervisor.lifecycle import Event
+from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
 from elastichost.wire.messages import Membership, Restore, ServerAddress, ShardMapUpdate
@@ -113,7 +113,7 @@ class Roster:
         self._member_epoch += 1
         message = self._membership()
         for record in (*self._run.fleet.live("server"), *self._run.fleet.live("worker")):
-            if record.pid and record.state.value not in ("requested", "started"):
+            if record.state in (State.CONNECTED, State.READY, State.RUNNING):
                 self._run.send(record.process, message)
 
     def _membership(self) -> Membership:

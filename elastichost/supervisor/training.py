@@ -94,7 +94,8 @@ class Training:
 
     @property
     def unsettled(self) -> int:
-        return len(self._fences)
+        """Workers lost and not settled yet, and those about to be: what they did last is known only afterwards."""
+        return len(self._fences) + self._run.fleet.ending("worker")
 
     def lost(self, process: ProcessId) -> None:
         """A life ended in its work: every PS refuses what may still arrive of it, the dense owner says what counts."""

@@ -200,7 +200,7 @@ class SnapshotWritten(Message, frozen=True):
 
 class Fenced(Message, frozen=True):
     """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch.
-    `torn` is 1 when rows may hold a part of a batch that was never committed (direct access)."""
+    `torn` is 1 when rows may hold a part of a batch that was never committed."""
 
     worker: int
     life: int

@@ -32,7 +32,7 @@ Float32Array = npt.NDArray[np.float32]
 
 
 class FencedError(ElastichostError):
-    """This incarnation was replaced: nothing it sends counts any more."""
+    """This incarnation was replaced, or sent what no PS takes: nothing it sends counts any more."""
 
 
 class StoppedError(ElastichostError):
@@ -181,7 +181,7 @@ class Channel:
                 continue
             if isinstance(envelope.message, Retry):
                 if envelope.message.final:
-                    raise FencedError(f"{self._process} was replaced: {envelope.message.reason}")
+                    raise FencedError(f"a PS refuses {self._process}: {envelope.message.reason}")
                 raise StaleDirectoryError
             self.traffic.received += sum(frame.nbytes for frame in envelope.frames)
             answers[number] = envelope

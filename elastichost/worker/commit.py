@@ -84,15 +84,18 @@ class Committer:
         elif self._version < 0:
             self.fetch()
 
+    def forget_vector(self) -> None:
+        """The model's own copy is spoilt: the next `refresh` brings it in again, newer or not."""
+        self._version = -1
+
     def fetch(self) -> None:
         """Asks the dense owner for the vector (served access: at the start and before an evaluation)."""
         if self._dense is not None:
             self.refresh()
             return
-        envelope = self.channel.until_current(
-            lambda d: self.channel.call(d, [(d.dense_owner, DenseFetch(request=self.channel.next_request()), ())])[0]
+        self._take_parameters(
+            self.channel.until_current(lambda d: self._ask(d, DenseFetch(request=self.channel.next_request())))
         )
-        self._take_parameters(envelope)
 
     def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
         """Sends the gradients that lie in the model as one push; waits while two are on the way already."""
@@ -149,13 +152,7 @@ class Committer:
 
         def attempt(directory: Directory) -> None:
             self._reconnect(directory)
-            message = ClockAdvanced(request=self.channel.next_request(), batch=batch, staleness=staleness)
-            passed: list[Envelope[DataMessage]] = []  # acknowledgements of pushes may come first
-            try:
-                self.channel.call(directory, [(directory.dense_owner, message, ())], others=passed)
-            finally:
-                for envelope in passed:
-                    self._take(envelope)
+            self._ask(directory, ClockAdvanced(self.channel.next_request(), batch, staleness))
 
         self.channel.until_current(attempt)
 
@@ -163,6 +160,15 @@ class Committer:
         self.channel.close()
 
     # --- inside ---------------------------------------------------------------------------------------------
+
+    def _ask(self, directory: Directory, message: DataMessage) -> Envelope[DataMessage]:
+        """The dense owner's answer; acknowledgements of pushes may come before it."""
+        passed: list[Envelope[DataMessage]] = []
+        try:
+            return self.channel.call(directory, [(directory.dense_owner, message, ())], others=passed)[0]
+        finally:
+            for envelope in passed:
+                self._take(envelope)
 
     def _send(self, message: DensePush) -> None:
         directory = self._holder.current()
@@ -207,7 +213,7 @@ class Committer:
         message = envelope.message
         if isinstance(message, Retry):
             if message.final:
-                raise FencedError(f"{self._process} was replaced: {message.reason}")
+                raise FencedError(f"a PS refuses {self._process}: {message.reason}")
             self._owner_life = -1  # not the owner any more, or not yet: send again, with the next shard map if it comes
             self._holder.wait_newer(self._holder.epoch, POLL_S)
             return

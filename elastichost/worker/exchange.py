@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from elastichost.errors import ProtocolError
 from elastichost.wire.messages import DensePush, DensePushed, LeaseProgress
 
-__all__ = ["WINDOW", "DenseStream", "LeaseAccount"]
+__all__ = ["WINDOW", "DenseStream", "LeaseAccount", "PauseGate"]
 
 WINDOW = 2
 
@@ -60,6 +60,30 @@ class DenseStream:
     def to_resend(self) -> tuple[DensePush, ...]:
         """What a new life of the dense owner has to be sent again, in order."""
         return tuple(self._outstanding.values())
+
+
+@dataclass(slots=True)
+class PauseGate:
+    """The cut a worker is asked to stand still for, and whether it has said that it does. On its way to the batch
+    boundary it reads messages: Proceed, and even the next Pause, may come before its answer."""
+
+    asked: int | None = None
+    _answered: int = 0  # cuts are numbered from 1
+
+    def proceed(self, cut: int) -> None:
+        if self.asked == cut:
+            self.asked = None
+
+    def due(self) -> int | None:
+        """The cut that waits for an answer."""
+        return self.asked if self.asked != self._answered else None
+
+    def answer(self, cut: int) -> bool:
+        """At the boundary: whether Paused(cut) is to be sent now. False when it was called off meanwhile."""
+        if self.asked != cut:
+            return False
+        self._answered = cut
+        return True
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import deque
@@ -40,6 +41,7 @@ from elastichost.worker.channel import DirectoryHolder, StoppedError
 from elastichost.worker.commit import BatchRange
 from elastichost.worker.device import gpu_memory_bytes
 from elastichost.worker.evaluate import score_range
+from elastichost.worker.exchange import PauseGate
 from elastichost.worker.pipeline import PREFETCH_BATCHES, PREFETCH_PULLED, LeaseFinished, Pipeline
 from elastichost.worker.routing import Directory
 from elastichost.worker.rows import PreparedBatch
@@ -79,8 +81,7 @@ class WorkerLoop:
         self._parts: WorkerParts | None = None
         self._pipeline: Pipeline | None = None
         self._evaluations: deque[EvaluationGrant] = deque()
-        self._pause: int | None = None
-        self._paused = False
+        self._pause = PauseGate()
         self._draining = False
         self._drained = False
         self._running = True
@@ -106,6 +107,11 @@ class WorkerLoop:
             self._pump()
         if not self._running:
             return
+        with contextlib.suppress(StoppedError):
+            self._work(parts)
+
+    def _work(self, parts: WorkerParts) -> None:
+        """From the first dense vector on. Raises StoppedError when Stop comes while it waits for an answer."""
         parts.committer.fetch()
         self._pipeline = Pipeline(
             parts.train_reader,
@@ -116,11 +122,8 @@ class WorkerLoop:
         )
         self.control.send(Ready(shard_map_epoch=self._holder.epoch))
         parts.runner.train(True)
-        try:
-            while self._running:
-                self._turn(parts, self._pipeline)
-        except StoppedError:
-            pass
+        while self._running:
+            self._turn(parts, self._pipeline)
 
     def close(self) -> None:
         """Ends the threads and sockets; queued control messages still leave."""
@@ -136,7 +139,7 @@ class WorkerLoop:
         """One round of the loop: at most one batch."""
         self._pump()
         parts.committer.poll()
-        if self._pause is not None or self._draining:
+        if self._pause.asked is not None or self._draining:
             self._stand_still(parts, pipeline)
             return
         if self._evaluations:
@@ -180,10 +183,9 @@ class WorkerLoop:
             case EvaluationGrant() as grant:
                 self._evaluations.append(grant)
             case Pause(cut=cut):
-                self._pause = cut
+                self._pause.asked = cut
             case Proceed(cut=cut):
-                if self._pause == cut:
-                    self._pause, self._paused = None, False
+                self._pause.proceed(cut)
             case Drain():
                 self._draining = True
             case Stop():
@@ -271,11 +273,12 @@ class WorkerLoop:
             self._leave_clock(parts)
             self._drained = True
             self.control.send(Drained())
-        elif self._pause is not None and not self._paused:
+        elif (cut := self._pause.due()) is not None:
             parts.committer.settle()
             self._report_progress()
-            self._paused = True
-            self.control.send(Paused(cut=self._pause))
+            self._leave_clock(parts)  # a peer that waits for this one could not come to its own boundary
+            if self._pause.answer(cut):
+                self.control.send(Paused(cut=cut))
         self._state = "drained" if self._drained else "paused"
         wait_readable([self.control.socket], IDLE_S)
 
@@ -285,7 +288,7 @@ class WorkerLoop:
             self._leave_clock(parts)
 
     def _leave_clock(self, parts: WorkerParts) -> None:
-        """Bounded mode: a worker without work must not hold the others up."""
+        """Bounded mode: a worker that does not train must not hold the others up."""
         if self._job.train.mode == "bounded" and not self._idle_told:
             self._idle_told = True
             parts.committer.wait_for_peers(-1, self._job.train.staleness)
@@ -345,12 +348,13 @@ class WorkerLoop:
             served.load(batch.pulled, requires_grad=True)
         parts.committer.flat.zero_gradients()
         loss = parts.runner.loss(batch)
-        value = float(loss)
+        value = loss.item()
         for warning in parts.runner.warnings:
             print(f"warning: {warning}", flush=True)
         parts.runner.warnings.clear()
         if not np.isfinite(value):
             self._not_finite(batch, value)
+            parts.committer.forget_vector()  # the forward pass may have spoilt the model's buffers
             return None
         if parts.direct:
             parts.watermarks.note_begun(self._process.index, self._process.life, sequence)
@@ -381,6 +385,7 @@ class WorkerLoop:
     def _evaluate(self, parts: WorkerParts, grant: EvaluationGrant) -> None:
         self._state = "evaluating"
         parts.committer.settle()
+        self._leave_clock(parts)
         parts.committer.fetch()
         message, frames = score_range(parts, grant, self._between_scores)
         self.control.send(message, frames)

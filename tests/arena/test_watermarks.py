@@ -29,3 +29,15 @@ def test_begun_belongs_to_a_life(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_arena_error(tmp_path: Path) -> None:
     with pytest.raises(ArenaError, match="watermarks"):
         Watermarks(tmp_path)
+
+
+def test_what_a_life_reached_counts_its_own_work_and_its_pushes(tmp_path: Path) -> None:
+    marks = Watermarks(tmp_path, create=True)
+    assert marks.reached(2, 1) == 0
+    marks.note_applied(server=0, worker=2, life=1, sequence=4)
+    marks.note_applied(server=3, worker=2, life=1, sequence=5)
+    marks.note_applied(server=1, worker=2, life=7, sequence=99)
+    marks.note_applied(server=3, worker=1, life=1, sequence=50)
+    assert marks.reached(2, 1) == 5
+    marks.note_begun(worker=2, life=1, sequence=6)
+    assert marks.reached(2, 1) == 6

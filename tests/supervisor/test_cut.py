@@ -51,7 +51,7 @@ def test_leases_are_held_back_until_proceed() -> None:
 def test_a_death_while_workers_stand_still_lets_the_others_go_on() -> None:
     for cut in (begun(), copying()):
         effects = cut.lost(WORKERS[0])
-        assert effects[0] == SendProceed(4, WORKERS)
+        assert effects[0] == SendProceed(4, WORKERS[1:])
         assert isinstance(effects[1], Abandon)
         assert "worker-0.1" in effects[1].reason
 
@@ -76,3 +76,13 @@ def test_answers_to_an_older_cut_and_doubled_ones_have_no_effect() -> None:
 def test_it_begins_once() -> None:
     with pytest.raises(IllegalTransitionError, match="checkpoint 4"):
         begun().begin(WORKERS, SERVERS, 1.0)
+
+
+def test_a_ps_may_have_written_before_another_has_copied() -> None:
+    cut = copying()
+    assert cut.copied(SERVERS[0], 4, 5, 100, 12.0) == ()
+    assert cut.written(SERVERS[1], 4, 0) == ()  # not before its own copy
+    assert cut.written(SERVERS[0], 4, 77) == ()
+    assert cut.written(SERVERS[0], 4, 77) == ()
+    assert cut.copied(SERVERS[1], 4, 6, 200, 13.0) == (SendProceed(4, WORKERS),)
+    assert cut.written(SERVERS[1], 4, 0) == (Commit(4, 77),)

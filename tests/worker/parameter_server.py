@@ -10,6 +10,7 @@ import numpy as np
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
 from elastichost.arena.watermarks import Watermarks
+from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.service import DataService
@@ -65,7 +66,11 @@ class ThreadedServers:
                 continue
             received = server.receive()
             assert received is not None
-            for item in service.handle(*received):
+            try:
+                outgoing = service.handle(*received)
+            except ProtocolError as error:
+                outgoing = [service.refused(received[0], received[1].message, error)]
+            for item in outgoing:
                 server.send(item.peer, item.message, item.frames)
         server.close()
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.messages import DensePush, DensePushed
-from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount
+from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, PauseGate
 
 
 def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skipped: int = 0) -> DensePush:
@@ -30,6 +30,26 @@ def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skip
 
 def acknowledged(sequence: int) -> DensePushed:
     return DensePushed(request=sequence, sequence=sequence, version=sequence, samples_applied=0)
+
+
+def test_a_pause_is_answered_once_unless_it_was_called_off_meanwhile() -> None:
+    gate = PauseGate()
+    assert gate.due() is None
+    gate.asked = 1
+    assert gate.due() == 1
+    gate.proceed(1)  # a process died: the cut is abandoned before this worker stands still
+    assert not gate.answer(1)
+    gate.asked = 2
+    assert gate.due() == 2
+    gate.proceed(1)
+    assert gate.answer(2)
+    assert gate.due() is None
+    gate.proceed(2)
+    assert gate.asked is None
+    gate.asked = 3
+    gate.asked = 4
+    assert not gate.answer(3)
+    assert gate.due() == 4
 
 
 def test_window_and_order_are_enforced() -> None:

@@ -17,10 +17,10 @@ from elastichost.errors import IdOutOfRangeError
 from elastichost.plan import ProcessId
 from elastichost.sharding import rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
-from elastichost.worker.channel import PullChannel, PushChannel
+from elastichost.worker.channel import FencedError, PullChannel, PushChannel
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.rows import PreparedBatch, RowPreparer
-from elastichost.worker.served import ServedLookup
+from elastichost.worker.served import PulledRows, ServedLookup
 from tests.worker.parameter_server import JOB, ThreadedServers
 
 FEATURES = ("dynamic", "checked", "shared", "hashed")
@@ -154,3 +154,10 @@ def test_an_id_out_of_range_is_named(make) -> None:  # type: ignore[no-untyped-d
     samples.keys[start + 2] = 5000
     with pytest.raises(IdOutOfRangeError, match=r"'checked': id 5000 .* table 'checked'.*train\.parquet"):
         bench.rows.prepare(samples, lease_id=0, epoch=0, create=True, clock=0)
+
+
+def test_a_push_that_no_ps_takes_ends_in_an_error_not_in_waiting(make) -> None:  # type: ignore[no-untyped-def]
+    bench = make("r", model(), served=True)
+    pulled = PulledRows({1: np.array([4999, 5000])}, {})
+    with pytest.raises(FencedError, match="has no row 5000"):
+        bench.push.push(1, pulled, {1: np.zeros((2, 8), np.float32)}, 1.0)

@@ -1,0 +1,27 @@
+"""Copies for a checkpoint: right, apart from each other, in memory that is used again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from elastichost.ps.snapshot import CopySpace
+
+
+def test_copies_are_apart_and_the_next_checkpoint_uses_their_memory() -> None:
+    space = CopySpace()
+    arrays = [
+        np.arange(3, dtype=np.float32),
+        np.zeros((0, 8), dtype=np.float32),
+        np.arange(20, dtype=np.float32).reshape(5, 4),
+        np.arange((80 << 20) // 8, dtype=np.float64),  # more than a piece
+        np.arange(7, dtype=np.int64),
+    ]
+    space.begin()
+    copies = [space.copy(array) for array in arrays]
+    assert all(np.array_equal(copy, array) for copy, array in zip(copies, arrays, strict=True))
+    assert [copy.dtype for copy in copies] == [array.dtype for array in arrays]
+    assert not any(np.shares_memory(copy, array) for copy, array in zip(copies, arrays, strict=True))
+    space.begin()
+    again = [space.copy(array) for array in arrays]
+    assert all(np.array_equal(copy, array) for copy, array in zip(again, arrays, strict=True))
+    assert np.shares_memory(again[3], copies[3])
