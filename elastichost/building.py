@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from elastichost.config import JobSpec
 
-__all__ = ["build_model", "check_build_source", "load_build", "table_configs", "torchrec_names"]
+__all__ = ["build_model", "check_build_source", "load_build", "table_configs", "torchrec_names", "user_error"]
 
 Build = Callable[..., Any]
 
@@ -47,7 +47,7 @@ def load_build(spec: str, base_dir: Path) -> Build:
             with import_path(base_dir):
                 module = importlib.import_module(parsed.module)
     except (Exception, SystemExit) as error:  # whatever the user's module raises is about the user's module
-        raise _user_error(f"model.build = {spec!r} cannot be imported", error) from error
+        raise user_error(f"model.build = {spec!r} cannot be imported", error) from error
     where = file if file is not None else parsed.module
     build = getattr(module, parsed.function, None)
     if build is None:
@@ -123,8 +123,8 @@ def build_model(
         # A build function may import its siblings only when it is called.
         with import_path(parsed.file.parent if parsed.file is not None else directory):
             model = build(table_configs(job, tables, table_rows), num_dense, **arguments)
-    except Exception as error:  # whatever the user's function raises is about the user's function
-        raise _user_error(f"{spec} failed", error, hint=_argument_hint(build, job.model.args, num_labels)) from error
+    except (Exception, SystemExit) as error:  # whatever the user's function raises is about the user's function
+        raise user_error(f"{spec} failed", error, hint=_argument_hint(build, job.model.args, num_labels)) from error
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"{spec} returned a {type(model).__name__}, not a torch.nn.Module", hint="return the model from build()"
@@ -170,7 +170,8 @@ def _argument_hint(build: Build, args: Mapping[str, Any], num_labels: int) -> st
     return ""
 
 
-def _user_error(what: str, error: BaseException, *, hint: str = "") -> ModelError:
+def user_error(what: str, error: BaseException, *, hint: str = "") -> ModelError:
+    """What the user's code raised, as a ModelError with the user's own traceback."""
     reason = "".join(traceback.format_exception_only(error)).strip().splitlines()
     return ModelError(f"{what}: {reason[-1]}", traceback_text=_user_traceback(error), hint=hint)
 

@@ -24,9 +24,10 @@ __all__ = ["LiveDisplay", "PlainDisplay", "event_line", "open_display", "picture
 PLAIN_INTERVAL_S = 10.0
 STATE_STYLES = {"running": "green", "failed": "red", "lost": "red", "draining": "yellow", "stopping": "yellow"}
 EVENT_STYLES = {"warning": "yellow", "failed": "red", "lost": "red", "error": "red", "hang": "red", "quarantine": "red"}
-# Written in the journal for machines; on a screen they would only scroll by.
+# Written in the journal for machines; on a screen they would only scroll by. "failed" is the error that the run ends
+# with: the caller is about to show it, with its hint.
 QUIET_KINDS = frozenset(
-    {"arena", "lease", "process_ended", "process_started", "ready", "run_ended", "settled", "shard_map"}
+    {"arena", "failed", "lease", "process_ended", "process_started", "ready", "run_ended", "settled", "shard_map"}
 )
 
 

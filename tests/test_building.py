@@ -161,6 +161,12 @@ def test_an_error_inside_build_shows_the_users_frames_only(tmp_path: Path) -> No
     assert "IndexError" in error.message
 
 
+def test_a_build_function_that_exits_is_an_error(tmp_path: Path) -> None:
+    file = write(tmp_path, "import sys\n\ndef build(tables, num_dense):\n    sys.exit('no licence')\n")
+    error = model_error(build_model, job(f"{file}:build"), TABLES, {"item": 10, "user": 4}, 0, 1)
+    assert "SystemExit: no licence" in error.message
+
+
 def test_an_argument_the_function_does_not_take_is_named(good: Path) -> None:
     error = model_error(build_model, job(f"{good}:build", factr=3), TABLES, {"item": 10, "user": 4}, 0, 1)
     assert error.hint == "model.args.factr is not an argument of the build function; did you mean 'factor'?"

@@ -90,7 +90,8 @@ def test_plain_display_speaks_at_changes_and_every_ten_seconds() -> None:
 def test_events_of_machines_stay_in_the_journal() -> None:
     console = drawn(terminal=False)
     display = PlainDisplay(console)
-    display.on_event(msgspec.structs.replace(EVENT, kind="lease"))
+    for kind in ("lease", "failed"):
+        display.on_event(msgspec.structs.replace(EVENT, kind=kind))
     assert text_of(console) == ""
     display.on_event(EVENT)
     assert "killed by SIGKILL" in text_of(console)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 
@@ -12,6 +13,12 @@ from elastichost.cli.output import print_json, progress_console
 from elastichost.errors import ConfigError, ElastichostError, ExitCode, ModelError
 
 __all__ = ["failure_text", "report_failure"]
+
+PACKAGE = Path(__file__).parent.parent
+ERRORS_MODULE = "elastichost.errors."
+CALLS_OF_MODULES = ("torch", "nn", "modules", "module.py")
+TRACEBACK_HEAD = "Traceback (most recent call last):"
+FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+')
 
 
 def report_failure(error: Exception, *, as_json: bool, console: Console | None = None) -> None:
@@ -29,12 +36,41 @@ def failure_text(error: Exception) -> Text:
         return _block(
             _internal(error), (), "set ELASTICHOST_DEBUG=1 to see the traceback; this is a fault of elastichost"
         )
+    message = _users_frames(error.message)
     details: tuple[str, ...] = ()
     if isinstance(error, ConfigError):
         details = tuple(f"- {problem}" for problem in error.problems)
     elif isinstance(error, ModelError) and error.traceback_text:
-        details = tuple(error.traceback_text.rstrip().splitlines())
-    return _block(error.message, details, error.hint)
+        shown = _users_frames(error.traceback_text.rstrip())
+        # an error we raised about the model: with our frames gone the text only says the message again
+        details = () if shown.lstrip().startswith(ERRORS_MODULE) else tuple(shown.splitlines())
+    return _block(message, details, error.hint)
+
+
+def _users_frames(text: str) -> str:
+    """Text that may hold a traceback, without the frames of elastichost itself and of torch's calling of modules:
+    what is left is the user's model. Text without frames stays as it is."""
+    lines = text.splitlines()
+    if not any(FRAME.match(line) for line in lines):
+        return text
+    kept: list[str] = []
+    is_shown = False  # a log's last lines may begin in the middle of a frame
+    for line in lines:
+        frame = FRAME.match(line)
+        if frame:
+            is_shown = not _is_machinery(Path(frame["file"]))
+        if is_shown or (frame is None and not line.startswith("    ")):
+            kept.append(line)
+    if not any(FRAME.match(line) for line in kept):
+        kept = [line for line in kept if line != TRACEBACK_HEAD]
+    return "\n".join(kept)
+
+
+def _is_machinery(file: Path) -> bool:
+    """The ready models of elastichost count as the user's."""
+    if file.is_relative_to(PACKAGE):
+        return not file.is_relative_to(PACKAGE / "models")
+    return file.parts[-4:] == CALLS_OF_MODULES
 
 
 def _block(message: str, details: tuple[str, ...], hint: str) -> Text:

@@ -10,6 +10,7 @@ import typer
 from elastichost.cli.output import AsJson, progress_console
 from elastichost.cli.report import print_report
 from elastichost.cli.runs import RunArgument, find_run
+from elastichost.errors import ConfigError, DataError
 
 __all__ = ["register"]
 
@@ -42,9 +43,13 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Score a file with the newest good checkpoint of a run; figures of quality when it has labels."""
-    from elastichost.results.predict import predict as score
-
     directory = find_run(run)
     destination = output if output is not None else file.with_name(f"{file.name}.scores.parquet")
+    if not file.is_file():
+        raise DataError(f"{file}: there is no such file")
+    if not destination.resolve().parent.is_dir():
+        raise ConfigError(f"cannot write {destination}: there is no such directory", hint="name another file with -o")
     progress_console().print("loading the model: this takes some seconds", style="dim")
+    from elastichost.results.predict import predict as score  # loads torch
+
     print_report(score(directory, file.resolve(), destination.resolve()), as_json=as_json)

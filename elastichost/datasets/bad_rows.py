@@ -11,6 +11,8 @@ from elastichost.errors import DataError
 
 __all__ = ["BadRowLog"]
 
+HOW_TO_SKIP = 'set data.bad_rows = "skip" to skip and count such rows'
+
 
 class BadRowLog:
     """Collects the bad rows of `samples` rows while they are decoded.
@@ -39,7 +41,7 @@ class BadRowLog:
             self.first = (lowest, describe(lowest))
         self.mask |= bad
 
-    def settle(self, *, skip: bool) -> npt.NDArray[np.bool_] | None:
+    def settle(self, *, skip: bool, how_to_skip: str = HOW_TO_SKIP) -> npt.NDArray[np.bool_] | None:
         """The mask of rows to skip, None when every row is good. Raises DataError when rows must not be skipped."""
         if self.first is None:
             return None
@@ -47,6 +49,4 @@ class BadRowLog:
             return self.mask
         others = self.count - 1
         more = f" (and {others:,} more bad rows in the same unit)" if others else ""
-        raise DataError(
-            f"{self.first[1]}{more}", hint='correct the data, or set data.bad_rows = "skip" to skip and count such rows'
-        )
+        raise DataError(f"{self.first[1]}{more}", hint=f"correct the data, or {how_to_skip}")

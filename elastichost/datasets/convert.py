@@ -69,6 +69,8 @@ def convert(
     """
     if destination.resolve() == source.resolve():
         raise DataError(f"{source}: source and destination are the same file", hint="name another destination")
+    if not source.is_file():
+        raise DataError(f"{source}: No such file or directory", hint="name the text file to convert")
     source_bytes = stamp(str(source)).size_bytes
     lines = _LineBlocks(source)
     try:
@@ -180,7 +182,7 @@ class _Conversion:
         table = read_block(np.frombuffer(text, dtype=np.uint8), lines, block, log, locate)
         if self._is_criteo:
             table = _check_labels(table, log, locate)
-        bad = log.settle(skip=self._skip)
+        bad = log.settle(skip=self._skip, how_to_skip="convert with --bad-rows skip")
         if bad is not None:
             if not self.first_bad_row and log.first is not None:
                 self.first_bad_row = log.first[1]

@@ -19,6 +19,8 @@ __all__ = ["BlockFormat", "read_block"]
 
 INTEGER = re.compile(r"-?[0-9]+")
 QUOTE = b'"'
+QUESTION_MARK = np.uint8(ord("?"))
+LINE_FEED = np.uint8(ord("\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ def read_block(
     """
     scalar_types = {name: pa.string() if pa.types.is_list(kind) else kind for name, kind in block.types.items()}
     ragged: dict[int, tuple[int, int]] = {}
+    if not _is_utf8(data):
+        data = _ragged_lines_made_ascii(data, block)
     try:
         table = _parse(data, block, scalar_types, ragged)
         converted = True
@@ -102,6 +106,27 @@ def _parse(
             quoted_strings_can_be_null=False,
         ),
     )
+
+
+def _is_utf8(data: npt.NDArray[np.uint8]) -> bool:
+    try:
+        data.tobytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _ragged_lines_made_ascii(data: npt.NDArray[np.uint8], block: BlockFormat) -> npt.NDArray[np.uint8]:
+    """Arrow decodes a ragged line before it tells of it, and fails where that is no UTF-8. Such lines are left out
+    anyway, so their other bytes may become question marks; all other lines stay as they are."""
+    is_high = data >= 0x80
+    ragged: dict[int, tuple[int, int]] = {}
+    _parse(np.where(is_high, QUESTION_MARK, data), block, dict.fromkeys(block.names[:1], pa.binary()), ragged)
+    if not ragged:
+        return data
+    ends = data == LINE_FEED
+    line_of_byte = np.cumsum(ends) - ends
+    return np.where(is_high & np.isin(line_of_byte, list(ragged)), QUESTION_MARK, data)
 
 
 def _open_gaps(

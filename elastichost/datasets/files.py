@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,16 +88,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {nearest[0]!r}?)" if nearest else ""
 
 
-def gzip_problem(path: str, file_format: str) -> str | None:
-    """Why a compressed text file cannot be read in place, with the command that converts it; None when it is plain."""
+def gzip_problem(path: str, file_format: str, types: Mapping[str, str]) -> str | None:
+    """Why a compressed text file cannot be read in place, with the command that converts it; None when it is plain.
+    `types`: column -> declared type, which the command passes on."""
     with open(path, "rb") as file:
         if file.read(2) != GZIP_MAGIC:
             return None
     target = path.removesuffix(".gz") + ".parquet"
-    return (
-        f"{path}: gzip cannot be read from the middle; convert it once: "
-        f"python -m elastichost convert {path} {target} --format {file_format}"
-    )
+    command = ["python", "-m", "elastichost", "convert", path, target, "--format", file_format]
+    for column, kind in types.items():
+        command += ["--type", f"{column}={kind}"]
+    return f"{path}: gzip cannot be read from the middle; convert it once: {shlex.join(command)}"
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:

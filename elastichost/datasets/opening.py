@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import traceback
 from typing import TYPE_CHECKING, cast
 
 from elastichost.datasets.api import Reader
@@ -55,10 +56,26 @@ def _custom_reader(job: JobSpec, settings: DataSettings) -> Reader:
             f"data.format {settings.format!r}: the module {module_name} cannot be imported ({error})",
             hint="install it, or put its folder on PYTHONPATH",
         ) from error
+    except Exception as error:
+        raise _failed(settings.format, f"the module {module_name} fails when it is imported", error) from error
     reader = getattr(module, class_name, None)
     if not callable(reader):
         raise DataError(
             f"data.format {settings.format!r}: the module {module_name} has no reader {class_name!r}",
             hint="a reader is called with the job and the split, and has describe() and batches()",
         )
-    return cast(Reader, reader(job, settings.split))
+    try:
+        return cast(Reader, reader(job, settings.split))
+    except DataError:
+        raise
+    except Exception as error:
+        raise _failed(settings.format, f"{class_name} cannot be made", error) from error
+
+
+def _failed(file_format: str, what: str, error: Exception) -> DataError:
+    """An error of the user's own reader, with the line it came from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return DataError(
+        f"data.format {file_format!r}: {what}: {type(error).__name__}: {error}",
+        hint=f"raised in {last.filename}, line {last.lineno}: a reader is called with the job and the split",
+    )

@@ -119,7 +119,7 @@ class TextDecoder:
         if file_stamp.size_bytes == 0:
             problems.append(f"{path}: is empty (0 bytes)")
             return None, None
-        if compressed := gzip_problem(path, self._format.name):
+        if compressed := gzip_problem(path, self._format.name, self._settings.csv_types):
             problems.append(compressed)
             return None, None
         found = self._format.check_first_line(path, read_first_line(path))

@@ -283,7 +283,9 @@ class Ledger:
 
     def stop_early(self) -> int:
         """Grants nothing that is not leased already; the run is finished once those leases are. Returns the
-        positions dropped, which are not planned any more."""
+        positions dropped, which are not planned any more: 0 when it was stopped before."""
+        if self._closed:
+            return 0
         spans = [*self._returned, *self._claims.values()]
         dropped = sum(span.samples for span in spans) + self._untouched_positions
         dropped += self.settings.samples * (self.settings.epochs - self.epoch - 1)

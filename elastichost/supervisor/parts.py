@@ -44,7 +44,7 @@ class Parts:
 
     def scored(self, record: ProcessRecord, message: EvaluationScores, frames: tuple[memoryview, ...]) -> None:
         verdict = self.judge.scored(record, message, frames)
-        if verdict is not None and verdict.stop:
+        if verdict is not None and verdict.stop and not self.training.ledger.is_finished:
             dropped = self.training.ledger.stop_early()
             self.run.note("decision", f"{verdict.reason}; {dropped} samples are not trained", data={"dropped": dropped})
 

@@ -20,7 +20,6 @@ from elastichost.specs import TableSpec
 from elastichost.supervisor.host import inventory
 from elastichost.supervisor.pinning import pin
 from elastichost.tuner.cold_start import initial_plan
-from elastichost.wording import bytes_words
 
 __all__ = ["Preparation", "preflight"]
 
@@ -83,12 +82,12 @@ def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int) 
     free = free_bytes(root)
     if needed > free:
         raise ArenaFullError(
-            f"the fixed tables need {bytes_words(needed)} in {root}, {bytes_words(free)} are free",
+            f"the fixed tables need {needed / 1e6:,.1f} MB in {root}, {free / 1e6:,.1f} MB are free",
             hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
         )
     if needed > memory_bytes:
         raise ArenaFullError(
-            f"the fixed tables need {bytes_words(needed)}, resources.memory allows {bytes_words(memory_bytes)}",
+            f"the fixed tables need {needed / 1e6:,.1f} MB, resources.memory allows {memory_bytes / 1e6:,.1f} MB",
             hint="raise resources.memory, or give the largest tables fewer rows",
         )
 

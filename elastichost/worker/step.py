@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ from torch.nn import functional
 from torchrec.datasets.utils import Batch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from elastichost.errors import ModelError
+from elastichost.building import user_error
+from elastichost.errors import ElastichostError, ModelError
 from elastichost.worker.rows import PreparedBatch
 
 __all__ = ["ModelRunner", "Scores"]
@@ -45,6 +46,7 @@ class ModelRunner:
         self._outputs = outputs
         self._device = device
         self._checked_range = outputs != "logits"
+        self._has_worked = False
         self.warnings: list[str] = []
 
     def loss(self, batch: PreparedBatch) -> torch.Tensor:
@@ -92,9 +94,23 @@ class ModelRunner:
             length_per_key=batch.length_per_key,
         )
 
+    def _call(self, *arguments: object) -> Any:
+        """A model that fails at its very first batch is wrong, and trying it again in another process helps nobody;
+        one that fails later met a sample it cannot take, which the ledger will find by elimination."""
+        try:
+            result = self._model(*arguments)
+        except ElastichostError:
+            raise
+        except Exception as error:
+            if self._has_worked:
+                raise
+            raise user_error("the model's forward failed at its first batch", error) from error
+        self._has_worked = True
+        return result
+
     def _forward(self, batch: PreparedBatch) -> torch.Tensor:
         dense = torch.from_numpy(batch.samples.dense).to(self._device)
-        output = self._model(dense, self._kjt(batch))
+        output = self._call(dense, self._kjt(batch))
         expected = batch.samples.labels.size
         if not isinstance(output, torch.Tensor) or output.numel() != expected:
             shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
@@ -108,7 +124,7 @@ class ModelRunner:
     def _call_loss(self, batch: PreparedBatch, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         dense = torch.from_numpy(batch.samples.dense).to(self._device)
         target = labels.squeeze(1) if labels.shape[1] == 1 else labels
-        result = self._model(Batch(dense_features=dense, sparse_features=self._kjt(batch), labels=target))
+        result = self._call(Batch(dense_features=dense, sparse_features=self._kjt(batch), labels=target))
         try:
             loss, (_, logits, _) = result
         except (TypeError, ValueError) as error:

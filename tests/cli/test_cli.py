@@ -12,7 +12,7 @@ import pytest
 
 from elastichost import __version__
 from elastichost.cli.failure import failure_text, report_failure
-from elastichost.errors import ConfigError, DataError, ModelError
+from elastichost.errors import ConfigError, DataError, ModelError, RestartBudgetError
 
 from .conftest import Elastichost
 
@@ -107,3 +107,42 @@ def test_config_show_is_a_job_file(elastichost: Elastichost, job_file: Path, tmp
 
 def test_config_schema_is_the_committed_one(elastichost: Elastichost) -> None:
     assert elastichost("config", "schema").stdout == (ROOT / "elastichost" / "job.schema.json").read_text()
+
+
+FORWARD_FAILED = f'''worker-0 ended 4 times in 60 s
+last lines of its log:
+           ^^^^^^^^^^^^^^
+  File "{ROOT}/elastichost/worker/step.py", line 97, in _forward
+    output = self._model(dense, self._kjt(batch))
+             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/env/site-packages/torch/nn/modules/module.py", line 1789, in _call_impl
+    return forward_call(*args, **kwargs)
+  File "/home/user/model.py", line 9, in forward
+    raise ValueError("no")
+ValueError: no'''
+
+
+def test_a_failure_of_the_users_forward_shows_the_users_frames_only() -> None:
+    assert failure_text(RestartBudgetError(FORWARD_FAILED, hint="see the log")).plain.splitlines() == [
+        "error  worker-0 ended 4 times in 60 s",
+        "     | last lines of its log:",
+        '     |   File "/home/user/model.py", line 9, in forward',
+        '     |     raise ValueError("no")',
+        "     | ValueError: no",
+        "    -> see the log",
+    ]
+
+
+def test_what_is_found_wrong_with_a_model_shows_no_frames_of_ours() -> None:
+    ours = (
+        "Traceback (most recent call last):\n"
+        f'  File "{ROOT}/elastichost/building.py", line 129, in build_model\n    raise ModelError(\n'
+        "elastichost.errors.ModelError: build returned a NoneType\n  -> return the model\n"
+    )
+    error = ModelError("build returned a NoneType", traceback_text=ours, hint="return the model")
+    assert failure_text(error).plain == "error  build returned a NoneType\n    -> return the model"
+
+
+def test_the_ready_models_are_shown_like_the_users() -> None:
+    text = f'  File "{ROOT}/elastichost/models/networks/dlrm.py", line 3, in build\nValueError: x'
+    assert "dlrm.py" in failure_text(ModelError("failed", traceback_text=text)).plain

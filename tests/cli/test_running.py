@@ -68,6 +68,25 @@ def test_dry_run_finds_a_broken_model(elastichost: Elastichost, tiny_job: Path) 
     assert "model.py" in outcome.stderr
 
 
+def test_an_arena_directory_that_is_not_there_is_known_before_the_start(
+    elastichost: Elastichost, tiny_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tiny_job.parent / "nowhere"))
+    outcome = elastichost("run", str(tiny_job), "--dry-run")
+    assert outcome.code == 3
+    assert "nowhere: is no directory that can be written" in outcome.stderr
+    assert "ELASTICHOST_ARENA_DIR" in outcome.stderr
+
+
+def test_predict_knows_wrong_paths_before_it_loads_the_model(elastichost: Elastichost, run_directory: Path) -> None:
+    missing = elastichost("predict", str(run_directory), "none.parquet")
+    assert (missing.code, "none.parquet: there is no such file" in missing.stderr) == (3, True)
+    (run_directory / "data.parquet").touch()
+    nowhere = elastichost("predict", str(run_directory), str(run_directory / "data.parquet"), "-o", "none/a.parquet")
+    assert (nowhere.code, "there is no such directory" in nowhere.stderr) == (2, True)
+    assert "loading the model" not in missing.stderr + nowhere.stderr
+
+
 @pytest.mark.system
 def test_a_run_from_its_start_to_its_scores(tiny_job: Path) -> None:
     here = tiny_job.parent

@@ -69,6 +69,20 @@ def test_bad_rows_are_named_or_counted(
     assert message in report.first_bad_row
 
 
+def test_what_is_no_text_is_a_bad_row_with_the_option_of_convert(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "day.tsv"
+    source.write_bytes(bytes(range(256)).replace(b"\t", b" ").replace(b"\r", b" ") * 3)
+    with pytest.raises(DataError, match=r"line 1: 1 fields where 40 are expected") as raised:
+        convert(source, tmp_path / "day.parquet", format="criteo_tsv")
+    assert raised.value.hint == "correct the data, or convert with --bad-rows skip"
+    with pytest.raises(DataError, match="No such file") as missing:
+        convert(tmp_path / "none.tsv", tmp_path / "day.parquet", format="criteo_tsv")
+    assert "job file" not in missing.value.hint
+    assert capfd.readouterr().err == ""
+
+
 def test_types_of_csv_columns_are_inferred_without_loss(tmp_path: Path) -> None:
     source = tmp_path / "a.csv"
     source.write_text(f'int,big,zip,price,word,empty,tags\n1,{2**70},007,1.5,a,,x|y\n{2**63 - 1},1,10,,"b,c",,\n')

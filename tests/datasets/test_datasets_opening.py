@@ -81,6 +81,25 @@ def test_a_custom_reader_that_cannot_be_loaded(tmp_path: Path, file_format: str,
         check_data(job)
 
 
+class FailingReader:
+    """A custom reader with a fault in its constructor."""
+
+    def __init__(self, job: JobSpec, split: str) -> None:
+        raise KeyError(f"no {split} here")
+
+
+def test_an_error_of_a_custom_reader_is_told_as_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = load(tmp_path, f'format = "{__name__}:FailingReader"\ntrain = ["a"]\n{COLUMNS}')
+    with pytest.raises(DataError, match="KeyError: 'no train here'") as raised:
+        open_reader(job, "train")
+    assert f"raised in {__file__}, line " in raised.value.hint
+    (tmp_path / "failing_reader_module.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    job = load(tmp_path, f'format = "failing_reader_module:Reader"\ntrain = ["a"]\n{COLUMNS}')
+    with pytest.raises(DataError, match="ZeroDivisionError"):
+        open_reader(job, "train")
+
+
 RETAIL = Path(
     os.environ.get(
         "ELASTICHOST_RETAIL_DIR", str(Path(__file__).resolve().parents[2].parent / "shared" / "data" / "retail_ctr")

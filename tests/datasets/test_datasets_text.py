@@ -156,6 +156,7 @@ def test_bad_criteo_lines(tmp_path: Path, line: str, message: str) -> None:
         ("2,1,2,a,1,b", "line 4, column 'y': label is 2.0, not 0 or 1"),
         (",1,2,a,1,b", "line 4, column 'y': label is null, not 0 or 1"),
         ("no,1,2,a,1,b", "line 4, column 'y': 'no' is not a number"),
+        ("\udcff,1", "line 4: 2 fields where 6 are expected"),
         ("0,1,2.5,a,1,b", "line 4, column 'number': '2.5' is not a 64-bit integer"),
         (f"0,1,{2**63},a,1,b", f"line 4, column 'number': '{2**63}' is not a 64-bit integer"),
         ("0,1,2,\udcff,1,b", "line 4, column 'word': '\\\\xff' is not UTF-8 text"),
@@ -207,6 +208,15 @@ def test_gzip_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> No
     path.write_bytes(gzip.compress(criteo_line().encode()))
     with pytest.raises(DataError, match=r"elastichost convert .*day_0\.gz .*day_0\.parquet --format criteo_tsv"):
         reader_of(criteo_settings(path)).describe()
+
+
+def test_the_command_for_compressed_csv_keeps_the_declared_types(tmp_path: Path) -> None:
+    path = tmp_path / "my clicks.csv.gz"
+    path.write_bytes(gzip.compress(b"y,x,number,word,numbers,words\n0,1,2,a,1,b\n"))
+    with pytest.raises(DataError) as raised:
+        reader_of(settings(path, "csv", **COLUMNS)).describe()
+    assert f"convert '{path}'" in raised.value.message
+    assert "--format csv --type number=int --type 'numbers=list[int]'" in raised.value.message
 
 
 @pytest.mark.parametrize("content", ["", "y,x,c\n", "y,x,c\n\n\n"])

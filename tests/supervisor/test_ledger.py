@@ -337,6 +337,7 @@ def test_stop_early_drops_what_is_not_leased() -> None:
     lease = ledger.request(worker(0), 10.0)
     assert lease is not None
     assert ledger.stop_early() == 590
+    assert ledger.stop_early() == 0, "the coming epochs are dropped once"
     assert ledger.request(worker(1), 10.0) is None
     finish(ledger, worker(0), lease)
     assert ledger.is_finished
