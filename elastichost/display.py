@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
+from elastichost.metrics import FINISHED_STATES, JournalEvent, ProcessStatus, RunStatus
 from elastichost.observer import RunObserver
 from elastichost.wording import bytes_words, count_words, duration_words
 
@@ -77,6 +77,8 @@ class PlainDisplay:
 def picture(status: RunStatus) -> RenderableType:
     """The whole screen of a run: progress, processes, plan."""
     parts: list[RenderableType] = [_headline(status), _progress(status)]
+    if status.state in FINISHED_STATES:
+        return Group(*parts)  # its processes are gone
     if status.processes:
         parts.append(_process_table(status.processes))
     parts.append(_plan_line(status))
@@ -134,7 +136,7 @@ def _progress(status: RunStatus) -> RenderableType:
 
 
 def _process_table(processes: tuple[ProcessStatus, ...]) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim")
+    table = Table(box=None, padding=(0, 1), header_style="dim")  # fits 80 columns
     for name in ("process", "state", "cores"):
         table.add_column(name, no_wrap=True)
     for name in ("cpu", "memory", "samples/s", "batch", "wait"):

@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["SCHEMA", "JournalEvent", "JournalValue", "PlanStatus", "ProcessStatus", "RunStatus"]
+__all__ = ["FINISHED_STATES", "SCHEMA", "JournalEvent", "JournalValue", "PlanStatus", "ProcessStatus", "RunStatus"]
 
 SCHEMA = "elastichost/v1"
+
+# States of a run that has ended; every other state says what it is doing.
+FINISHED_STATES = frozenset({"done", "quarantined", "stopped", "killed", "failed"})
 
 # what JSON can say; nested values are for machines, the event's text is for people
 JournalValue = str | int | float | bool | list[Any] | dict[str, Any] | None
@@ -52,7 +55,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     run_dir: str
     job: str
-    state: str  # starting, training, evaluating, checkpointing, stopping, done, failed, stopped
+    state: str  # starting, training, evaluating, checkpointing, stopping, or one of FINISHED_STATES
     supervisor_pid: int
     schema: str = SCHEMA
     epoch: int = 0  # from 0

@@ -44,6 +44,18 @@ def text_of(console: Console) -> str:
     return console.file.getvalue()
 
 
+def test_the_picture_of_a_finished_run_has_no_processes() -> None:
+    console = drawn(terminal=True)
+    console.print(picture(msgspec.structs.replace(STATUS, state="done")))
+    assert "worker" not in text_of(console)
+
+
+def test_the_picture_fits_eighty_columns() -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    console.print(picture(STATUS))
+    assert "…" not in text_of(console)
+
+
 def test_the_picture_shows_progress_processes_and_plan() -> None:
     console = drawn(terminal=True)
     console.print(picture(STATUS))

@@ -16,7 +16,6 @@ from elastichost.metrics import RunStatus
 from elastichost.spelling import did_you_mean
 
 __all__ = [
-    "FINISHED_STATES",
     "RunArgument",
     "find_run",
     "is_alive",
@@ -28,7 +27,6 @@ __all__ = [
 ]
 
 RUNS = Path("runs")
-FINISHED_STATES = frozenset({"done", "quarantined", "stopped", "killed", "failed"})
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help='A run directory, a name under runs/, or "latest".')]
 
 
