@@ -13,11 +13,15 @@ from elastichost.cli.output import AsJson, data_console, print_json, progress_co
 from elastichost.cli.runs import RunArgument, find_run
 from elastichost.cli.summary import summary
 from elastichost.display import open_display
+from elastichost.errors import ConfigError
 
 if TYPE_CHECKING:
     from elastichost.config import JobSpec
 
 __all__ = ["register"]
+
+
+CHANGEABLE_SECTIONS = ("resources", "checkpoint", "supervision", "evaluate")
 
 
 class Dashboard(StrEnum):
@@ -59,14 +63,38 @@ def run(
     _train(spec, run_dir.resolve() if run_dir is not None else None, None, dashboard, as_json)
 
 
-def resume(run: RunArgument = "latest", dashboard: DashboardOption = Dashboard.AUTO, as_json: AsJson = False) -> None:
+def resume(
+    run: RunArgument = "latest",
+    overrides: Overrides = [],  # noqa: B006 typer copies it
+    dashboard: DashboardOption = Dashboard.AUTO,
+    as_json: AsJson = False,
+) -> None:
     """Go on with a run that was stopped or broke off, from its newest good checkpoint."""
     from elastichost.config import load_job
 
     directory = find_run(run)
-    spec = load_job(directory / "job.resolved.toml", environ={})
+    resolved = directory / "job.resolved.toml"
+    spec = load_job(resolved, overrides, environ={})
+    _check_same_job(load_job(resolved, environ={}), spec)
     kept = Path(spec.checkpoint.directory) if spec.checkpoint.directory else directory
     _train(spec, directory, kept, dashboard, as_json)
+
+
+def _check_same_job(before: JobSpec, after: JobSpec) -> None:
+    """What a checkpoint holds belongs to one model and one order of samples. Raises ConfigError naming what differs."""
+    same = after.model_copy(
+        update={
+            **{section: getattr(before, section) for section in CHANGEABLE_SECTIONS},
+            "train": after.train.model_copy(update={"access": before.train.access}),
+        }
+    )
+    changed = [section for section in type(before).model_fields if getattr(same, section) != getattr(before, section)]
+    if changed:
+        raise ConfigError(
+            "a resumed run is the same job",
+            problems=tuple(f"--set changes [{section}]" for section in changed),
+            hint=f"change only {', '.join(CHANGEABLE_SECTIONS)} and train.access, or start a new run",
+        )
 
 
 def _train(spec: JobSpec, run_dir: Path | None, resume_from: Path | None, dashboard: Dashboard, as_json: bool) -> None:

@@ -105,3 +105,15 @@ def test_a_run_from_its_start_to_its_scores(tiny_job: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "4000 of 4000 trained" in again.stdout
     assert not list(here.glob("elastichost-*"))
+
+
+def test_a_resumed_run_stays_the_same_job(elastichost: Elastichost, tiny_job: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "job.resolved.toml").write_text(elastichost("config", "show", str(tiny_job)).stdout)
+    outcome = elastichost("resume", str(run_dir), "--set", "train.batch_size=64", "--set", "resources.workers=2")
+    assert outcome.code == 2
+    assert "[train]" in outcome.stderr
+    assert "resources" in outcome.stderr
+    allowed = elastichost("resume", str(run_dir), "--set", "resources.workers=2", "--set", "train.access=served")
+    assert "no checkpoint" in allowed.stderr
