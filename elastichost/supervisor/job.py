@@ -10,7 +10,7 @@ from elastichost.arena.host import arena_directory, create_directory, owner_of, 
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.clock import MonotonicClock
 from elastichost.config import JobSpec
-from elastichost.errors import ElastichostError
+from elastichost.errors import ElastichostError, PreflightError
 from elastichost.observer import RunObserver, SilentObserver
 from elastichost.plan import Plan
 from elastichost.supervisor.checkpointing import find_checkpoint
@@ -58,6 +58,10 @@ def run_job(
             return _open_and_supervise(
                 job, directory, run_id, observer or SilentObserver(), entries, launcher, prepared, found, signals
             )
+        except PreflightError:
+            if not directory.was_used:
+                directory.discard()  # the model could not be built: nothing ran, so nothing stays
+            raise
         finally:
             directory.close()
 

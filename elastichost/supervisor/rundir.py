@@ -6,6 +6,7 @@ import fcntl
 import importlib.metadata
 import os
 import platform
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,10 +40,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 class RunDirectory:
     """Paths and small files of one run. Holds a lock; `close` releases it."""
 
-    def __init__(self, path: Path, lock: int, checkpoints: Path) -> None:
+    def __init__(self, path: Path, lock: int, checkpoints: Path, is_new: bool) -> None:
         self.path = path
         self.checkpoints = checkpoints
         self._lock = lock
+        self._is_new = is_new
 
     @classmethod
     def open(cls, path: Path, job: JobSpec, *, resume: bool) -> RunDirectory:
@@ -52,6 +54,7 @@ class RunDirectory:
         made.
         """
         path = path.resolve()
+        is_new = not path.exists()
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -78,7 +81,7 @@ class RunDirectory:
         except OSError as error:
             os.close(lock)
             raise PreflightError(f"cannot make the checkpoint directory {checkpoints}: {error}") from error
-        directory = cls(path, lock, checkpoints)
+        directory = cls(path, lock, checkpoints, is_new)
         directory._write_facts(job)
         return directory
 
@@ -120,6 +123,18 @@ class RunDirectory:
 
     def write_error(self, process: ProcessId, report: FailureReport) -> None:
         write_atomically(self.path / "errors" / f"{process}.json", msgspec.json.format(msgspec.json.encode(report)))
+
+    @property
+    def was_used(self) -> bool:
+        """It was there before, or a PS has worked in it."""
+        return not self._is_new or (self.path / "applied.bin").exists()
+
+    def discard(self) -> None:
+        """Removes the directory, and `latest` if it points here."""
+        latest = self.path.parent / "latest"
+        if latest.is_symlink() and latest.readlink() == Path(self.path.name):
+            latest.unlink()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
         os.close(self._lock)

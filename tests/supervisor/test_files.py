@@ -106,3 +106,23 @@ def test_metrics_are_kept(tmp_path: Path) -> None:
         assert database.execute("SELECT elapsed_s, pid, cpu_percent FROM process").fetchall() == [(2.5, 77, 50.0)]
         assert database.execute("SELECT state FROM run").fetchall() == [("training",)]
     database.close()
+
+
+def test_a_directory_nobody_worked_in_is_discarded_with_the_link_to_it(tmp_path: Path, job: JobSpec) -> None:
+    directory = RunDirectory.open(tmp_path / "runs" / "new", job, resume=False)
+    assert not directory.was_used
+    directory.discard()
+    directory.close()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_directory_that_was_there_or_was_worked_in_is_kept(tmp_path: Path, job: JobSpec) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    directory = RunDirectory.open(there, job, resume=False)
+    assert directory.was_used
+    directory.close()
+    directory = RunDirectory.open(tmp_path / "new", job, resume=False)
+    (directory.path / "applied.bin").touch()
+    assert directory.was_used
+    directory.close()
