@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from elastichost.config import load_job
 from elastichost.ps.loop import ServerLoop
-from elastichost.wire.crash import arm
-from elastichost.wire.entry import decode_arguments, report_failure
+from elastichost.wire.entry import run_loop
 
 __all__ = ["main"]
 
 
 def main(arguments_json: bytes) -> int:
     """Returns the exit code of the process."""
-    arguments = decode_arguments(arguments_json)
-    arm("ps", arguments.life)
-    loop = ServerLoop(arguments, load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}))
-    try:
-        loop.run()
-    except Exception as error:  # noqa: BLE001 - every failure of a PS reaches the supervisor
-        report_failure(loop.control, error)
-        return 1
-    loop.close()
-    return 0
+    return run_loop(arguments_json, "ps", ServerLoop)

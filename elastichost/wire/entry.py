@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
+from elastichost.config import JobSpec, load_job
 from elastichost.errors import ElastichostError
 from elastichost.wire.child import ChildArguments
+from elastichost.wire.crash import arm
 from elastichost.wire.messages import FailureReport
 from elastichost.wire.sockets import ControlClient
 
-__all__ = ["decode_arguments", "failure_report", "report_failure", "run_child"]
+__all__ = ["decode_arguments", "failure_report", "report_failure", "run_child", "run_loop"]
 
 
 def decode_arguments(arguments_json: bytes) -> ChildArguments:
@@ -40,6 +44,32 @@ def run_child(arguments_json: bytes, run: Callable[[ChildArguments, ControlClien
         report_failure(control, error)
         return 1
     control.flush(5.0)
+    return 0
+
+
+class Loop(Protocol):
+    """A worker's or a PS' whole life."""
+
+    @property
+    def control(self) -> ControlClient: ...
+
+    def run(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def run_loop(arguments_json: bytes, crash_role: str, make: Callable[[ChildArguments, JobSpec], Loop]) -> int:
+    """Runs a long-lived child to its Stop. Returns the exit code."""
+    arguments = decode_arguments(arguments_json)
+    arm(crash_role, arguments.life)
+    # The resolved job says it all; the environment had its say when it was resolved.
+    loop = make(arguments, load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}))
+    try:
+        loop.run()
+    except Exception as error:  # noqa: BLE001 - every failure of a child reaches the supervisor
+        report_failure(loop.control, error)
+        return 1
+    loop.close()
     return 0
 
 

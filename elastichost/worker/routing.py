@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.arena.compiled import compiled
 from elastichost.arena.kernels import mix64
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import TableSpec
@@ -37,7 +37,7 @@ class ServerPart:
     positions: dict[int, npt.NDArray[np.int64] | None]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled
 def _owners_dynamic(keys: npt.NDArray[np.int64], owners: npt.NDArray[np.uint16], shift: int) -> npt.NDArray[np.uint16]:
     out = np.empty(len(keys), dtype=np.uint16)
     for i in range(len(keys)):
