@@ -111,7 +111,7 @@ class Arena:
         arena = cls(directory, layout, files)
         try:
             arena._allocate_fixed()
-            Watermarks(directory, create=True)
+            Watermarks.create(directory)
             # LAYOUT.json comes last: who finds it finds a complete arena.
             making = directory / f"{LAYOUT_FILE}.new"
             making.touch(mode=0o600)

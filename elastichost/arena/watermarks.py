@@ -34,6 +34,16 @@ class Watermarks:
         words = self._file.array(np.int64, 0, _BYTES // 8).reshape(MAX_SERVERS + 1, MAX_WORKERS, 2)
         self._applied, self._begun = words[:MAX_SERVERS], words[MAX_SERVERS]
 
+    @classmethod
+    def create(cls, arena_directory: Path) -> None:
+        """Makes the file of a new arena."""
+        cls(arena_directory, create=True).close()
+
+    def close(self) -> None:
+        """Unmaps; the file stays."""
+        self._applied = self._begun = np.zeros((0, 0, 2), dtype=np.int64)
+        self._file.close()
+
     def note_applied(self, server: int, worker: int, life: int, sequence: int) -> None:
         _write(self._applied[server, worker], life, sequence)
 

@@ -10,8 +10,13 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError
 
 
+def made(directory: Path) -> Watermarks:
+    Watermarks.create(directory)
+    return Watermarks(directory)
+
+
 def test_applied_pushes_are_found_again_by_a_successor(tmp_path: Path) -> None:
-    first = Watermarks(tmp_path, create=True)
+    first = made(tmp_path)
     first.note_applied(server=1, worker=0, life=1, sequence=7)
     first.note_applied(server=1, worker=3, life=2, sequence=1)
     first.note_applied(server=0, worker=3, life=2, sequence=9)
@@ -19,7 +24,7 @@ def test_applied_pushes_are_found_again_by_a_successor(tmp_path: Path) -> None:
 
 
 def test_begun_belongs_to_a_life(tmp_path: Path) -> None:
-    marks = Watermarks(tmp_path, create=True)
+    marks = made(tmp_path)
     marks.note_begun(worker=2, life=1, sequence=5)
     assert (marks.begun(2, 1), marks.begun(2, 2)) == (5, 0)
     marks.note_begun(worker=2, life=2, sequence=1)
@@ -32,7 +37,7 @@ def test_a_missing_file_is_an_arena_error(tmp_path: Path) -> None:
 
 
 def test_what_a_life_reached_counts_its_own_work_and_its_pushes(tmp_path: Path) -> None:
-    marks = Watermarks(tmp_path, create=True)
+    marks = made(tmp_path)
     assert marks.reached(2, 1) == 0
     marks.note_applied(server=0, worker=2, life=1, sequence=4)
     marks.note_applied(server=3, worker=2, life=1, sequence=5)

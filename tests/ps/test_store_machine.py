@@ -106,6 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def killed_and_succeeded(self) -> None:
         """The writer's memory is gone; the arena stays."""
+        self.arena.close()  # as the kernel does it
         self.arena = Arena.attach(self.root)
         self.attach()
 

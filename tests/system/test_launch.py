@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from elastichost.supervisor.launch.local import (
     Started,
     StartFailed,
 )
+from elastichost.supervisor.launch.waiting import wait_readable
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 30.0
@@ -36,7 +36,7 @@ def collect(launcher: LocalLauncher, is_enough: Callable[[list[LaunchEvent]], bo
     deadline_s = time.monotonic() + LIMIT_S
     while not is_enough(events):
         assert time.monotonic() < deadline_s, events
-        select.select(launcher.descriptors(), [], [], 0.1)
+        wait_readable(launcher.descriptors(), 0.1)
         events += launcher.events()
     return events
 
@@ -49,7 +49,7 @@ def wait_until(is_true: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + LIMIT_S
     while not is_true():
         assert time.monotonic() < deadline_s
-        select.select([], [], [], 0.01)
+        wait_readable([], 0.01)
 
 
 def is_gone(pid: int) -> bool:

@@ -104,6 +104,7 @@ class Bench:
         self.pull.close()
         self.push.close()
         self.servers.close()
+        self.arena.close()
 
 
 @pytest.fixture

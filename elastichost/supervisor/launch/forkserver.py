@@ -38,6 +38,7 @@ from elastichost.supervisor.launch.messages import (
     Spawned,
     SpawnRefused,
 )
+from elastichost.supervisor.launch.waiting import wait_readable
 
 __all__ = ["ForkServer", "main"]
 
@@ -171,7 +172,7 @@ class ForkServer:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         deadline_s = time.monotonic() + CHILDREN_END_S
         while self._children and time.monotonic() < deadline_s:
-            select.select(list(self._children.values()), [], [], 0.1)
+            wait_readable(self._children.values(), 0.1)
             self._forget_ended()
         for directory in self._directories:
             shutil.rmtree(directory, ignore_errors=True)

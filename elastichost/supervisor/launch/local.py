@@ -37,6 +37,7 @@ from elastichost.supervisor.launch.messages import (
     Spawned,
     SpawnRefused,
 )
+from elastichost.supervisor.launch.waiting import wait_readable
 
 __all__ = ["Exited", "ForkServerLost", "LaunchEvent", "LocalLauncher", "StartFailed", "Started"]
 
@@ -305,7 +306,7 @@ class LocalLauncher:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise PreflightError(f"the fork server is not ready after {timeout_s:g} s", hint="is the host busy?")
-            select.select([self._socket], [], [], left_s)
+            wait_readable([self._socket.fileno()], left_s)
             self._read_replies()
         return self.prepared
 
@@ -337,13 +338,13 @@ class LocalLauncher:
         deadline_s = time.monotonic() + 1.0
         with contextlib.suppress(PreflightError):
             while self._requests and (left_s := deadline_s - time.monotonic()) > 0:
-                select.select([self._socket], [], [], left_s)
+                wait_readable([self._socket.fileno()], left_s)
                 self._read_replies()
 
     def _wait_ended(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
         while self._children and (left_s := deadline_s - time.monotonic()) > 0:
-            select.select([child.pidfd for child in self._children.values()], [], [], left_s)
+            wait_readable([child.pidfd for child in self._children.values()], left_s)
             self._reap()
 
 
