@@ -18,6 +18,7 @@ from elastichost.arena.layout import MAX_WORKERS
 
 __all__ = ["MAX_SERVERS", "Watermarks"]
 
+FILE_NAME = "watermarks"
 MAX_SERVERS = 64
 _BYTES = (MAX_SERVERS + 1) * MAX_WORKERS * 2 * 8
 
@@ -26,23 +27,17 @@ class Watermarks:
     """The file `watermarks` of an arena. Every pair of words has one writer; a life that changes is written with
     its sequence reset first, so a reader never sees a new life with an old sequence."""
 
-    def __init__(self, arena_directory: Path, *, create: bool = False) -> None:
-        path = arena_directory / "watermarks"
-        self._file = MappedFile.create(path, _BYTES) if create else MappedFile.attach(path, _BYTES)
-        if create:
-            self._file.allocate(0, _BYTES, "the watermarks")
+    def __init__(self, arena_directory: Path) -> None:
+        self._file = MappedFile.attach(arena_directory / FILE_NAME, _BYTES)
         words = self._file.array(np.int64, 0, _BYTES // 8).reshape(MAX_SERVERS + 1, MAX_WORKERS, 2)
         self._applied, self._begun = words[:MAX_SERVERS], words[MAX_SERVERS]
 
-    @classmethod
-    def create(cls, arena_directory: Path) -> None:
+    @staticmethod
+    def create(arena_directory: Path) -> None:
         """Makes the file of a new arena."""
-        cls(arena_directory, create=True).close()
-
-    def close(self) -> None:
-        """Unmaps; the file stays."""
-        self._applied = self._begun = np.zeros((0, 0, 2), dtype=np.int64)
-        self._file.close()
+        file = MappedFile.create(arena_directory / FILE_NAME, _BYTES)
+        file.allocate(0, _BYTES, "the watermarks")
+        file.close()
 
     def note_applied(self, server: int, worker: int, life: int, sequence: int) -> None:
         _write(self._applied[server, worker], life, sequence)

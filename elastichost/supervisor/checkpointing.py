@@ -84,7 +84,6 @@ class Checkpointer:
         self.not_before_s = run.now_s() + run.job.checkpoint.every_s
         self.retry_not_before_s = 0.0
         self._abandoned: list[Path] = []
-        self.stalled_s = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -186,7 +185,6 @@ class Checkpointer:
         now_s, cut = self._run.now_s(), done.cut
         stall_s = (cut.proceeded_s or now_s) - cut.began_s
         self._failed_in_a_row = 0
-        self.stalled_s += stall_s
         self.checkpointed_at, self.newest = done.accounted, final
         self.not_before_s = now_s + self._run.job.checkpoint.every_s
         self._run.note(

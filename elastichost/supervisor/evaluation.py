@@ -52,10 +52,6 @@ class EvaluationRound:
     def is_done(self) -> bool:
         return not (self._pending or self._outstanding)
 
-    @property
-    def has_pending(self) -> bool:
-        return bool(self._pending)
-
     def request(self, worker: ProcessId, samples_per_s: float) -> EvaluationGrant | None:
         """About a second's work, at least a batch; None while the worker has enough or nothing is left."""
         if not self._pending or sum(w == worker for w in self._outstanding.values()) >= MAX_OUTSTANDING:

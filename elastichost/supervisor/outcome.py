@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from elastichost.errors import ExitCode
 from elastichost.supervisor.ledger_facts import Quarantined
 
 __all__ = ["ProcessCounts", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
@@ -69,7 +68,3 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     def to_bytes(self) -> bytes:
         """The text of `result.json`."""
         return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
-
-    @property
-    def is_resumable(self) -> bool:
-        return self.exit_code == ExitCode.STOPPED_RESUMABLE

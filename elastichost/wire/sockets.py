@@ -85,7 +85,6 @@ class ControlServer(_Router):
     def __init__(self, address: str, job_id: int) -> None:
         super().__init__(address)
         self._codec: Codec[ControlMessage] = Codec(ControlMessage, job_id, None)
-        self._extra: tuple[int, ...] = ()
 
     def poll(self, timeout_s: float, extra_fds: Iterable[int] = ()) -> frozenset[int]:
         """Waits until a message or one of `extra_fds` is readable. Returns the readable extra descriptors."""

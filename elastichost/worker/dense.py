@@ -97,9 +97,6 @@ class FlatDense:
     def zero_gradients(self) -> None:
         self._gradients.zero_()
 
-    def gradients_are_finite(self) -> bool:
-        return bool(torch.isfinite(self._gradients).all())
-
     def write_push(self, out: npt.NDArray[np.float32]) -> None:
         """Gradients, then buffer values, into float32 [elements]."""
         parameters = self._spec.parameters
