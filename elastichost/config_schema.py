@@ -191,11 +191,13 @@ class JobSection(Section):
 
 
 class ModelSection(Section):
-    """`[model]`: the build function, its arguments, and what the module's forward gives."""
+    """`[model]`: the build function, its arguments, what the module's forward gives, and whether torchrec's own dense
+    modules are replaced by fused ones of the same mathematics."""
 
     build: Annotated[str, PlainValidator(_build), WithJsonSchema({"type": "string"})]
     args: Annotated[dict[str, Any], BeforeValidator(_plain_values)] = {}
     outputs: Literal["logits", "probabilities", "loss"] = "logits"
+    fused: bool = True
 
 
 class CsvSettings(Section):

@@ -41,7 +41,11 @@ class Entries:
         "elastichost.worker.probe",
         "elastichost.ps.main",
     )
-    calls: tuple[str, ...] = ("elastichost.arena.kernels:warm", "elastichost.datasets.warm:warm_kernels")
+    calls: tuple[str, ...] = (
+        "elastichost.arena.kernels:warm",
+        "elastichost.datasets.warm:warm_kernels",
+        "elastichost.worker.interaction_kernels:warm",
+    )
 
     def of(self, role: str) -> str:
         return {"worker": self.worker, "server": self.server, "probe": self.probe}[role]

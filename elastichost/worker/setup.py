@@ -23,6 +23,7 @@ from elastichost.worker.dense import FlatDense
 from elastichost.worker.device import choose_device
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.embedding import meta_collections, replace_collections, table_rows
+from elastichost.worker.fusion import fuse_modules
 from elastichost.worker.rows import RowPreparer
 from elastichost.worker.served import ServedLookup
 from elastichost.worker.step import ModelRunner
@@ -67,6 +68,8 @@ def build_parts(
     direct = {} if is_served else {path: DirectLookup(arena, of_path[path], device) for path in paths}
     served = {path: ServedLookup(of_path[path], device) for path in paths} if is_served else {}
     replace_collections(module, {**direct, **served})
+    if job.model.fused:
+        fuse_modules(module)
     flat = FlatDense(module, model.dense, device)
     dense = None if is_served else DenseStore(arena)
     committer = Committer(process, job_id, holder, flat, dense, model.dense.elements, pump)
