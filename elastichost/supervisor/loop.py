@@ -40,6 +40,8 @@ TICK_S = 0.1
 # A process that exits by itself may have said why: its words may still be on the way when its exit is seen.
 LAST_WORDS_S = 0.1
 STOP_GRACE_S = 3.0
+# A turn that takes longer was no turn: Ctrl-Z, a debugger, a machine that swaps.
+STALL_S = 2.0
 
 
 class _KilledError(Exception):
@@ -59,6 +61,7 @@ class Supervisor:
         self._state = "starting"
         self._said_stopping = False
         self._prepared_said = False
+        self._turned_s = run.now_s()
         self._policy = Policy(
             has_test=prepared.test is not None and prepared.test.samples > 0,
             evaluate_every_samples=run.job.evaluate.every_samples,
@@ -156,6 +159,7 @@ class Supervisor:
         run = self._run
         run.control.poll(TICK_S, (*run.launcher.descriptors(), self._signals.descriptor))
         self._signals.clear()
+        self._look_at_clock()
         if self._signals.count > 1:
             raise _KilledError
         self._take_launch_events()
@@ -169,6 +173,14 @@ class Supervisor:
             self._parts.serve()
         run.journal.sync(now_s)
         self._reporter.tick(self._state, self._parts, now_s)
+
+    def _look_at_clock(self) -> None:
+        """When the supervisor was stopped its children mostly were too: that they were silent says nothing."""
+        now_s = self._run.now_s()
+        stood_s, self._turned_s = now_s - self._turned_s, now_s
+        if stood_s > STALL_S:
+            self._run.fleet.excuse(stood_s)
+            self._run.note("stalled", f"the supervisor stood still for {stood_s:.1f} s; deadlines are moved by that")
 
     def _take_launch_events(self) -> None:
         for event in self._run.launcher.events():

@@ -124,6 +124,12 @@ class Fleet:
         while now_s - record.window[0][0] > WINDOW_S:
             record.window.popleft()
 
+    def excuse(self, seconds: float) -> None:
+        """Nobody answers for a time in which the supervisor itself stood still, perhaps with everybody else."""
+        for record in self:
+            record.since_s += seconds
+            record.moved_s += seconds
+
     def __iter__(self) -> Iterator[ProcessRecord]:
         return iter(self._records.values())
 

@@ -90,3 +90,12 @@ def test_those_about_to_end_are_counted_until_they_have() -> None:
             fleet.apply(record, event, 0.0)
     assert fleet.ending("worker") == 2
     assert fleet.ending("server") == 0
+
+
+def test_nobody_is_blamed_for_the_time_the_supervisor_stood_still() -> None:
+    fleet = Fleet()
+    record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
+    fleet.heartbeat(record, Heartbeat(1, StepSample()), 1.0)
+    fleet.excuse(60.0)
+    (seen,) = fleet.observed()
+    assert (seen.since_s, seen.moved_s) == (60.0, 61.0)

@@ -262,6 +262,24 @@ def test_a_hang_is_found_and_healed_and_a_second_supervisor_refused(folder: Path
     assert "no progress" in lost.text
 
 
+def test_a_run_that_was_stopped_whole_goes_on(folder: Path) -> None:
+    """Ctrl-Z and fg, for longer than the hang timeout: nobody hung."""
+    run = Supervised(folder, rows=500_000)
+    run.wait_trained(1)
+    run.pid("worker-0"), run.pid("worker-1"), run.pid("server-0")
+    everyone = [run.process.pid, *(child.pid for child in psutil.Process(run.process.pid).children(recursive=True))]
+    for pid in everyone:
+        os.kill(pid, signal.SIGSTOP)
+    select.select([], [], [], 4.0)  # the hang timeout is 3 s
+    for pid in everyone:
+        os.kill(pid, signal.SIGCONT)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == 500_000
+    assert run.result()["processes"]["restarts"] == 0
+    assert len(run.events("stalled")) == 1
+
+
 def test_a_spent_restart_budget_ends_the_job_with_the_reason(folder: Path) -> None:
     run = Supervised(folder, rows=50_000_000, restarts=0)
     run.wait_trained(1)
