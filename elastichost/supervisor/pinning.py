@@ -17,7 +17,9 @@ class PinnedPlan(msgspec.Struct, frozen=True):
 
 
 def pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
-    """Workers get whole cores of the job's, as many as they have threads; PS share what is left.
+    """Workers get whole cores of the job's, as many as they have threads, and what is spare besides: evenly, or all
+    of it together when there is less than one each. So a worker's reading ahead does not take turns with its training
+    on one core while another stands idle. PS share the spare cores.
 
     With direct access a PS has little to do: when no core is left it floats over all of them. With more workers
     than cores nobody is pinned: the kernel shares out better than a fixed assignment of two to one core.
@@ -27,13 +29,14 @@ def pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
         floating = tuple(msgspec.structs.replace(spec, cores=cores) for spec in plan.processes)
         several = f"{wanted} worker threads share {len(cores)} cores: more workers than cores make a job slower"
         return PinnedPlan(msgspec.structs.replace(plan, processes=floating), (several,))
-    left = list(cores)
+    own, spare = cores[:wanted], cores[wanted:]
+    each = len(spare) // max(1, len(plan.workers))
     pinned: list[ProcessSpec] = []
-    for spec in plan.workers:
-        mine, left = tuple(left[: spec.threads]), left[spec.threads :]
-        pinned.append(msgspec.structs.replace(spec, cores=mine))
-    for spec in plan.servers:
-        pinned.append(msgspec.structs.replace(spec, cores=tuple(left) or cores))
+    for number, spec in enumerate(plan.workers):
+        mine, own = own[: spec.threads], own[spec.threads :]
+        more = spare[number * each : (number + 1) * each] if each else spare
+        pinned.append(msgspec.structs.replace(spec, cores=(*mine, *more)))
+    pinned += [msgspec.structs.replace(spec, cores=spare or cores) for spec in plan.servers]
     pinned += [msgspec.structs.replace(s, cores=cores) for s in plan.processes if s.role == "probe"]
     return PinnedPlan(msgspec.structs.replace(plan, processes=tuple(pinned)), ())
 

@@ -7,11 +7,18 @@ from elastichost.supervisor.pinning import gpu_environment, pin
 from elastichost.tuner.cold_start import initial_plan
 
 
-def test_workers_get_cores_of_their_own_and_ps_what_is_left() -> None:
+def test_workers_get_cores_of_their_own_and_everyone_shares_what_is_less_than_one_each() -> None:
     pinned = pin(initial_plan(cores=(2, 3, 5), workers=2), (2, 3, 5))
-    assert [spec.cores for spec in pinned.plan.workers] == [(2,), (3,)]
+    assert [spec.cores for spec in pinned.plan.workers] == [(2, 5), (3, 5)]
     assert [spec.cores for spec in pinned.plan.servers] == [(5,)]
     assert pinned.warnings == ()
+
+
+def test_spare_cores_are_dealt_evenly_and_ps_share_them_all() -> None:
+    cores = tuple(range(7))
+    pinned = pin(initial_plan(cores=cores, workers=2), cores)
+    assert [spec.cores for spec in pinned.plan.workers] == [(0, 2, 3), (1, 4, 5)]
+    assert [spec.cores for spec in pinned.plan.servers] == [(2, 3, 4, 5, 6)]
 
 
 def test_a_ps_floats_when_workers_have_every_core() -> None:
