@@ -316,6 +316,7 @@ class TableOverrides(Section):
     init: InitRule | None = None
     out_of_range: Literal["error", "modulo"] | None = None
     pooling: Literal["sum", "mean"] | None = None
+    precision: Literal["float32", "bfloat16"] | None = None
     optimizer: RowOptimizerOverrides | None = None
     admit_after: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     evict_after_samples: Count | None = None

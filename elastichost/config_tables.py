@@ -9,7 +9,7 @@ import msgspec
 
 from elastichost.config_schema import RowOptimizerSettings
 from elastichost.errors import ConfigError
-from elastichost.specs import KeyKind, OutOfRange, TableSpec
+from elastichost.specs import KeyKind, OutOfRange, Precision, TableSpec
 from elastichost.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class TableSettings(msgspec.Struct, frozen=True):
     init: str = "uniform(-0.01, 0.01)"  # see parse_init
     out_of_range: OutOfRange = "error"
     pooling: Literal["sum", "mean"] = "sum"
+    precision: Precision = "float32"
     optimizer: RowOptimizerSettings = RowOptimizerSettings()
     admit_after: int = 1
     evict_after_samples: int = 0
@@ -95,7 +96,7 @@ def table_settings(job: JobSpec, table_name: str) -> TableSettings:
 def _given(layer: TableOverrides) -> dict[str, object]:
     """What a layer says, under TableSettings' names and types; features and optimizer are merged apart."""
     given: dict[str, object] = {}
-    for name in ("dim", "init", "out_of_range", "pooling", "admit_after", "evict_after_samples"):
+    for name in ("dim", "init", "out_of_range", "pooling", "precision", "admit_after", "evict_after_samples"):
         value = getattr(layer, name)
         if value is not None:
             given[name] = value

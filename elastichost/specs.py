@@ -24,6 +24,7 @@ __all__ = [
     "ModelSpec",
     "OutOfRange",
     "Pooling",
+    "Precision",
     "RowOptimizer",
     "RowOptimizerSpec",
     "TableSpec",
@@ -32,6 +33,7 @@ __all__ = [
 KeyKind = Literal["int", "string"]
 OutOfRange = Literal["error", "modulo"]
 Pooling = Literal["sum", "mean", "none"]
+Precision = Literal["float32", "bfloat16"]
 RowOptimizer = Literal["sgd", "adagrad", "rowwise_adagrad"]
 
 
@@ -84,6 +86,12 @@ class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     optimizer: RowOptimizerSpec
     init_low: float
     init_high: float
+    precision: Precision = "float32"  # of the rows; the optimizer's state is float32 always
+
+    @property
+    def bytes_per_element(self) -> int:
+        """Of a row."""
+        return 2 if self.precision == "bfloat16" else 4
 
     @property
     def padded_dim(self) -> int:

@@ -25,6 +25,8 @@ __all__ = ["Arena", "ArenaFiles", "IndexPlace"]
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
+UInt16 = npt.NDArray[np.uint16]
+Rows = Float32 | UInt16
 
 LAYOUT_FILE = "LAYOUT.json"
 
@@ -88,6 +90,7 @@ class Arena:
         self.files = files
         sizes = layout.files
         self.rows_flat: Float32 = files.rows.array(np.float32, 0, sizes.rows // 4)
+        self.rows_flat_half: UInt16 = files.rows.array(np.uint16, 0, sizes.rows // 2)  # the same, of bfloat16
         self.state_flat: Float32 = files.state.array(np.float32, 0, sizes.state // 4)
         self.control: Int64 = files.control.array(np.int64, 0, sizes.control // 8)
         self._slots: Int64 = files.index.array(np.int64, 0, sizes.index // 8)
@@ -143,7 +146,8 @@ class Arena:
             if table.is_dynamic:
                 continue
             purpose, rows = f"embedding {embedding.name!r}", layout.row_space(table.index)
-            files.rows.allocate(4 * layout.rows_offset(embedding.index), 4 * rows * embedding.padded_dim, purpose)
+            size = embedding.bytes_per_element
+            files.rows.allocate(size * layout.rows_offset(embedding.index), size * rows * embedding.padded_dim, purpose)
             if embedding.state_floats_per_row:
                 files.state.allocate(
                     4 * layout.state_offset(embedding.index), 4 * rows * embedding.state_floats_per_row, purpose
@@ -153,11 +157,12 @@ class Arena:
     def model(self) -> ModelSpec:
         return self.layout.model
 
-    def rows_view(self, embedding: int) -> Float32:
-        """float32 [row_space, padded_dim] of an embedding, writable and shared."""
+    def rows_view(self, embedding: int) -> Rows:
+        """float32, or bfloat16 as uint16, [row_space, padded_dim] of an embedding, writable and shared."""
         spec, offset = self.model.embeddings[embedding], self.layout.rows_offset(embedding)
         elements = self.layout.row_space(spec.table) * spec.padded_dim
-        return self.rows_flat[offset : offset + elements].reshape(-1, spec.padded_dim)
+        flat: Rows = self.rows_flat_half if spec.precision == "bfloat16" else self.rows_flat
+        return flat[offset : offset + elements].reshape(-1, spec.padded_dim)
 
     def state_view(self, embedding: int) -> Float32 | None:
         """float32 [row_space] (row-wise Adagrad) or [row_space, padded_dim] (Adagrad); None for SGD."""

@@ -13,11 +13,12 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-__all__ = ["compiled", "full_fence", "kernel_ready", "load_acquire", "signed", "store_release"]
+__all__ = ["compiled", "full_fence", "inlined", "kernel_ready", "load_acquire", "prefetch", "signed", "store_release"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +29,12 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """A machine-code kernel: releases the interpreter lock, cached on disk, floats divide as IEEE says."""
     # reassoc and contract let sums of squares vectorise; the result is the same in every process of a host.
     kernel = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
+    return cast(Callable[P, R], kernel)
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """As `compiled`, for a part of a kernel's inner loop: LLVM alone leaves what takes many arrays outside."""
+    kernel = numba.njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}, forceinline=True)(function)
     return cast(Callable[P, R], kernel)
 
 
@@ -60,6 +67,20 @@ def _fence(typing_context: Any) -> Any:
     return types.void(), generate
 
 
+def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte_pointer = ir.IntType(8).as_pointer()
+        address = builder.bitcast(_element(context, builder, signature.args[0], *arguments), byte_pointer)
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte_pointer, flag, flag, flag])
+        # declare_intrinsic knows how this llvmlite names the type of a pointer.
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte_pointer], kind)
+        builder.call(function, [address, flag(0), flag(3), flag(1)])  # to read, into every level, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
 class _Writable:
     """numpy's array protocol for the memory of a read-only array, which it keeps alive."""
 
@@ -88,3 +109,5 @@ load_acquire = cast(Callable[[npt.NDArray[np.int64], int], int], intrinsic(_load
 store_release = cast(Callable[[npt.NDArray[np.int64], int, int], None], intrinsic(_store))
 # Nothing before it is seen after it by another process, nothing after it before.
 full_fence = cast(Callable[[], None], intrinsic(_fence))
+# prefetch(array, i): asks for the cache line of an element; a position outside the array is allowed.
+prefetch = cast(Callable[[npt.NDArray[Any], int], None], intrinsic(_prefetch))

@@ -15,7 +15,6 @@ from elastichost.specs import ModelSpec, TableSpec
 __all__ = [
     "APPLIED_WORDS",
     "HEADER_WORDS",
-    "MAX_REGION_BYTES",
     "MAX_WORKERS",
     "PAGE_BYTES",
     "SLOT_BYTES",
@@ -35,9 +34,6 @@ SLOT_BYTES = 16  # key int64, value int64
 
 MIN_BUCKET_ROWS = 4096
 MAX_BUCKET_ROWS = 1 << 26
-# fbgemm's CPU backward kernel computes byte offsets within a table in 32 bits: beyond 4 GiB it silently updates
-# another row (measured with fbgemm 1.8: row 200,000,000 x 8 floats lands in row 65,782,272).
-MAX_REGION_BYTES = 1 << 32
 # A user process can map 128 TiB on x86-64, and other libraries map too.
 MAX_VIRTUAL_BYTES = 1 << 45
 # An index at its full size holds every row of its bucket at a quarter of its slots.
@@ -59,7 +55,7 @@ class TableLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EmbeddingLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Element offsets of one embedding in `rows` and in `state` (-1: its optimizer has no state)."""
+    """Element offsets of one embedding in `rows`, in its own precision, and in `state` (-1: its optimizer has none)."""
 
     rows_offset: int
     state_offset: int
@@ -130,7 +126,7 @@ class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.tables[table].first_header + bucket
 
     def rows_offset(self, embedding: int) -> int:
-        """Elements (float32) from the beginning of `rows`."""
+        """Elements of the embedding's own precision from the beginning of `rows`."""
         return self.embeddings[embedding].rows_offset
 
     def state_offset(self, embedding: int) -> int:
@@ -160,8 +156,8 @@ def _power_of_two_at_least(number: int) -> int:
 
 def _bytes_per_row(model: ModelSpec, table: TableSpec) -> int:
     """Memory of one row of a dynamic table: weights and state of all its embeddings, id, seen, two slots."""
-    floats = sum(e.padded_dim + e.state_floats_per_row for e in model.embeddings_of(table.index))
-    return 4 * floats + 8 + 4 + 2 * SLOT_BYTES
+    of_rows = sum(e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row for e in model.embeddings_of(table.index))
+    return of_rows + 8 + 4 + 2 * SLOT_BYTES
 
 
 def _bucket_rows(model: ModelSpec, table: TableSpec, memory_bytes: int, limit: int) -> int:
@@ -169,9 +165,6 @@ def _bucket_rows(model: ModelSpec, table: TableSpec, memory_bytes: int, limit: i
         return rows_per_bucket(table)
     buckets = bucket_count(table)
     wanted = 2 * memory_bytes // buckets // _bytes_per_row(model, table)
-    widest = max((e.padded_dim for e in model.embeddings_of(table.index)), default=4)
-    addressable = MAX_REGION_BYTES // (4 * widest * buckets)
-    limit = min(limit, 1 << (addressable.bit_length() - 1))
     return max(MIN_BUCKET_ROWS, min(limit, _power_of_two_at_least(wanted)))
 
 
@@ -212,9 +205,9 @@ def _plan_embeddings(
     rows_bytes = state_bytes = fixed_bytes = 0
     for embedding in model.embeddings:
         row_space = tables[embedding.table].row_space
-        needs = _pages(4 * row_space * embedding.padded_dim)
+        needs = _pages(embedding.bytes_per_element * row_space * embedding.padded_dim)
         state_needs = _pages(4 * row_space * embedding.state_floats_per_row)
-        embeddings.append(EmbeddingLayout(rows_bytes // 4, state_bytes // 4 if state_needs else -1))
+        embeddings.append(EmbeddingLayout(rows_bytes // embedding.bytes_per_element, state_bytes // 4 if state_needs else -1))
         rows_bytes += needs
         state_bytes += state_needs
         if not model.tables[embedding.table].is_dynamic:

@@ -9,6 +9,9 @@ from elastichost.arena.compiled import compiled, signed
 from elastichost.arena.hashing import mix64
 
 __all__ = [
+    "KEY_CHECKED",
+    "KEY_HASHED",
+    "KEY_MODULO",
     "adagrad_rows",
     "first_bad_row",
     "fixed_rows",
@@ -25,26 +28,32 @@ Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 _GOLDEN = 0x9E3779B97F4A7C15
+# How `fixed_rows` turns a feature's keys into rows.
+KEY_CHECKED, KEY_MODULO, KEY_HASHED = 0, 1, 2
 
 
 @compiled
-def fixed_rows(keys: Int64, rows: int, modulo: bool, is_string: bool, out: Int64) -> int:
-    """Row numbers of int64 keys [n] in a fixed table of `rows` rows, into int64 out [n].
+def fixed_rows(keys: Int64, bounds: Int64, table_rows: Int64, rules: Int64, out: Int64) -> int:
+    """Row numbers of int64 keys [n] in fixed tables, into int64 out [n]: all features of a batch at once.
 
-    Strings (hashes): the key as uint64, modulo rows. Ints: the mathematical modulo, or the key itself, checked.
-    Returns the position of the first key outside [0, rows), -1 when all are fine.
+    Feature f has keys[bounds[f]:bounds[f + 1]], a table of table_rows[f] rows and a rule: KEY_CHECKED (the key itself,
+    which must be inside the table), KEY_MODULO (the mathematical modulo), KEY_HASHED (a string's hash: the key as
+    uint64, modulo rows); features of any other rule are passed over. Returns the position of the first key outside
+    its table, -1 when all are fine.
     """
-    for i in range(len(keys)):
-        key = keys[i]
-        if is_string:
-            out[i] = signed(np.uint64(key) % np.uint64(rows))
-        elif key >= 0 and key < rows:
-            out[i] = key
-        elif modulo:
-            rest = key - (key // rows) * rows
-            out[i] = rest
-        else:
-            return i
+    for feature in range(len(rules)):
+        rule, rows = rules[feature], table_rows[feature]
+        for i in range(bounds[feature], bounds[feature + 1]):
+            key = keys[i]
+            if rule == KEY_HASHED:
+                out[i] = signed(np.uint64(key) % np.uint64(rows))
+            elif rule in (KEY_CHECKED, KEY_MODULO):
+                if key >= 0 and key < rows:
+                    out[i] = key
+                elif rule == KEY_MODULO:
+                    out[i] = key - (key // rows) * rows
+                else:
+                    return i
     return -1
 
 

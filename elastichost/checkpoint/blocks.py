@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 ALIGNMENT_BYTES = 64
-DTYPES = ("<f4", "<f8", "<i4", "<i8", "<u4", "<u8", "|u1")
+DTYPES = ("<f4", "<f8", "<i4", "<i8", "<u2", "<u4", "<u8", "|u1")
 MAX_BLOCK_BYTES = 1 << 50
 
 BlockKind = Literal["rows", "state", "ids", "seen", "dense", "dense_state"]
@@ -47,7 +47,7 @@ Array = npt.NDArray[Any]
 class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One array in one file.
 
-    rows         float32 [rows of the bucket, padded_dim]; owner: embedding index
+    rows         float32 [rows of the bucket, padded_dim], or bfloat16 as uint16; owner: embedding index
     state        float32 [rows of the bucket] or [rows of the bucket, padded_dim]; owner: embedding index
     ids, seen    int64, uint32 [rows of the bucket]; owner: index of a dynamic table; seen 0: a free row
     dense        float32 [dense.elements]; owner and bucket 0

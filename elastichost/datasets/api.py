@@ -54,6 +54,7 @@ class SampleBatch:
     weights  float32 [size] or None
     truth    float32 [size] or None: the planted probability (synthetic data only)
     start, stop: the range of positions in the unit this batch accounts for. stop - start == size + skipped.
+    is_single_valued: every length is 1 (false when nobody has looked)
     """
 
     unit: int
@@ -67,6 +68,7 @@ class SampleBatch:
     labels: npt.NDArray[np.float32]
     weights: npt.NDArray[np.float32] | None = None
     truth: npt.NDArray[np.float32] | None = None
+    is_single_valued: bool = False
 
 
 class Reader(Protocol):

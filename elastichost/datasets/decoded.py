@@ -140,6 +140,7 @@ def _assemble(decoded: DecodedUnit, unit: int, first: int, last: int, start: int
         lengths=lengths,
         labels=decoded.labels[first:last],
         weights=None if decoded.weights is None else decoded.weights[first:last],
+        is_single_valued=all(column.offsets is None for column in decoded.ids),
     )
 
 

@@ -152,7 +152,7 @@ class CheckpointTensors:
                     raise self._misfit(embedding, bucket, block.shape)
                 block = block[live]
             rows += len(block)
-            yield np.ascontiguousarray(block[:, : embedding.dim])
+            yield np.ascontiguousarray(_float32(block)[:, : embedding.dim])
         missing = self.rows(table) - rows
         if table.is_dynamic and missing:
             yield np.zeros((missing, embedding.dim), dtype=np.float32)
@@ -171,6 +171,13 @@ class CheckpointTensors:
             f"{self.directory}: rows of embedding {embedding.name!r} bucket {bucket} have the shape {tuple(shape)}, "
             "which does not fit the model"
         )
+
+
+def _float32(rows: Array) -> Array:
+    """Rows as float32; bfloat16, kept as uint16, is the upper half of a float32."""
+    if rows.dtype != np.uint16:
+        return rows
+    return (rows.astype(np.uint32) << 16).view(np.float32)
 
 
 def _dense_source(tensor: DenseTensor, vector: Array) -> TensorSource:

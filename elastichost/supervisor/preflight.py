@@ -96,7 +96,7 @@ def _table_bytes(job: JobSpec, table: TableSpec) -> int:
     settings = table_settings(job, table.name)
     padded = (settings.dim + 3) // 4 * 4
     state = {"sgd": 0, "adagrad": padded, "rowwise_adagrad": 1}[settings.optimizer.name]
-    return 4 * table.rows * (padded + state)
+    return table.rows * ((2 if settings.precision == "bfloat16" else 4) * padded + 4 * state)
 
 
 def _plan(job: JobSpec, host: HostInventory, cores: tuple[int, ...]) -> tuple[Plan, tuple[str, ...]]:

@@ -1,137 +1,116 @@
-"""Direct access: fbgemm's fused table-batched kernel over the mapped arena.
+"""Direct access: rows are read from the mapped arena, and updated there during the backward pass.
 
-The kernel is constructed with placeholder tables of 64 rows; then its offsets and its two host tensors are pointed
-at the arena. Nothing is allocated for the rows, however many there are. The fused optimizer updates rows and
-state in place during the backward pass, lock-free with the other workers (Hogwild).
+The optimizer is fused into the backward pass and takes no lock against the other workers (Hogwild, Niu et al. 2011).
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from fbgemm_gpu.split_embedding_configs import EmbOptimType
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
-    BoundsCheckMode,
-    EmbeddingLocation,
-    PoolingMode,
-)
-from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
-    ComputeDevice,
-    SplitTableBatchedEmbeddingBagsCodegen,
-)
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from elastichost.arena import bag_updates as columns
 from elastichost.arena.arena import Arena
-from elastichost.arena.layout import MAX_REGION_BYTES
-from elastichost.errors import ArenaError
-from elastichost.specs import EmbeddingSpec, RowOptimizer
-from elastichost.worker.groups import Group, GroupedCollection, group_embeddings
+from elastichost.arena.bag_chains import UpdateWorkspace
+from elastichost.arena.kernels import initial_stream, mix64, pool_bags, update_rows
+from elastichost.arena.layout import ArenaLayout
+from elastichost.specs import EmbeddingSpec
+from elastichost.worker.bags import BagCall, BagPlan, look_up_bags, look_up_sequences
 
-__all__ = ["DirectLookup", "arena_kernel"]
+__all__ = ["DirectLookup"]
 
-_PLACEHOLDER_ROWS = 64
-_OPTIMIZERS: dict[RowOptimizer, EmbOptimType] = {
-    "sgd": EmbOptimType.EXACT_SGD,
-    "adagrad": EmbOptimType.EXACT_ADAGRAD,
-    "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
-}
+Float32Array = npt.NDArray[np.float32]
+Int64Array = npt.NDArray[np.int64]
 
 
-def arena_kernel(arena: Arena, group: Group) -> SplitTableBatchedEmbeddingBagsCodegen:
-    """A fused kernel whose tables are the group's regions of the arena."""
-    first = group.embeddings[0]
-    for e in group.embeddings:
-        region_bytes = 4 * arena.layout.row_space(e.table) * e.padded_dim
-        if region_bytes > MAX_REGION_BYTES:
-            raise ArenaError(
-                f"table {e.name!r} takes {region_bytes / 2**30:.1f} GiB of rows; fbgemm's kernel addresses "
-                f"{MAX_REGION_BYTES >> 30} GiB per table",
-                hint='use train.access = "served" for this job, or give the table fewer rows',
-            )
-    kernel = SplitTableBatchedEmbeddingBagsCodegen(
-        [(_PLACEHOLDER_ROWS, e.padded_dim, EmbeddingLocation.HOST, ComputeDevice.CPU) for e in group.embeddings],
-        feature_table_map=list(group.feature_embeddings),
-        optimizer=_OPTIMIZERS[first.optimizer.name],
-        learning_rate=first.kernel_learning_rate,
-        eps=first.optimizer.eps,
-        # A sequence is a bag of one: PoolingMode.NONE's backward is 10 to 30 times slower than SUM's.
-        pooling_mode=PoolingMode.MEAN if first.pooling == "mean" else PoolingMode.SUM,
-        bounds_check_mode=BoundsCheckMode.NONE,  # rows come from the index or were checked against the table
-        device=torch.device("cpu"),
-    )
-    rows = [arena.layout.row_space(e.table) for e in group.embeddings]
-    starts = [sum(rows[:position]) for position in range(len(rows))]
-    total = sum(rows)
-    of_feature = list(group.feature_embeddings)
-    kernel.rows_per_table = torch.tensor([rows[t] for t in of_feature], dtype=torch.int64)
-    kernel.hash_size_cumsum = torch.tensor([*(starts[t] for t in of_feature), total], dtype=torch.int64)
-    kernel.total_hash_size = total
-    kernel.total_hash_size_bits = int(math.log2(float(total)) + 1)
-    offsets = [arena.layout.rows_offset(e.index) for e in group.embeddings]
-    kernel.weights_offsets = torch.tensor([offsets[t] for t in of_feature], dtype=torch.int64)
-    kernel.weights_physical_offsets = offsets
-    kernel.weights_host = torch.nn.Parameter(torch.from_numpy(arena.rows_flat))
-    if first.state_floats_per_row:
-        state_offsets = [arena.layout.state_offset(e.index) for e in group.embeddings]
-        kernel.momentum1_offsets = torch.tensor([state_offsets[t] for t in of_feature], dtype=torch.int64)
-        kernel.momentum1_physical_offsets = state_offsets
-        kernel.momentum1_host = torch.nn.Parameter(torch.from_numpy(arena.state_flat), requires_grad=False)
-    return kernel
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The embeddings of one precision, one kernel call: which entries are theirs, and how they are updated."""
+
+    rows: Float32Array | npt.NDArray[np.uint16]
+    entries: Int64Array
+    updates: Int64Array
+    rates: Float32Array  # [embeddings, 2]: learning rate and eps
 
 
-def _kernel_key(embedding: EmbeddingSpec) -> object:
-    return (embedding.optimizer, embedding.kernel_learning_rate, embedding.pooling)
+def _part(
+    rows: Float32Array | npt.NDArray[np.uint16],
+    members: Sequence[EmbeddingSpec],
+    bounds: Sequence[tuple[int, int]],
+    layout: ArenaLayout,
+) -> _Part:
+    """bounds: where the entries of each member are among those of the whole collection."""
+    updates = np.zeros((len(members), columns.UPDATE_FIELDS), np.int64)
+    stops = list(itertools.accumulate(stop - start for start, stop in bounds))
+    updates[:, columns.FIRST_ENTRY] = [0, *stops[:-1]]
+    updates[:, columns.STOP_ENTRY] = stops
+    updates[:, columns.STATE_OFFSET] = [max(0, layout.state_offset(e.index)) for e in members]
+    updates[:, columns.OPTIMIZER] = [columns.OPTIMIZER_CODES[e.optimizer.name] for e in members]
+    entries = np.concatenate([np.arange(start, stop) for start, stop in bounds])
+    rates = np.array([(e.kernel_learning_rate, e.optimizer.eps) for e in members], np.float32)
+    return _Part(rows, entries, updates, rates)
 
 
 class DirectLookup:
-    """Lookup of one collection through fused kernels. Key values are row numbers in each table's row space."""
+    """Lookup of one collection in the arena. Key values are row numbers in each table's row space."""
 
     def __init__(self, arena: Arena, embeddings: Sequence[EmbeddingSpec], device: torch.device) -> None:
-        groups = group_embeddings(embeddings, _kernel_key)
-        self._plan = GroupedCollection(embeddings, groups)
-        self._kernels = [arena_kernel(arena, group) for group in groups]
-        self._learning_rates = [group.embeddings[0].kernel_learning_rate for group in groups]
-        self._scale = 1.0
+        layout = arena.layout
+        self._plan = BagPlan(embeddings)
+        self._plan.place([layout.rows_offset(e.index) for e in embeddings])
+        self._state = arena.state_flat
+        self._parts: list[_Part] = []
+        for precision, rows in (("float32", arena.rows_flat), ("bfloat16", arena.rows_flat_half)):
+            chosen = [number for number, e in enumerate(embeddings) if e.precision == precision]
+            if chosen:
+                bounds = self._plan.entry_bounds()
+                members = [embeddings[number] for number in chosen]
+                self._parts.append(_part(rows, members, [bounds[number] for number in chosen], layout))
+        self._unscaled = [part.rates[:, 0].copy() for part in self._parts]
+        self._workspace = UpdateWorkspace(max(e.padded_dim for e in embeddings))
+        self._stream = initial_stream(layout.seed, "rounding of rows")
+        self._updates_made = 0
+        self._leaf = torch.zeros((), requires_grad=True)
         self._device = device
 
     def set_learning_rate_scale(self, scale: float) -> None:
         """The schedule's factor on every row learning rate."""
-        if scale == self._scale:
-            return
-        self._scale = scale
-        for kernel, learning_rate in zip(self._kernels, self._learning_rates, strict=True):
-            kernel.set_learning_rate(learning_rate * scale)
+        for part, learning_rates in zip(self._parts, self._unscaled, strict=True):
+            part.rates[:, 0] = learning_rates * np.float32(scale)
 
     def pooled(self, features: KeyedJaggedTensor) -> torch.Tensor:
         """float32 [batch, sum of dims]; rows and state are updated when gradients reach it."""
-        outputs = [
-            kernel(given.values(), given.offsets())
-            for kernel, given in zip(self._kernels, self._plan.inputs(features), strict=True)
-        ]
-        return self._plan.pooled(outputs).to(self._device)
+        return look_up_bags(self._plan, features, self, self._leaf, self._device)
 
     def sequence(self, features: KeyedJaggedTensor) -> list[torch.Tensor]:
-        """Per (embedding, feature): float32 [ids, dim]."""
-        outputs: list[list[torch.Tensor]] = []
-        for kernel, given, group in zip(self._kernels, self._plan.inputs(features), self._plan.groups, strict=True):
-            outputs.append([part.to(self._device) for part in _bags_of_one(kernel, given, group)])
-        return self._plan.sequences(outputs)
+        """Per (embedding, feature): float32 [ids, dim]; rows and state are updated when gradients reach one of them."""
+        return look_up_sequences(self._plan, features, self, self._leaf, self._device)
 
+    def read(self, call: BagCall, output: Float32Array) -> None:
+        """`RowSource.read`."""
+        for part in self._parts:
+            pool_bags(part.rows, call.entries[part.entries], call.values, call.offsets, output)
 
-def _bags_of_one(
-    kernel: SplitTableBatchedEmbeddingBagsCodegen, features: KeyedJaggedTensor, group: Group
-) -> list[torch.Tensor]:
-    """fbgemm wants the same number of bags for every feature: shorter features get empty bags at their end."""
-    counts = features.length_per_key()
-    longest = max([*counts, 1])
-    lengths = torch.zeros(len(counts), longest, dtype=torch.int64)
-    for position, count in enumerate(counts):
-        lengths[position, :count] = 1
-    offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int64)
-    torch.cumsum(lengths.view(-1), 0, out=offsets[1:])
-    pooled = kernel(features.values(), offsets)
-    dims = [group.embeddings[position].padded_dim for position in group.feature_embeddings]
-    parts = torch.split(pooled, dims, dim=1)
-    return [part[:count] for part, count in zip(parts, counts, strict=True)]
+    def learn(self, call: BagCall, gradient: Float32Array) -> None:
+        """`RowSource.learn`: one update of each distinct row."""
+        self._workspace.reserve(len(call.values))
+        self._updates_made += 1
+        seed = np.uint64(mix64(self._stream ^ np.uint64(self._updates_made)))
+        for part in self._parts:
+            update_rows(
+                part.rows,
+                self._state,
+                call.entries[part.entries],
+                part.updates,
+                part.rates,
+                call.values,
+                call.offsets,
+                gradient,
+                *self._workspace.arrays(),
+                seed,
+            )

@@ -25,6 +25,8 @@ __all__ = ["PreparedBatch", "RowPreparer"]
 
 Int64Array = npt.NDArray[np.int64]
 
+KEPT_SHAPES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
@@ -40,6 +42,17 @@ class PreparedBatch:
     length_per_key: list[int]
     pulled: PulledRows | None
     lookup_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Of a batch: int64 lengths [features * size] and offsets [features * size + 1] of its bags, bounds [features + 1]
+    of each feature's values, and how many these are. Batches may share it: nobody writes to it."""
+
+    lengths: Int64Array
+    offsets: Int64Array
+    bounds: Int64Array
+    length_per_key: list[int]
 
 
 class RowPreparer:
@@ -62,6 +75,10 @@ class RowPreparer:
             tuple(number for number, table in enumerate(self._table_of) if table.index == spec.index)
             for spec in self._model.tables
         ]
+        self._dynamic = [(number, table) for number, table in enumerate(self._table_of) if table.is_dynamic]
+        self._fixed_table_rows = np.array([table.rows for table in self._table_of], dtype=np.int64)
+        self._rules = np.array([_rule(table) for table in self._table_of], dtype=np.int64)
+        self._shapes: dict[int, _Shape] = {}
 
     def _find_table(self, feature: str) -> TableSpec:
         return next(table for table in self._model.tables if feature in table.features)
@@ -69,53 +86,64 @@ class RowPreparer:
     def prepare(self, batch: SampleBatch, *, lease_id: int, epoch: int, create: bool, clock: int) -> PreparedBatch:
         """Raises IdOutOfRangeError naming table, feature and id."""
         began_s = perf_counter()
-        lengths = batch.lengths.astype(np.int64)
-        per_key = lengths.reshape(len(self._features), batch.size).sum(axis=1)
-        bounds = np.concatenate([[0], np.cumsum(per_key)])
+        shape = self._shape_of(batch)
         if self._served:
-            values, pulled = self._served_values(batch, bounds, create, clock)
+            values, gaps, pulled = self._served_values(batch, shape.bounds, create, clock)
         else:
-            values, pulled = self._direct_values(batch, bounds, create, clock), None
-        if len(values) and values.min() < 0:
+            (values, gaps), pulled = self._direct_values(batch, shape.bounds, create, clock), None
+        if gaps:
             keep = values >= 0
-            bag = np.repeat(np.arange(len(lengths)), lengths)
-            lengths = np.bincount(bag[keep], minlength=len(lengths)).astype(np.int64)
-            values = values[keep]
-            per_key = lengths.reshape(len(self._features), batch.size).sum(axis=1)
-        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
+            bag = np.repeat(np.arange(len(shape.lengths)), shape.lengths)
+            lengths = np.bincount(bag[keep], minlength=len(shape.lengths)).astype(np.int64)
+            values, shape = values[keep], _shape(lengths, len(self._features))
         return PreparedBatch(
             samples=batch,
             lease_id=lease_id,
             epoch=epoch,
             values=values,
-            lengths=lengths,
-            offsets=offsets,
-            length_per_key=per_key.tolist(),
+            lengths=shape.lengths,
+            offsets=shape.offsets,
+            length_per_key=shape.length_per_key,
             pulled=pulled,
             lookup_s=perf_counter() - began_s,
         )
 
+    def _shape_of(self, batch: SampleBatch) -> _Shape:
+        """Batches of single-valued columns all have one shape, and nearly all of them one size."""
+        if not batch.is_single_valued:
+            return _shape(batch.lengths.astype(np.int64), len(self._features))
+        known = self._shapes.get(batch.size)
+        if known is None:
+            if len(self._shapes) >= KEPT_SHAPES:
+                self._shapes.clear()
+            known = self._shapes[batch.size] = _shape(batch.lengths.astype(np.int64), len(self._features))
+        return known
+
     # --- direct ---------------------------------------------------------------------------------------------
 
-    def _direct_values(self, batch: SampleBatch, bounds: Int64Array, create: bool, clock: int) -> Int64Array:
+    def _direct_values(
+        self, batch: SampleBatch, bounds: Int64Array, create: bool, clock: int
+    ) -> tuple[Int64Array, bool]:
+        """Row numbers, and whether some are -1."""
         values = np.empty(len(batch.keys), dtype=np.int64)
+        self._fixed_rows(batch, bounds, values)
         missing: dict[int, list[Int64Array]] = {}
-        for number, table in enumerate(self._table_of):
+        for number, table in self._dynamic:
             keys, out = batch.keys[bounds[number] : bounds[number + 1]], values[bounds[number] : bounds[number + 1]]
-            if not table.is_dynamic:
-                self._fixed_rows(batch, number, table, keys, out)
-            elif self._arena.lookup(table.index, keys, out):
+            if self._arena.lookup(table.index, keys, out):
                 missing.setdefault(table.index, []).append(keys[out < 0])
+        gaps = bool(missing)
         if missing and create:
             self._create(missing, clock)
-            for number, table in enumerate(self._table_of):
+            left = 0
+            for number, table in self._dynamic:
                 if table.index in missing:
                     keys = batch.keys[bounds[number] : bounds[number + 1]]
-                    self._arena.lookup(table.index, keys, values[bounds[number] : bounds[number + 1]])
+                    left += self._arena.lookup(table.index, keys, values[bounds[number] : bounds[number + 1]])
+            gaps = left > 0
         if create:
             self._mark_seen(values, bounds, clock)
-        return values
+        return values, gaps
 
     def _create(self, missing: dict[int, list[Int64Array]], clock: int) -> None:
         unique = {table: kernels.unique_keys(np.concatenate(parts))[0] for table, parts in missing.items()}
@@ -123,7 +151,7 @@ class RowPreparer:
 
     def _mark_seen(self, values: Int64Array, bounds: Int64Array, clock: int) -> None:
         """Workers with direct access note sightings themselves: the PS does not see their hits."""
-        for number, table in enumerate(self._table_of):
+        for number, table in self._dynamic:
             if table.evict_after_samples:
                 rows = values[bounds[number] : bounds[number + 1]]
                 kernels.mark_seen(self._arena.seen_view(table.index), rows, kernels.seen_stamp(clock))
@@ -132,46 +160,61 @@ class RowPreparer:
 
     def _served_values(
         self, batch: SampleBatch, bounds: Int64Array, create: bool, clock: int
-    ) -> tuple[Int64Array, PulledRows]:
-        values = np.empty(len(batch.keys), dtype=np.int64)
+    ) -> tuple[Int64Array, bool, PulledRows]:
+        """Positions among the unique rows, whether some are -1, and the rows."""
+        keys = batch.keys
+        if len(self._dynamic) < len(self._features):
+            keys = batch.keys.copy()  # a fixed table's key is its row
+            self._fixed_rows(batch, bounds, keys)
+        values = np.empty(len(keys), dtype=np.int64)
         unique: dict[int, Int64Array] = {}
         inverses: dict[int, Int64Array] = {}
         for spec, numbers in zip(self._model.tables, self._features_of, strict=True):
-            parts = [self._served_keys(batch, number, spec, bounds) for number in numbers]
-            keys = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            unique[spec.index], inverses[spec.index] = kernels.unique_keys(keys)
+            parts = [keys[bounds[number] : bounds[number + 1]] for number in numbers]
+            of_table = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            unique[spec.index], inverses[spec.index] = kernels.unique_keys(of_table)
         wanted = tuple(e.index for e in self._model.embeddings)
         pulled = self.channel.pull(self._model.tables, unique, embeddings=wanted, create=create, clock=clock)
+        gaps = False
         for spec, numbers in zip(self._model.tables, self._features_of, strict=True):
             inverse, rows, start = inverses[spec.index], pulled.rows[spec.index], 0
             if len(rows) and rows.min() < 0:
-                inverse = np.where(rows[inverse] >= 0, inverse, -1)
+                gaps, inverse = True, np.where(rows[inverse] >= 0, inverse, -1)
             for number in numbers:
                 count = int(bounds[number + 1] - bounds[number])
                 values[bounds[number] : bounds[number + 1]] = inverse[start : start + count]
                 start += count
-        return values, pulled
-
-    def _served_keys(self, batch: SampleBatch, number: int, table: TableSpec, bounds: Int64Array) -> Int64Array:
-        keys = batch.keys[bounds[number] : bounds[number + 1]]
-        if table.is_dynamic:
-            return keys
-        out = np.empty(len(keys), dtype=np.int64)
-        self._fixed_rows(batch, number, table, keys, out)
-        return out
+        return values, gaps, pulled
 
     # --- both -----------------------------------------------------------------------------------------------
 
-    def _fixed_rows(self, batch: SampleBatch, number: int, table: TableSpec, keys: Int64Array, out: Int64Array) -> None:
-        modulo, is_string = table.out_of_range == "modulo", table.key_kind == "string"
-        bad = int(kernels.fixed_rows(keys, table.rows, modulo, is_string, out))
+    def _fixed_rows(self, batch: SampleBatch, bounds: Int64Array, out: Int64Array) -> None:
+        """Rows of all features of fixed tables, each at its keys' places; the others' places stay as they are."""
+        bad = int(kernels.fixed_rows(batch.keys, bounds, self._fixed_table_rows, self._rules, out))
         if bad < 0:
             return
-        lengths = batch.lengths.reshape(len(self._features), batch.size)[number]
-        sample = int(np.searchsorted(np.cumsum(lengths), bad, side="right"))
+        number = int(np.searchsorted(bounds, bad, side="right")) - 1
+        table, lengths = self._table_of[number], batch.lengths.reshape(len(self._features), batch.size)[number]
+        sample = int(np.searchsorted(np.cumsum(lengths), bad - bounds[number], side="right"))
         raise IdOutOfRangeError(
-            f"column {self._features[number]!r}: id {int(keys[bad])} is outside table {table.name!r}, which has rows "
-            f"0 to {table.rows - 1} (sample {sample} of the batch at position {batch.start} of unit {batch.unit}, "
+            f"column {self._features[number]!r}: id {int(batch.keys[bad])} is outside table {table.name!r}, which has "
+            f"rows 0 to {table.rows - 1} (sample {sample} of the batch at position {batch.start} of unit {batch.unit}, "
             f"in {', '.join(self._files)})",
             hint=f'set tables.{table.name}.rows higher or to "dynamic", or out_of_range = "modulo"',
         )
+
+
+def _rule(table: TableSpec) -> int:
+    if table.is_dynamic:
+        return -1
+    if table.key_kind == "string":
+        return kernels.KEY_HASHED
+    return kernels.KEY_MODULO if table.out_of_range == "modulo" else kernels.KEY_CHECKED
+
+
+def _shape(lengths: Int64Array, features: int) -> _Shape:
+    per_key = lengths.reshape(features, -1).sum(axis=1) if features else lengths
+    offsets, bounds = np.zeros(len(lengths) + 1, dtype=np.int64), np.zeros(features + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    np.cumsum(per_key, out=bounds[1:])
+    return _Shape(lengths, offsets, bounds, per_key.tolist())

@@ -47,14 +47,19 @@ def test_unique_keys_keep_the_order_of_first_appearance(keys: list[int]) -> None
 
 @settings(deadline=None)
 @given(keys=st.lists(INT64, min_size=1), rows=st.integers(1, 1 << 40))
-def test_fixed_rows(keys: list[int], rows: int) -> None:
-    given_keys, out = np.array(keys, dtype=np.int64), np.empty(len(keys), np.int64)
-    assert kernels.fixed_rows(given_keys, rows, True, False, out) == -1
-    assert out.tolist() == [key % rows for key in keys]
-    assert kernels.fixed_rows(given_keys, rows, False, True, out) == -1
-    assert out.tolist() == [(key % (1 << 64)) % rows for key in keys]
+def test_fixed_rows_by_every_rule(keys: list[int], rows: int) -> None:
+    """The keys four times: hashed, modulo, of another kind of table, checked."""
+    count, out = len(keys), np.full(4 * len(keys), 7, np.int64)
+    rules = np.array([kernels.KEY_HASHED, kernels.KEY_MODULO, -1, kernels.KEY_CHECKED])
+    bounds, tables = np.arange(5) * count, np.full(4, rows)
     bad = [i for i, key in enumerate(keys) if not 0 <= key < rows]
-    assert kernels.fixed_rows(given_keys, rows, False, False, out) == (bad[0] if bad else -1)
+    found = kernels.fixed_rows(np.array(keys * 4, dtype=np.int64), bounds, tables, rules, out)
+    assert found == (3 * count + bad[0] if bad else -1)
+    assert out[:count].tolist() == [(key % (1 << 64)) % rows for key in keys]
+    assert out[count : 2 * count].tolist() == [key % rows for key in keys]
+    assert out[2 * count : 3 * count].tolist() == [7] * count
+    good = keys[: bad[0]] if bad else keys
+    assert out[3 * count : 3 * count + len(good)].tolist() == good
 
 
 def initial(keys: np.ndarray, dim: int, padded: int, low: float = -0.5, high: float = 0.5, seed: int = 7) -> np.ndarray:

@@ -162,3 +162,25 @@ def test_a_push_that_no_ps_takes_ends_in_an_error_not_in_waiting(make) -> None: 
     pulled = PulledRows({1: np.array([4999, 5000])}, {})
     with pytest.raises(FencedError, match="has no row 5000"):
         bench.push.push(1, pulled, {1: np.zeros((2, 8), np.float32)}, 1.0)
+
+
+def test_single_valued_batches_share_a_shape_and_give_what_any_batch_gives(make) -> None:  # type: ignore[no-untyped-def]
+    for served in (False, True):
+        bench = make(f"v{served}", model(), served=served)
+        for size in (*range(1, 12), 3):
+            none, keys = np.zeros((size, 1), np.float32), np.arange(len(FEATURES) * size) % 40
+            lengths = np.ones(len(keys), np.int32)
+            plain, flagged = (
+                bench.rows.prepare(
+                    SampleBatch(0, 0, size, size, 0, none, keys, lengths, none, is_single_valued=flag),
+                    lease_id=1,
+                    epoch=0,
+                    create=True,
+                    clock=0,
+                )
+                for flag in (False, True)
+            )
+            assert np.array_equal(plain.values, flagged.values) and plain.values.min() >= 0
+            assert np.array_equal(plain.lengths, flagged.lengths)
+            assert np.array_equal(plain.offsets, flagged.offsets)
+            assert plain.length_per_key == flagged.length_per_key == [size] * len(FEATURES)

@@ -104,3 +104,35 @@ def test_sequences_equal_torchrec() -> None:
     for name in expected:
         torch.testing.assert_close(given[name].values(), expected[name].values())
         torch.testing.assert_close(given[name].lengths(), expected[name].lengths())
+
+
+def test_gradients_of_several_lookups_are_summed_and_evaluation_keeps_none() -> None:
+    specs = [spec(config, index) for index, config in enumerate(bag_configs())]
+    weights = [torch.randn(12, s.dim) for s in specs]
+    lookup, features = ServedLookup(specs, CPU), random_kjt(8)
+    pulled = pulled_all(weights, specs)
+    sums = []
+    for repeats in (1, 3):
+        lookup.load(pulled, requires_grad=True)
+        torch.stack([lookup.pooled(features) for _ in range(repeats)]).sum().backward()
+        sums.append(lookup.gradients())
+    for s in specs:
+        assert sums[0][s.index].any()
+        np.testing.assert_allclose(sums[1][s.index], 3 * sums[0][s.index], rtol=1e-6)
+        assert not sums[1][s.index][:, s.dim :].any()
+    lookup.load(pulled, requires_grad=False)
+    assert not lookup.pooled(features).requires_grad
+    assert not any(part.requires_grad for part in lookup.sequence(features))
+
+
+def test_a_batch_that_has_no_row_at_all() -> None:
+    specs = [spec(config, index) for index, config in enumerate(bag_configs())]
+    lookup = ServedLookup(specs, CPU)
+    lookup.load(pulled_all([torch.zeros(0, s.dim) for s in specs], specs), requires_grad=True)
+    empty = KeyedJaggedTensor(
+        keys=KEYS, values=torch.zeros(0, dtype=torch.int64), lengths=torch.zeros(3 * len(KEYS), dtype=torch.int64)
+    )
+    pooled = lookup.pooled(empty)
+    assert pooled.shape == (3, 4 + 4 + 6 + 4 + 4) and not pooled.any()
+    pooled.sum().backward()
+    assert {index: g.shape for index, g in lookup.gradients().items()} == {0: (0, 4), 1: (0, 8), 2: (0, 4)}

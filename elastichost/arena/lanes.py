@@ -1,0 +1,216 @@
+"""Several float32 at once: the vector registers that row kernels work in.
+
+The compiler vectorises a loop over one row badly: its length is known at run time only, rows are short, and source
+and target may overlap. So kernels say what they mean: `load` sixteen or four elements, calculate, `store`.
+LLVM splits a vector that is wider than the machine's registers.
+
+Rows are float32, or bfloat16 kept as uint16: the upper half of a float32. The latter are rounded stochastically
+(Gupta et al. 2015, "Deep Learning with Limited Numerical Precision"): up with a probability equal to the part cut off,
+so that updates far below a row's precision still count on average. The noise is a hash of a counter and an element's
+position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, register_model
+from numba.np.arrayobj import make_array
+
+__all__ = [
+    "Array",
+    "Lanes",
+    "add",
+    "divide",
+    "lane",
+    "load",
+    "multiply",
+    "splat",
+    "square_root",
+    "store",
+    "subtract",
+    "total",
+    "zeros4",
+    "zeros16",
+]
+
+Array = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
+
+
+class Lanes:
+    """Four or sixteen float32: what kernels pass around between a `load` and a `store`. Never made in Python."""
+
+
+_INT16, _INT32, _INT64, _FLOAT = ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+_EXPONENT = 0x7F800000
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX64_STEPS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))  # of `hashing.mix64`
+
+
+class LanesType(types.Type):
+    """numba's type of `count` lanes."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(name=f"float32x{count}")
+
+
+@register_model(LanesType)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, lanes: LanesType) -> None:
+        super().__init__(manager, lanes, ir.VectorType(_FLOAT, lanes.count))
+
+
+def _constants(element: ir.Type, values: list[int]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(element, len(values)), values)
+
+
+def _same(element: ir.Type, value: int, count: int) -> ir.Constant:
+    return _constants(element, [value] * count)
+
+
+def _broadcast(builder: Any, scalar: Any, count: int) -> Any:
+    lanes = ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined)
+    for i in range(count):
+        lanes = builder.insert_element(lanes, scalar, ir.Constant(_INT32, i))
+    return lanes
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any, element: ir.Type) -> Any:
+    first = builder.gep(make_array(array_type)(context, builder, array).data, [position])
+    return builder.bitcast(first, element.as_pointer())
+
+
+def _zeros(count: int) -> Callable[[Any], Any]:
+    def zeros(typing_context: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return ir.Constant(ir.VectorType(_FLOAT, count), [0.0] * count)
+
+        return LanesType(count)(), generate
+
+    return zeros
+
+
+def _splat(typing_context: Any, value: Any, like: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _broadcast(builder, arguments[0], like.count)
+
+    return like(types.float32, like), generate
+
+
+def _load(typing_context: Any, array: Any, position: Any, like: Any) -> Any:
+    count, narrow = like.count, array.dtype == types.uint16
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(_INT16 if narrow else _FLOAT, count)
+        data, at, _ = arguments
+        pointer = _pointer(context, builder, signature.args[0], data, at, vector)
+        loaded = builder.load(pointer, align=2 if narrow else 4)
+        if not narrow:
+            return loaded
+        bits = builder.shl(builder.zext(loaded, ir.VectorType(_INT32, count)), _same(_INT32, 16, count))
+        return builder.bitcast(bits, ir.VectorType(_FLOAT, count))
+
+    return like(array, types.intp, like), generate
+
+
+def _noise(builder: Any, seed: Any, position: Any, count: int) -> Any:
+    """<count x i32> of 16 random bits each: lanes 4 i to 4 i + 3 are mix64(seed + (position / 4 + i) * GOLDEN)."""
+    fours = count // 4
+    first = builder.lshr(position, ir.Constant(_INT64, 2))
+    counters = builder.add(_broadcast(builder, first, fours), _constants(_INT64, list(range(fours))))
+    mixed = builder.mul(counters, _same(_INT64, _GOLDEN, fours))
+    mixed = builder.add(mixed, _broadcast(builder, seed, fours))
+    for shift, factor in _MIX64_STEPS:
+        mixed = builder.xor(mixed, builder.lshr(mixed, _same(_INT64, shift, fours)))
+        mixed = builder.mul(mixed, _same(_INT64, factor, fours))
+    return builder.zext(builder.bitcast(mixed, ir.VectorType(_INT16, count)), ir.VectorType(_INT32, count))
+
+
+def _rounded(builder: Any, lanes: Any, seed: Any, position: Any, count: int) -> Any:
+    """<count x i16>: float32 lanes cut to bfloat16 after noise was added below; infinities and NaN get none."""
+    bits = builder.bitcast(lanes, ir.VectorType(_INT32, count))
+    exponent = builder.and_(bits, _same(_INT32, _EXPONENT, count))
+    finite = builder.icmp_unsigned("!=", exponent, _same(_INT32, _EXPONENT, count))
+    noise = builder.select(finite, _noise(builder, seed, position, count), _same(_INT32, 0, count))
+    cut = builder.lshr(builder.add(bits, noise), _same(_INT32, 16, count))
+    return builder.trunc(cut, ir.VectorType(_INT16, count))
+
+
+def _store(typing_context: Any, array: Any, position: Any, lanes: Any, seed: Any) -> Any:
+    count, narrow = lanes.count, array.dtype == types.uint16
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data, at, value, noise_seed = arguments
+        pointer = _pointer(
+            context, builder, signature.args[0], data, at, ir.VectorType(_INT16, count) if narrow else value.type
+        )
+        if narrow:
+            value = _rounded(builder, value, noise_seed, at, count)
+        builder.store(value, pointer, align=2 if narrow else 4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes, types.uint64), generate
+
+
+def _lane(typing_context: Any, lanes: Any, number: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.extract_element(*arguments)
+
+    return types.float32(lanes, types.intp), generate
+
+
+def _total(typing_context: Any, lanes: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (value,) = arguments
+        count = lanes.count
+        while count > 1:  # halves on halves: the same order of additions everywhere
+            count //= 2
+            halves = [_constants(_INT32, list(range(start, start + count))) for start in (0, count)]
+            value = builder.fadd(*(builder.shuffle_vector(value, value, half) for half in halves))
+        return builder.extract_element(value, ir.Constant(_INT32, 0))
+
+    return types.float32(lanes), generate
+
+
+def _square_root(typing_context: Any, lanes: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = arguments[0].type
+        function = ir.FunctionType(vector, [vector])
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, function, f"llvm.sqrt.v{lanes.count}f32"), arguments
+        )
+
+    return lanes(lanes), generate
+
+
+def _arithmetic(instruction: str) -> Any:
+    def calculate(typing_context: Any, left: Any, right: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return getattr(builder, instruction)(*arguments)
+
+        return left(left, left), generate
+
+    return intrinsic(calculate)
+
+
+zeros4 = cast(Callable[[], Lanes], intrinsic(_zeros(4)))
+zeros16 = cast(Callable[[], Lanes], intrinsic(_zeros(16)))
+# splat(value, like): the value in as many lanes as `like` has.
+splat = cast(Callable[[Any, Lanes], Lanes], intrinsic(_splat))
+# load(array, position, like): elements of a flat array from `position` on, as many as `like` has lanes.
+load = cast(Callable[[Array, int, Lanes], Lanes], intrinsic(_load))
+# store(array, position, lanes, seed): the seed matters to bfloat16 only.
+store = cast(Callable[[Array, int, Lanes, np.uint64], None], intrinsic(_store))
+lane = cast(Callable[[Lanes, int], np.float32], intrinsic(_lane))
+total = cast(Callable[[Lanes], np.float32], intrinsic(_total))
+square_root = cast(Callable[[Lanes], Lanes], intrinsic(_square_root))
+add = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fadd"))
+subtract = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fsub"))
+multiply = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fmul"))
+divide = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fdiv"))
