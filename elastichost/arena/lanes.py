@@ -30,11 +30,13 @@ __all__ = [
     "lane",
     "load",
     "multiply",
+    "multiply_add",
     "splat",
     "square_root",
     "store",
     "subtract",
     "total",
+    "transpose",
     "zeros4",
     "zeros16",
 ]
@@ -189,6 +191,52 @@ def _square_root(typing_context: Any, lanes: Any) -> Any:
     return lanes(lanes), generate
 
 
+def _multiply_add(typing_context: Any, left: Any, right: Any, addend: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = arguments[0].type
+        function = ir.FunctionType(vector, [vector] * 3)
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.v{left.count}f32"), arguments
+        )
+
+    return left(left, left, left), generate
+
+
+def _butterfly(builder: Any, rows: list[Any]) -> list[Any]:
+    """The transpose of a square: in log2(count) rounds, rows a power of two apart swap halves."""
+    count, apart = len(rows), 1
+    while apart < count:
+        low = _constants(_INT32, [i if not i & apart else count + i - apart for i in range(count)])
+        high = _constants(_INT32, [i + apart if not i & apart else count + i for i in range(count)])
+        swapped = list(rows)
+        for row in range(count):
+            if not row & apart:
+                pair = rows[row], rows[row + apart]
+                swapped[row] = builder.shuffle_vector(*pair, low)
+                swapped[row + apart] = builder.shuffle_vector(*pair, high)
+        rows, apart = swapped, 2 * apart
+    return rows
+
+
+def _transpose(
+    typing_context: Any, source: Any, start: Any, width: Any, target: Any, place: Any, target_width: Any, like: Any
+) -> Any:
+    vector = ir.VectorType(_FLOAT, like.count)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def line(which: int, row: int) -> Any:
+            array, at, apart = arguments[which : which + 3]
+            position = builder.add(at, builder.mul(apart, ir.Constant(apart.type, row)))
+            return _pointer(context, builder, signature.args[which], array, position, vector)
+
+        rows = [builder.load(line(0, row), align=4) for row in range(like.count)]
+        for row, value in enumerate(_butterfly(builder, rows)):
+            builder.store(value, line(3, row), align=4)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, types.intp, target, types.intp, types.intp, like), generate
+
+
 def _arithmetic(instruction: str) -> Any:
     def calculate(typing_context: Any, left: Any, right: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -214,3 +262,8 @@ add = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fadd"))
 subtract = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fsub"))
 multiply = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fmul"))
 divide = cast(Callable[[Lanes, Lanes], Lanes], _arithmetic("fdiv"))
+# multiply_add(left, right, addend): left * right + addend, rounded once.
+multiply_add = cast(Callable[[Lanes, Lanes, Lanes], Lanes], intrinsic(_multiply_add))
+# transpose(source, start, width, target, place, target_width, like): a square of as many float32 rows and columns as
+# `like` has lanes; source rows begin `width` elements apart, target rows `target_width`.
+transpose = cast(Callable[[Array, int, int, Array, int, int, Lanes], None], intrinsic(_transpose))

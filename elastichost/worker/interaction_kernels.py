@@ -7,7 +7,7 @@ With x_0 the dense features' vector and x_1 .. x_F the embeddings (F + 1 = `fiel
     dx_0 += the gradient of the copy of x_0
 
 A sample's vectors fit the first-level cache, so one sample is one small matrix product kept in registers: torch's bmm
-over [B, F + 1, dim] with its index and scatter takes about six times as long (measured on two AVX-512 machines).
+over [B, F + 1, dim] with its index and scatter takes several times as long.
 """
 
 from __future__ import annotations
@@ -15,23 +15,19 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import compiled
-from elastichost.worker.vector_code import (
-    LANES,
-    ROWS_PER_BLOCK,
-    copy_vector,
-    multiply_symmetric,
-    products_of_four,
-    products_of_one,
-    transpose_square,
-)
+from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.lanes import Lanes, load, multiply_add, splat, store, transpose, zeros16
 
 __all__ = ["interact", "interact_backward", "interaction_width", "warm"]
 
 Float32 = npt.NDArray[np.float32]
 
+LANES = 16
+# Rows of (U + U^T) X that are summed at the same time: as many sums as the narrowest machines have registers for.
+BLOCK = 8
 # Whole vectors are stored: the last line of a sample writes at most LANES + 2 floats too far.
 _ROOM = 2 * LANES
+_NO_SEED = np.uint64(0)
 
 
 @compiled
@@ -40,22 +36,22 @@ def interaction_width(fields: int, dim: int) -> int:
     return dim + fields * (fields - 1) // 2
 
 
-@compiled
+@inlined
 def _whole(size: int) -> int:
     return (size + LANES - 1) // LANES * LANES
 
 
-@compiled
+@inlined
 def _copy_floats(source: Float32, start: int, target: Float32, place: int, count: int) -> None:
     if count % LANES == 0:
         for offset in range(0, count, LANES):
-            copy_vector(source, start + offset, target, place + offset)
+            store(target, place + offset, load(source, start + offset, zeros16()), _NO_SEED)
     else:
         for offset in range(count):
             target[place + offset] = source[start + offset]
 
 
-@compiled
+@inlined
 def _gather(dense: Float32, sparse: Float32, sample: int, fields: int, dim: int, rows: Float32) -> None:
     """The sample's vectors into `rows`, each on whole vectors of its own, zeros behind."""
     width = _whole(dim)
@@ -68,7 +64,23 @@ def _gather(dense: Float32, sparse: Float32, sample: int, fields: int, dim: int,
             _copy_floats(sparse, start + field * dim, rows, (field + 1) * width, dim)
 
 
-@compiled
+@inlined
+def _four_lines(
+    rows: Float32, row: int, width: int, columns: Float32, column: int, line: int, dim: int
+) -> tuple[Lanes, Lanes, Lanes, Lanes]:
+    """Sixteen products of each of four vectors: of vector `n` with those from `column + n` on."""
+    zero = zeros16()
+    first = second = third = fourth = zero
+    for element in range(dim):
+        at, behind = row + element, column + element * line
+        first = multiply_add(splat(rows[at], zero), load(columns, behind, zero), first)
+        second = multiply_add(splat(rows[at + width], zero), load(columns, behind + 1, zero), second)
+        third = multiply_add(splat(rows[at + 2 * width], zero), load(columns, behind + 2, zero), third)
+        fourth = multiply_add(splat(rows[at + 3 * width], zero), load(columns, behind + 3, zero), fourth)
+    return first, second, third, fourth
+
+
+@inlined
 def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Float32, place: int) -> None:
     """Products of all pairs into `out` from `place` on. A line's last vector runs over into the next lines, which
     are stored after it: so lines ascend, and among four lines the vectors furthest to the right come first."""
@@ -78,18 +90,23 @@ def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Float
         length = fields - 1 - first
         column = (length - 1) // LANES * LANES
         while column >= 0:
-            products_of_four(
-                rows, first * width, width, columns, first + 1 + column, line, dim, out, place + column, length
-            )
+            at, row = place + column, first * width
+            lines = _four_lines(rows, row, width, columns, first + 1 + column, line, dim)
+            store(out, at, lines[0], _NO_SEED)
+            store(out, at + length, lines[1], _NO_SEED)
+            store(out, at + 2 * length - 1, lines[2], _NO_SEED)
+            store(out, at + 3 * length - 3, lines[3], _NO_SEED)
             column -= LANES
         place += 4 * length - 6
         first += 4
     while first + 1 < fields:
         length = fields - 1 - first
         for column in range(0, length, LANES):
-            products_of_one(
-                rows, first * width, width, columns, first + 1 + column, line, dim, out, place + column, length
-            )
+            products = zeros16()
+            for element in range(dim):
+                behind = load(columns, first + 1 + column + element * line, products)
+                products = multiply_add(splat(rows[first * width + element], products), behind, products)
+            store(out, place + column, products, _NO_SEED)
         place += length
         first += 1
 
@@ -105,7 +122,7 @@ def interact(dense: Float32, sparse: Float32, out: Float32, samples: int, fields
         _gather(dense, sparse, sample, fields, dim, rows)
         for field in range(0, fields, LANES):
             for element in range(0, dim, LANES):
-                transpose_square(rows, field * width + element, width, columns, element * line + field, line)
+                transpose(rows, field * width + element, width, columns, element * line + field, line, zeros16())
         start = sample * columns_out
         if (samples - 1 - sample) * columns_out >= _ROOM:
             _copy_floats(dense, sample * dim, out, start, dim)
@@ -117,7 +134,7 @@ def interact(dense: Float32, sparse: Float32, out: Float32, samples: int, fields
                 out[start + column] = apart[column]
 
 
-@compiled
+@inlined
 def _upper(gradient: Float32, place: int, fields: int, room: bool, upper: Float32) -> None:
     """The gradients of all pairs as a matrix with rows LANES longer than needed: what runs over stays there."""
     line = _whole(fields) + LANES
@@ -126,11 +143,50 @@ def _upper(gradient: Float32, place: int, fields: int, room: bool, upper: Float3
         target = row * line + row + 1
         if room:
             for column in range(0, length, LANES):
-                copy_vector(gradient, place + column, upper, target + column)
+                store(upper, target + column, load(gradient, place + column, zeros16()), _NO_SEED)
         else:
             for column in range(length):
                 upper[target + column] = gradient[place + column]
         place += length
+
+
+@inlined
+def _block(
+    upper: Float32, first: int, line: int, fields: int, rows: Float32, element: int, width: int, sums: Float32
+) -> None:
+    """Rows first to first + BLOCK of (U + U^T) X, sixteen elements of each from `element` on."""
+    zero = zeros16()
+    a = b = c = d = e = f = g = h = zero
+    at = first * line
+    for term in range(first + 1, fields):  # above the diagonal: of U, whose rows are `line` apart
+        vector, place = load(rows, element + term * width, zero), at + term
+        a = multiply_add(splat(upper[place], zero), vector, a)
+        b = multiply_add(splat(upper[place + line], zero), vector, b)
+        c = multiply_add(splat(upper[place + 2 * line], zero), vector, c)
+        d = multiply_add(splat(upper[place + 3 * line], zero), vector, d)
+        e = multiply_add(splat(upper[place + 4 * line], zero), vector, e)
+        f = multiply_add(splat(upper[place + 5 * line], zero), vector, f)
+        g = multiply_add(splat(upper[place + 6 * line], zero), vector, g)
+        h = multiply_add(splat(upper[place + 7 * line], zero), vector, h)
+    for term in range(min(first + BLOCK, fields)):  # below it: of U^T, whose rows are side by side
+        vector, place = load(rows, element + term * width, zero), term * line + first
+        a = multiply_add(splat(upper[place], zero), vector, a)
+        b = multiply_add(splat(upper[place + 1], zero), vector, b)
+        c = multiply_add(splat(upper[place + 2], zero), vector, c)
+        d = multiply_add(splat(upper[place + 3], zero), vector, d)
+        e = multiply_add(splat(upper[place + 4], zero), vector, e)
+        f = multiply_add(splat(upper[place + 5], zero), vector, f)
+        g = multiply_add(splat(upper[place + 6], zero), vector, g)
+        h = multiply_add(splat(upper[place + 7], zero), vector, h)
+    target = first * width + element
+    store(sums, target, a, _NO_SEED)
+    store(sums, target + width, b, _NO_SEED)
+    store(sums, target + 2 * width, c, _NO_SEED)
+    store(sums, target + 3 * width, d, _NO_SEED)
+    store(sums, target + 4 * width, e, _NO_SEED)
+    store(sums, target + 5 * width, f, _NO_SEED)
+    store(sums, target + 6 * width, g, _NO_SEED)
+    store(sums, target + 7 * width, h, _NO_SEED)
 
 
 @compiled
@@ -153,11 +209,9 @@ def interact_backward(
         _gather(dense, sparse, sample, fields, dim, rows)
         start = sample * columns_out
         _upper(gradient, start + dim, fields, (samples - 1 - sample) * columns_out >= LANES, upper)
-        for first in range(0, fields, ROWS_PER_BLOCK):
-            stop = min(first + ROWS_PER_BLOCK, fields)
+        for first in range(0, fields, BLOCK):
             for element in range(0, dim, LANES):
-                place = first * width + element
-                multiply_symmetric(upper, first, line, fields, stop, rows, element, width, sums, place, width)
+                _block(upper, first, line, fields, rows, element, width, sums)
         for element in range(dim):
             dense_gradient[sample * dim + element] = sums[element] + gradient[start + element]
         target = sample * (fields - 1) * dim
@@ -171,5 +225,6 @@ def interact_backward(
 def warm() -> None:
     """Compiles the kernels, or loads them from the cache on disk."""
     dense, sparse, out = np.zeros(1, np.float32), np.zeros(1, np.float32), np.zeros(2, np.float32)
+    interaction_width(2, 1)
     interact(dense, sparse, out, 1, 2, 1)
     interact_backward(dense, sparse, out, dense, sparse, 1, 2, 1)

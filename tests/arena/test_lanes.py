@@ -18,11 +18,13 @@ from elastichost.arena.lanes import (
     lane,
     load,
     multiply,
+    multiply_add,
     splat,
     square_root,
     store,
     subtract,
     total,
+    transpose,
     zeros4,
     zeros16,
 )
@@ -123,3 +125,31 @@ def test_rounding_is_right_on_average() -> None:
     ]
     # 65,536 roundings of standard deviation 0.46 steps each: five standard errors
     assert abs(np.mean(means) - value) < 5 * 0.46 / 256 * 2.0**-7
+
+
+@compiled
+def fused(left: Float32, right: Float32, addend: Float32, out: Float32) -> None:
+    store(
+        out, 0, multiply_add(load(left, 0, zeros4()), load(right, 0, zeros4()), load(addend, 0, zeros4())), np.uint64(0)
+    )
+
+
+def test_multiply_add_rounds_once() -> None:
+    left, right = np.full(4, 1 + 2**-12, np.float32), np.full(4, 1 - 2**-12, np.float32)
+    out = np.zeros(4, np.float32)
+    fused(left, right, np.full(4, -1, np.float32), out)
+    assert out.tolist() == [-(2.0**-24)] * 4  # the product alone would be rounded to 1
+
+
+@compiled
+def transposed(source: Float32, start: int, width: int, target: Float32, place: int, target_width: int) -> None:
+    transpose(source, start, width, target, place, target_width, zeros16())
+
+
+def test_a_square_is_transposed_where_it_lies() -> None:
+    source = np.arange(20 * 40, dtype=np.float32)
+    target = np.full(16 * 18 + 5, -1, np.float32)
+    transposed(source, 45, 40, target, 3, 18)
+    square = source.reshape(20, 40)[1:17, 5:21]
+    assert np.array_equal(target[3 : 3 + 16 * 18].reshape(16, 18)[:, :16], square.T)
+    assert (target[3 : 3 + 16 * 18].reshape(16, 18)[:15, 16:] == -1).all()
