@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -43,12 +43,12 @@ def cases() -> Iterator[Case]:
         yield Case(model, {"model.build": f"elastichost.models:{model}", "model.args": "{}", **settings})
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.retail_quality", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.parquet and test.parquet")
     parser.add_argument("--repeat", type=int, default=1, help="runs of every case")
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     data = chosen.data.resolve()
     common = {
         "data.train": f'["{data}/train.parquet"]',

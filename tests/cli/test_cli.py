@@ -17,7 +17,20 @@ from elastichost.errors import ConfigError, DataError, ModelError, RestartBudget
 from .conftest import Elastichost
 
 ROOT = Path(__file__).parent.parent.parent
-VERBS = ("run", "resume", "status", "events", "logs", "export", "predict", "doctor", "config", "convert", "clean")
+VERBS = (
+    "run",
+    "resume",
+    "status",
+    "events",
+    "logs",
+    "export",
+    "predict",
+    "doctor",
+    "config",
+    "convert",
+    "bench",
+    "clean",
+)
 
 
 def test_help_names_every_verb(elastichost: Elastichost) -> None:

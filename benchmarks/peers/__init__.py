@@ -1,0 +1,1 @@
+"""What elastichost is measured against, one file per system. Each trains endlessly and counts its samples."""

@@ -1,0 +1,104 @@
+"""The models and steps that the torch peers share: torchrec's modules as they are, and torch's own Adam."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torchrec.modules.embedding_configs import EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+import elastichost.models
+from benchmarks.criteo26 import CATEGORICAL, DENSE, DIM, ROWS_PER_TABLE, Batch, ModelName
+
+__all__ = [
+    "DENSE_RATE",
+    "INIT_BOUND",
+    "ROW_EPS",
+    "ROW_RATE",
+    "Features",
+    "adam",
+    "build_network",
+    "dims_of",
+    "padded_dim",
+    "padded_rate",
+    "replace_collections",
+    "step_loss",
+]
+
+ROW_RATE, ROW_EPS, DENSE_RATE = 0.1, 1e-8, 1e-3
+INIT_BOUND = 0.01
+Made = TypeVar("Made", bound=nn.Module)
+
+
+def build_network(model: ModelName, rows: int = ROWS_PER_TABLE) -> nn.Module:
+    """forward(dense [B, 13], KeyedJaggedTensor) -> logits [B]. `rows` 1 where the collections are replaced anyway."""
+    torch.manual_seed(0)
+    build: Callable[[list[EmbeddingBagConfig], int], nn.Module] = getattr(elastichost.models, model)
+    tables = [
+        EmbeddingBagConfig(name=f"{column}_rows", embedding_dim=DIM, num_embeddings=rows, feature_names=[column])
+        for column in CATEGORICAL
+    ]
+    return build(tables, len(DENSE))
+
+
+def dims_of(collection: EmbeddingBagCollection) -> list[int]:
+    """Row width of each table, in feature order: every feature of this workload has one table of each collection."""
+    return [int(config.embedding_dim) for config in collection.embedding_bag_configs()]
+
+
+def padded_dim(dim: int) -> int:
+    """fbgemm's rows are whole multiples of four elements."""
+    return -(-dim // 4) * 4
+
+
+def padded_rate(dim: int) -> float:
+    """Row-wise Adagrad's learning rate for padded rows: its mean of squares is over all elements, but only `dim` of
+    them have gradients."""
+    return ROW_RATE * math.sqrt(dim / padded_dim(dim))
+
+
+def replace_collections(network: nn.Module, make: Callable[[EmbeddingBagCollection], Made]) -> list[Made]:
+    """Puts make(collection) in the place of every collection; returns what was put there, in module order."""
+    found = [(path, module) for path, module in network.named_modules() if isinstance(module, EmbeddingBagCollection)]
+    made = [make(module) for _, module in found]
+    for (path, _), replacement in zip(found, made, strict=True):
+        network.set_submodule(path, replacement)
+    return made
+
+
+class Features:
+    """KeyedJaggedTensors of one id per feature and sample; lengths and offsets are made once."""
+
+    def __init__(self, batch_size: int) -> None:
+        count = len(CATEGORICAL) * batch_size
+        self._stride = batch_size
+        self._lengths = torch.ones(count, dtype=torch.int64)
+        self._offsets = torch.arange(count + 1, dtype=torch.int64)
+
+    def __call__(self, ids: torch.Tensor) -> KeyedJaggedTensor:
+        """ids int64 [26 * B], feature-major."""
+        return KeyedJaggedTensor(
+            keys=list(CATEGORICAL),
+            values=ids,
+            lengths=self._lengths,
+            offsets=self._offsets,
+            stride=self._stride,
+            length_per_key=[self._stride] * len(CATEGORICAL),
+        )
+
+
+def adam(network: nn.Module) -> torch.optim.Adam:
+    """Of the dense part, in torch's fastest form on a CPU."""
+    return torch.optim.Adam(network.parameters(), lr=DENSE_RATE, fused=True)
+
+
+def step_loss(network: nn.Module, batch: Batch, sparse: Any) -> torch.Tensor:
+    """Mean binary cross-entropy of a batch, a scalar with a graph."""
+    logits = network(torch.from_numpy(batch.dense), sparse)
+    return functional.binary_cross_entropy_with_logits(logits.view(-1), torch.from_numpy(batch.labels))
