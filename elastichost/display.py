@@ -27,7 +27,18 @@ EVENT_STYLES = {"warning": "yellow", "failed": "red", "lost": "red", "error": "r
 # Written in the journal for machines; on a screen they would only scroll by. "failed" is the error that the run ends
 # with: the caller is about to show it, with its hint.
 QUIET_KINDS = frozenset(
-    {"arena", "failed", "lease", "process_ended", "process_started", "ready", "run_ended", "settled", "shard_map"}
+    {
+        "arena",
+        "connected",
+        "failed",
+        "lease",
+        "process_ended",
+        "process_started",
+        "ready",
+        "run_ended",
+        "settled",
+        "shard_map",
+    }
 )
 
 

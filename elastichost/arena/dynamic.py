@@ -14,17 +14,20 @@ import numpy.typing as npt
 from elastichost.arena import index, index_upkeep
 from elastichost.arena.arena import Arena
 from elastichost.arena.hashing import initial_stream
-from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES, SLOTS_PER_ROW
+from elastichost.arena.index_growth import GRACES, IndexWriter
+from elastichost.arena.layout import HEADER_WORDS
 from elastichost.arena.row_kernels import initialise_rows, zero_rows
-from elastichost.errors import ArenaError, ArenaFullError, ProtocolError
+from elastichost.errors import ArenaFullError, ProtocolError
 
 __all__ = ["DynamicTable"]
 
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
 
-_GROWTH_STEP_BYTES = 64 * 1024
-_GRACES = 2  # confirmations after which no reader can hold a freed row or an old generation
+# Rows are allocated ahead by a sixteenth of those there are, within these bounds of bytes for an embedding: few calls
+# of the system, little memory before its time, and a short pause whatever the table's size.
+_LEAST_AHEAD_BYTES, _MOST_AHEAD_BYTES = 64 * 1024, 1024 * 1024
+_AHEAD = 16
 
 
 @dataclass(slots=True)
@@ -32,8 +35,7 @@ class _Bucket:
     """What the writer remembers of an owned bucket: free rows (in the bucket), those that readers may still hold."""
 
     free: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    cooling: list[Int64] = field(default_factory=lambda: [np.zeros(0, np.int64)] * _GRACES)
-    trim_after: int = 0  # graces until other generations' pages are given back; 0: nothing to give back
+    cooling: list[Int64] = field(default_factory=lambda: [np.zeros(0, np.int64)] * GRACES)
 
     def cool(self, rows: Int64) -> None:
         self.cooling[-1] = np.concatenate([self.cooling[-1], rows])
@@ -50,6 +52,7 @@ class DynamicTable:
         self.spec = arena.model.tables[table]
         self._arena = arena
         self._place = arena.index_place(table)
+        self._index = IndexWriter(arena, table)
         self._ids = arena.ids_view(table)
         self._seen = arena.seen_view(table)
         self._embeddings = arena.model.embeddings_of(table)
@@ -59,7 +62,8 @@ class DynamicTable:
         # A row-wise state becomes a column, so that one kernel zeroes both shapes.
         self._states = [state.reshape(len(self._ids), -1) for state in states if state is not None]
         widest = max((e.padded_dim for e in self._embeddings), default=4)
-        self._step_rows = max(256, _GROWTH_STEP_BYTES // (4 * widest))
+        self._least_ahead = max(256, _LEAST_AHEAD_BYTES // (4 * widest))
+        self._most_ahead = max(self._least_ahead, _MOST_AHEAD_BYTES // (4 * widest))
         self._owned: dict[int, _Bucket] = {}
         buckets = arena.layout.bucket_count(table)
         first_word = self._place.header_word(0)
@@ -73,8 +77,8 @@ class DynamicTable:
         Returns the rows that were taken back. Raises ArenaFullError.
         """
         header = self._arena.header(self.spec.index, bucket)
-        state = _Bucket(trim_after=_GRACES)
-        self._owned[bucket] = state
+        state = self._owned[bucket] = _Bucket()
+        self._index.open(bucket)
         if not header[index.GENERATION] or not header[index.FILLED]:
             self._reset(bucket, np.zeros(0, np.int64), np.zeros(0, np.uint32))
             return 0
@@ -86,6 +90,7 @@ class DynamicTable:
             place.control,
             place.header_word(bucket),
             place.bucket_slot(bucket),
+            place.region_slots,
             self._ids[first : first + rows],
             self._seen[first : first + rows],
             self.spec.evict_after_samples > 0,
@@ -98,20 +103,18 @@ class DynamicTable:
     def close_bucket(self, bucket: int) -> None:
         """Gives a bucket up; its rows stay."""
         del self._owned[bucket]
+        self._index.close(bucket)
 
     @property
     def needs_grace(self) -> bool:
         """Whether freed rows or outgrown index generations wait for `confirm_grace`."""
-        return any(state.trim_after > 0 or any(map(len, state.cooling)) for state in self._owned.values())
+        return self._index.needs_grace or any(any(map(len, state.cooling)) for state in self._owned.values())
 
     def confirm_grace(self) -> None:
         """No reader holds a row number or a generation it got before the previous call."""
-        for bucket, state in self._owned.items():
+        for state in self._owned.values():
             state.confirm_grace()
-            if state.trim_after > 0:
-                state.trim_after -= 1
-                if state.trim_after == 0:
-                    self._trim(bucket)
+        self._index.confirm_grace()
 
     def _first_row(self, bucket: int) -> int:
         return bucket * self._place.bucket_rows
@@ -131,18 +134,20 @@ class DynamicTable:
         """
         made = 0
         missing = np.flatnonzero(rows < 0)
-        # Bounded, so that even a full bucket's index (in its second largest size) has empty slots left.
+        # Bounded, so that even a full bucket's index, of four slots a row, has room for all of a step.
         step = self._place.bucket_rows // 2
         for start in range(0, len(missing), step):
-            made += self._create_some(keys, missing[start : start + step], rows, seen_value)
+            positions = missing[start : start + step]
+            counts = self._count(keys, positions)
+            self._require_owned(counts)
+            self._index.make_room(counts)
+            try:
+                made += self._create_some(keys, positions, rows, seen_value)
+            finally:
+                self._index.follow(keys, positions)
         return made
 
     def _create_some(self, keys: Int64, positions: Int64, rows: Int64, seen_value: int) -> int:
-        counts = self._count(keys, positions)
-        self._require_owned(counts)
-        used = self._headers[:, index.USED_SLOTS] + counts
-        for bucket in np.flatnonzero((counts > 0) & (used > self._used_limits())):
-            self._grow_index(int(bucket), int(counts[bucket]))
         place = self._place
         admitted = np.empty(len(positions), np.int64)
         number = index.sight(
@@ -240,7 +245,8 @@ class DynamicTable:
                 f"table {self.spec.name!r}: bucket {bucket} needs {needed} rows, its capacity is {capacity}",
                 hint="give the job more memory, set evict_after_samples, or raise admit_after",
             )
-        generous = min(capacity, max(needed, allocated + max(self._step_rows, allocated // 4)))
+        ahead = min(self._most_ahead, max(self._least_ahead, allocated // _AHEAD))
+        generous = min(capacity, max(needed, allocated + ahead))
         try:
             self._allocate_range(bucket, allocated, generous)
         except ArenaFullError:
@@ -253,68 +259,13 @@ class DynamicTable:
         purpose, table = f"table {self.spec.name!r}", self.spec.index
         for e in self._embeddings:
             offset = layout.rows_offset(e.index) + (first + start) * e.padded_dim
-            files.rows.allocate(4 * offset, 4 * (stop - start) * e.padded_dim, purpose)
+            size = e.bytes_per_element
+            files.rows.allocate(size * offset, size * (stop - start) * e.padded_dim, purpose)
             if e.state_floats_per_row:
                 offset = layout.state_offset(e.index) + (first + start) * e.state_floats_per_row
                 files.state.allocate(4 * offset, 4 * (stop - start) * e.state_floats_per_row, purpose)
         files.ids.allocate(8 * (layout.ids_offset(table) + first + start), 8 * (stop - start), purpose)
         files.seen.allocate(4 * (layout.seen_offset(table) + first + start), 4 * (stop - start), purpose)
-
-    def _used_limits(self) -> Int64:
-        """Slots that may be used before a bucket's index is rebuilt, int64 [buckets]: 3/8 to 1/2 of its capacity.
-
-        Buckets fill alike, so with one limit for all they would all be rebuilt in the same call.
-        """
-        buckets = len(self._headers)
-        capacities = np.left_shift(1, self._headers[:, index.GENERATION] & 0xFF)
-        limits: Int64 = capacities * (3 * buckets + np.arange(buckets)) // (8 * buckets)
-        return limits
-
-    def _grow_index(self, bucket: int, incoming: int) -> None:
-        """Rebuilds a bucket's index with room for more ids, without tombstones. One bucket at a time: a short pause."""
-        header = self._arena.header(self.spec.index, bucket)
-        capacity = index.capacity_of(int(header[index.GENERATION]))
-        place, first = self._place, self._place.bucket_slot(bucket)
-        live, pending = index_upkeep.count_slots(place.slots, first, capacity)
-        largest = SLOTS_PER_ROW * place.bucket_rows
-        # Sightings are a courtesy with bounds: when they alone would overfill the index they start anew.
-        keep_pending = 3 * (live + pending + incoming) <= largest
-        new_capacity = self._next_capacity(capacity, live + pending * keep_pending + incoming)
-        self._clear_generation(bucket, new_capacity)
-        used = index_upkeep.rehash(place.slots, first, capacity, new_capacity, keep_pending)
-        self._publish_generation(bucket, new_capacity)
-        header[index.USED_SLOTS] = used
-        self._owned[bucket].trim_after = _GRACES
-
-    def _next_capacity(self, capacity: int, needed: int) -> int:
-        """A power of two of slots, other than `capacity`, of which `needed` take a third if the region allows it."""
-        largest = SLOTS_PER_ROW * self._place.bucket_rows
-        wanted = min(largest, max(index.MIN_CAPACITY, 1 << (3 * needed - 1).bit_length()))
-        if wanted != capacity:
-            return wanted
-        return 2 * wanted if wanted < largest else wanted // 2
-
-    def _slot_bytes(self, bucket: int, slot: int) -> int:
-        return SLOT_BYTES * (self._place.bucket_slot(bucket) + slot)
-
-    def _clear_generation(self, bucket: int, capacity: int) -> None:
-        """Zeroed and allocated slots for a generation that is not the published one."""
-        offset, length = self._slot_bytes(bucket, capacity), SLOT_BYTES * capacity
-        self._arena.files.index.punch(offset, length)
-        self._arena.files.index.allocate(offset, length, f"the index of table {self.spec.name!r}")
-
-    def _publish_generation(self, bucket: int, capacity: int) -> None:
-        header = self._arena.header(self.spec.index, bucket)
-        generation = (int(header[index.GENERATION]) >> 8) + 1
-        index.publish_word(header, index.GENERATION, generation << 8 | (capacity.bit_length() - 1))
-
-    def _trim(self, bucket: int) -> None:
-        """Gives back the pages of every generation but the published one."""
-        header, region = self._arena.header(self.spec.index, bucket), self._place.region_slots
-        capacity = index.capacity_of(int(header[index.GENERATION]))
-        file = self._arena.files.index
-        file.punch(self._slot_bytes(bucket, 0), SLOT_BYTES * capacity)
-        file.punch(self._slot_bytes(bucket, 2 * capacity), SLOT_BYTES * (region - 2 * capacity))
 
     # --- eviction, snapshot, restore --------------------------------------------------------------------------
 
@@ -328,11 +279,13 @@ class DynamicTable:
             place.control,
             place.header_word(bucket),
             place.bucket_slot(bucket),
+            place.region_slots,
             self._ids[first : first + rows],
             self._seen[first : first + rows],
             last_seen,
             freed,
         )
+        self._index.follow(self._ids[first : first + rows], freed[:count])
         self._owned[bucket].cool(freed[:count])
         return count
 
@@ -343,7 +296,13 @@ class DynamicTable:
         ids, seen = self._ids[first : first + rows].copy(), self._seen[first : first + rows].copy()
         if self.spec.evict_after_samples > 0:
             index_upkeep.mapped_only(
-                place.slots, place.control, place.header_word(bucket), place.bucket_slot(bucket), ids, seen
+                place.slots,
+                place.control,
+                place.header_word(bucket),
+                place.bucket_slot(bucket),
+                place.region_slots,
+                ids,
+                seen,
             )
         return ids, seen
 
@@ -354,24 +313,18 @@ class DynamicTable:
 
     def restore_ids(self, bucket: int, ids: Int64, seen: UInt32) -> None:
         """Makes ids (int64 [n]) and seen (uint32 [n]) the bucket's, and builds its index."""
-        self._owned[bucket] = _Bucket(trim_after=_GRACES)
+        self._owned[bucket] = _Bucket()
         self._reset(bucket, ids, seen)
         self._owned[bucket].cool(np.flatnonzero(seen == 0).astype(np.int64))
 
     def _reset(self, bucket: int, ids: Int64, seen: UInt32) -> None:
-        header, place, first = self._arena.header(self.spec.index, bucket), self._place, self._first_row(bucket)
+        header, first = self._arena.header(self.spec.index, bucket), self._first_row(bucket)
         header[index.FILLED] = 0
         self._allocate_rows(bucket, len(ids))
         self._ids[first : first + len(ids)] = ids
         self._seen[first : first + int(header[index.ALLOCATED_ROWS])] = 0
         self._seen[first : first + len(ids)] = seen
-        live = int(np.count_nonzero(seen))
-        capacity = self._next_capacity(index.capacity_of(int(header[index.GENERATION])), max(1, live))
-        self._clear_generation(bucket, capacity)
-        used = index_upkeep.fill_slots(place.slots, place.bucket_slot(bucket), capacity, ids, seen)
-        if used < 0:
-            raise ArenaError(f"table {self.spec.name!r}, bucket {bucket}: id {ids[-1 - used]} has two rows")
         header[index.NEXT_ROW], header[index.INTENT] = len(ids), 0
-        header[index.USED_SLOTS], header[index.LIVE_ROWS] = used, live
-        self._publish_generation(bucket, capacity)
+        header[index.LIVE_ROWS] = int(np.count_nonzero(seen))
+        self._index.rebuild(bucket, ids, seen)
         header[index.FILLED] = 1

@@ -7,11 +7,10 @@ One writer, the PS that owns the bucket; readers in any process, without locks:
 
 * Within a generation a slot's key never changes once its value is not 0. The writer stores the key, then the value
   with release order; a reader loads the value with acquire order, then the key. So it never sees a half-made slot.
-* Growth copies into another generation: the slots of capacity C lie at [C, 2C) of the bucket's region, hence no two
-  capacities overlap and a new generation always has another capacity. The header's generation word
-  `generation << 8 | log2(C)` is published after the copy. A capacity may come back later (growth alternates when
-  evictions, not new ids, filled the slots), and then its slots are written anew under a slow reader. That reader
-  began with an older generation word; it loads the word again after the hit, sees the difference and starts over.
+* Growth copies into another generation: the even ones begin with the first half of the bucket's region, the odd ones
+  with the second. The header's generation word `generation << 32 | slots` is published after the copy. The next but
+  one is then written over a generation that a slow reader may still search. That reader began with an older
+  generation word; it loads the word again after the hit, sees the difference and starts over.
 * The tag is the second line of defence: a value belonging to another key differs from the expected tag.
 * Slots given back to the system read as zeros, i.e. as a miss, and every miss is asked of the owner.
 
@@ -19,6 +18,9 @@ Crash rule: ids, weights and state of a row are written before its slot is publi
 row is used, and INTENT names the one row whose slot and `seen` are about to change. `seen == 0` means free. So a
 writer killed anywhere leaves at most that one row to `index_upkeep.repair`, and every published key maps to a
 complete row.
+
+A key's home is its hash's low half, as a fraction of the capacity. So any number of slots will do, and a copy to
+another capacity walks through both generations in order: 10 ns a slot instead of 35 or more (5 million keys).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from elastichost.arena.layout import HEADER_WORDS
 
 __all__ = [
     "ALLOCATED_ROWS",
+    "CAPACITY_BITS",
     "FILLED",
     "GENERATION",
     "HEAT",
@@ -46,6 +49,7 @@ __all__ = [
     "capacity_of",
     "count_by_bucket",
     "find_slot",
+    "generation_first",
     "lookup_dynamic",
     "publish_rows",
     "publish_word",
@@ -69,16 +73,31 @@ HEAT = 12  # keys asked of the PS
 
 TOMBSTONE = -(1 << 63)
 MIN_CAPACITY = 256  # slots: one page
+CAPACITY_BITS = 32
 ROW_MASK = (1 << 40) - 1
+_CAPACITY_MASK = (1 << CAPACITY_BITS) - 1
+_LOW_HALF = (1 << 32) - 1
 _TAG_MASK = (1 << 23) - 1
 _WORDS = HEADER_WORDS
 _RETRIES = 8
 _BLOCK = 32
 
 
+@compiled
 def capacity_of(generation_word: int) -> int:
     """Slots of the generation a header word names; 0: the bucket has no index yet."""
-    return 1 << (generation_word & 0xFF) if generation_word else 0
+    return generation_word & _CAPACITY_MASK
+
+
+@compiled
+def generation_first(generation_word: int, region_first: int, region_slots: int) -> int:
+    """First slot of the generation a header word names, of a bucket whose region begins at `region_first`."""
+    return region_first + ((generation_word >> CAPACITY_BITS) & 1) * (region_slots >> 1)
+
+
+@compiled
+def _home(mixed: np.uint64, capacity: int) -> int:
+    return signed(((mixed & np.uint64(_LOW_HALF)) * np.uint64(capacity)) >> np.uint64(32))
 
 
 @compiled
@@ -88,28 +107,34 @@ def tag_of(mixed: np.uint64) -> int:
 
 @compiled
 def find_slot(slots: Int64, first: int, capacity: int, key: int, mixed: np.uint64) -> int:
-    """Slot of the key, or -1 - slot of the empty place where it would go; -1 - 2**62 when the generation is full."""
-    mask = capacity - 1
-    place = signed(mixed & np.uint64(mask))
+    """Slot of the key in the generation of `capacity` slots from `first` on, or -1 - slot of the empty place where it
+    would go; -1 - 2**62 when the generation is full.
+    """
+    place = _home(mixed, capacity)
     for _ in range(capacity):
-        slot = first + capacity + place
+        slot = first + place
         value = load_acquire(slots, 2 * slot + 1)
         if value == 0:
             return -1 - slot
         if load_acquire(slots, 2 * slot) == key:
             return slot
-        place = (place + 1) & mask
+        place += 1
+        if place == capacity:
+            place = 0
     return -1 - (1 << 62)
 
 
 @compiled
-def row_of(slots: Int64, control: Int64, header: int, first: int, key: int, mixed: np.uint64) -> int:
+def row_of(
+    slots: Int64, control: Int64, header: int, region_first: int, region_slots: int, key: int, mixed: np.uint64
+) -> int:
     """Row in the bucket, or -1. Safe for readers in other processes."""
     for _ in range(_RETRIES):
         word = load_acquire(control, header + GENERATION)
         if word == 0:
             return -1
-        slot = find_slot(slots, first, 1 << (word & 0xFF), key, mixed)
+        first = generation_first(word, region_first, region_slots)
+        slot = find_slot(slots, first, capacity_of(word), key, mixed)
         if slot < 0:
             return -1
         value = load_acquire(slots, 2 * slot + 1)
@@ -146,15 +171,14 @@ def lookup_dynamic(
             mixed = mix64(keys[i])
             bucket = signed(mixed >> np.uint64(shift))
             word = load_acquire(control, (first_header + bucket) * _WORDS + GENERATION)
-            capacity = 1 << (word & 0xFF)
-            slot = first_slot + bucket * region_slots + capacity + signed(mixed & np.uint64(capacity - 1))
             if word != 0:
-                load_acquire(slots, 2 * slot + 1)
+                first = generation_first(word, first_slot + bucket * region_slots, region_slots)
+                load_acquire(slots, 2 * (first + _home(mixed, capacity_of(word))) + 1)
         for i in range(start, stop):
             mixed = mix64(keys[i])
             bucket = signed(mixed >> np.uint64(shift))
-            header, first = (first_header + bucket) * _WORDS, first_slot + bucket * region_slots
-            row = row_of(slots, control, header, first, keys[i], mixed)
+            header, region_first = (first_header + bucket) * _WORDS, first_slot + bucket * region_slots
+            row = row_of(slots, control, header, region_first, region_slots, keys[i], mixed)
             if row < 0:
                 out[i] = -1
                 misses += 1
@@ -207,8 +231,9 @@ def sight(
         mixed = mix64(key)
         bucket = signed(mixed >> np.uint64(shift))
         header = (first_header + bucket) * _WORDS
-        first = first_slot + bucket * region_slots
-        slot = find_slot(slots, first, 1 << (control[header + GENERATION] & 0xFF), key, mixed)
+        word = control[header + GENERATION]
+        first = generation_first(word, first_slot + bucket * region_slots, region_slots)
+        slot = find_slot(slots, first, capacity_of(word), key, mixed)
         sightings = 1
         if slot >= 0:
             value = slots[2 * slot + 1]
@@ -255,9 +280,10 @@ def publish_rows(
         mixed = mix64(keys[i])
         bucket = signed(mixed >> np.uint64(shift))
         header = (first_header + bucket) * _WORDS
-        first = first_slot + bucket * region_slots
+        word = control[header + GENERATION]
+        first = generation_first(word, first_slot + bucket * region_slots, region_slots)
         row = rows[i] - bucket * bucket_rows
-        slot = find_slot(slots, first, 1 << (control[header + GENERATION] & 0xFF), keys[i], mixed)
+        slot = find_slot(slots, first, capacity_of(word), keys[i], mixed)
         if slot >= 0 and slots[2 * slot + 1] > 0:
             rows[i] = bucket * bucket_rows + (slots[2 * slot + 1] & ROW_MASK) - 1
             continue

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from elastichost.arena.compiled import compiled, store_release
+import numpy as np
+
+from elastichost.arena.compiled import compiled, signed, store_release
 from elastichost.arena.hashing import mix64
 from elastichost.arena.index import (
     GENERATION,
@@ -12,20 +14,43 @@ from elastichost.arena.index import (
     TOMBSTONE,
     Int64,
     UInt32,
+    capacity_of,
     find_slot,
+    generation_first,
     row_of,
     tag_of,
 )
+from elastichost.arena.layout import HEADER_WORDS
 
-__all__ = ["count_slots", "evict_rows", "fill_slots", "mapped_only", "rehash", "repair"]
+__all__ = [
+    "GROWTH_CAPACITY",
+    "GROWTH_COPIED",
+    "GROWTH_FIRST",
+    "GROWTH_USED",
+    "GROWTH_WORDS",
+    "copy_slots",
+    "count_slots",
+    "evict_rows",
+    "fill_slots",
+    "follow_slots",
+    "mapped_only",
+    "repair",
+]
+
+# What the writer knows of a bucket's generation under construction.
+GROWTH_FIRST = 0  # its first slot
+GROWTH_CAPACITY = 1  # 0: none is under construction
+GROWTH_COPIED = 2  # slots of the published generation that are in it
+GROWTH_USED = 3  # slots used in it
+GROWTH_WORDS = 4
 
 
 @compiled
-def count_slots(slots: Int64, first: int, capacity: int) -> tuple[int, int]:
-    """(live, pending) slots of a generation."""
+def count_slots(slots: Int64, first: int, count: int) -> tuple[int, int]:
+    """(live, pending) among `count` slots from `first` on."""
     live = 0
     pending = 0
-    for slot in range(first + capacity, first + 2 * capacity):
+    for slot in range(first, first + count):
         value = slots[2 * slot + 1]
         if value > 0:
             live += 1
@@ -35,18 +60,61 @@ def count_slots(slots: Int64, first: int, capacity: int) -> tuple[int, int]:
 
 
 @compiled
-def rehash(slots: Int64, first: int, capacity: int, new_capacity: int, keep_pending: bool) -> int:
-    """Copies a generation into the zeroed slots of another, without tombstones. Returns the slots used there."""
+def copy_slots(slots: Int64, start: int, stop: int, new_first: int, new_capacity: int, keep_pending: bool) -> int:
+    """Copies the slots [start, stop) into the generation of `new_capacity` slots from `new_first` on.
+
+    Tombstones are left out, and unless `keep_pending` ids not admitted yet. Returns the slots used there.
+    """
     used = 0
-    for old in range(first + capacity, first + 2 * capacity):
+    for old in range(start, stop):
         value = slots[2 * old + 1]
         if value > 0 or (keep_pending and value < 0 and value != TOMBSTONE):
             key = slots[2 * old]
-            slot = -1 - find_slot(slots, first, new_capacity, key, mix64(key))
+            slot = -1 - find_slot(slots, new_first, new_capacity, key, mix64(key))
             slots[2 * slot] = key
             store_release(slots, 2 * slot + 1, value)
             used += 1
     return used
+
+
+@compiled
+def follow_slots(
+    slots: Int64,
+    control: Int64,
+    first_header: int,
+    first_slot: int,
+    region_slots: int,
+    shift: int,
+    growths: Int64,
+    keys: Int64,
+    positions: Int64,
+) -> None:
+    """Repeats in the generations under construction what happened to the keys at `positions` in the published ones.
+
+    growths is int64 [buckets, 4]: see `GROWTH_FIRST` and the words after it. Slots that are not copied yet are left
+    to the copying.
+    """
+    for i in range(len(positions)):
+        key = keys[positions[i]]
+        mixed = mix64(key)
+        bucket = signed(mixed >> np.uint64(shift))
+        capacity = growths[bucket, GROWTH_CAPACITY]
+        if capacity == 0:
+            continue
+        word = control[(first_header + bucket) * HEADER_WORDS + GENERATION]
+        first = generation_first(word, first_slot + bucket * region_slots, region_slots)
+        slot = find_slot(slots, first, capacity_of(word), key, mixed)
+        if slot < 0 or slot - first >= growths[bucket, GROWTH_COPIED]:
+            continue
+        value = slots[2 * slot + 1]
+        slot = find_slot(slots, growths[bucket, GROWTH_FIRST], capacity, key, mixed)
+        if slot < 0:
+            if value == TOMBSTONE:
+                continue
+            slot = -1 - slot
+            slots[2 * slot] = key
+            growths[bucket, GROWTH_USED] += 1
+        store_release(slots, 2 * slot + 1, value)
 
 
 @compiled
@@ -71,7 +139,9 @@ def fill_slots(slots: Int64, first: int, capacity: int, ids: Int64, seen: UInt32
 
 
 @compiled
-def mapped_only(slots: Int64, control: Int64, header: int, first: int, ids: Int64, seen: UInt32) -> int:
+def mapped_only(
+    slots: Int64, control: Int64, header: int, region_first: int, region_slots: int, ids: Int64, seen: UInt32
+) -> int:
     """Sets `seen` (uint32 [n]) to 0 wherever the index does not map ids[row] to that row. Returns how many.
 
     A direct worker that still held an evicted row may have stamped it as seen after it was freed.
@@ -80,7 +150,7 @@ def mapped_only(slots: Int64, control: Int64, header: int, first: int, ids: Int6
     for row in range(len(ids)):
         if seen[row] != 0:
             mixed = mix64(ids[row])
-            if row_of(slots, control, header, first, ids[row], mixed) != row:
+            if row_of(slots, control, header, region_first, region_slots, ids[row], mixed) != row:
                 seen[row] = 0
                 cleared += 1
     return cleared
@@ -88,7 +158,15 @@ def mapped_only(slots: Int64, control: Int64, header: int, first: int, ids: Int6
 
 @compiled
 def repair(
-    slots: Int64, control: Int64, header: int, first: int, ids: Int64, seen: UInt32, verify: bool, free: Int64
+    slots: Int64,
+    control: Int64,
+    header: int,
+    region_first: int,
+    region_slots: int,
+    ids: Int64,
+    seen: UInt32,
+    verify: bool,
+    free: Int64,
 ) -> tuple[int, int]:
     """What a successor does to the bucket of a killed writer: ids int64 [next_row], seen uint32 [next_row].
 
@@ -99,12 +177,12 @@ def repair(
     row = control[header + INTENT] - 1
     if row >= 0:
         mixed = mix64(ids[row])
-        if row_of(slots, control, header, first, ids[row], mixed) != row:
+        if row_of(slots, control, header, region_first, region_slots, ids[row], mixed) != row:
             taken_back += 1
             seen[row] = 0
         store_release(control, header + INTENT, 0)
     if verify:
-        taken_back += mapped_only(slots, control, header, first, ids, seen)
+        taken_back += mapped_only(slots, control, header, region_first, region_slots, ids, seen)
     count = 0
     for candidate in range(len(ids)):
         if seen[candidate] == 0:
@@ -119,7 +197,8 @@ def evict_rows(
     slots: Int64,
     control: Int64,
     header: int,
-    first: int,
+    region_first: int,
+    region_slots: int,
     ids: Int64,
     seen: UInt32,
     last_seen: int,
@@ -129,7 +208,9 @@ def evict_rows(
 
     Writes them (rows in the bucket) to `freed` and returns how many.
     """
-    capacity = 1 << (control[header + GENERATION] & 0xFF)
+    word = control[header + GENERATION]
+    first = generation_first(word, region_first, region_slots)
+    capacity = capacity_of(word)
     count = 0
     for row in range(len(ids)):
         if seen[row] == 0 or seen[row] > last_seen:

@@ -156,7 +156,8 @@ def _power_of_two_at_least(number: int) -> int:
 
 def _bytes_per_row(model: ModelSpec, table: TableSpec) -> int:
     """Memory of one row of a dynamic table: weights and state of all its embeddings, id, seen, two slots."""
-    of_rows = sum(e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row for e in model.embeddings_of(table.index))
+    embeddings = model.embeddings_of(table.index)
+    of_rows = sum(e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row for e in embeddings)
     return of_rows + 8 + 4 + 2 * SLOT_BYTES
 
 
@@ -190,7 +191,7 @@ def _plan_tables(model: ModelSpec, memory_bytes: int, limit: int) -> tuple[tuple
                     region_slots=region,
                 )
             )
-            # Capacities are powers of two of at least a page, so both regions stay page aligned.
+            # Each half of a region is a power of two of at least a page, so every generation begins on a page.
             elements += buckets * rows
             slots += buckets * region
         headers += buckets
@@ -205,9 +206,10 @@ def _plan_embeddings(
     rows_bytes = state_bytes = fixed_bytes = 0
     for embedding in model.embeddings:
         row_space = tables[embedding.table].row_space
-        needs = _pages(embedding.bytes_per_element * row_space * embedding.padded_dim)
+        size = embedding.bytes_per_element
+        needs = _pages(size * row_space * embedding.padded_dim)
         state_needs = _pages(4 * row_space * embedding.state_floats_per_row)
-        embeddings.append(EmbeddingLayout(rows_bytes // embedding.bytes_per_element, state_bytes // 4 if state_needs else -1))
+        embeddings.append(EmbeddingLayout(rows_bytes // size, state_bytes // 4 if state_needs else -1))
         rows_bytes += needs
         state_bytes += state_needs
         if not model.tables[embedding.table].is_dynamic:

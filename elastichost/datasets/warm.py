@@ -1,4 +1,5 @@
-"""Load the compiled kernels of the readers before they are needed: a fork server does so once for all its children."""
+"""Load the readers' modules and compiled kernels before they are needed: a fork server does so once for all its
+children."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 from elastichost.datasets.arrow_columns import id_column
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.criteo import CriteoLines
+from elastichost.datasets.opening import make_decoder
 from elastichost.datasets.ragged import take_ragged
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
 from elastichost.datasets.synthetic import SyntheticReader, SyntheticShape
@@ -16,10 +18,12 @@ __all__ = ["warm_kernels"]
 
 
 def warm_kernels() -> None:
-    """Run every kernel of a reader on a few bytes, in the array layouts of real data.
+    """Import every format's reader, and run every kernel of a reader on a few bytes, in the array layouts of real data.
 
     Starts no thread where OPENBLAS_NUM_THREADS is 1; else numba's import of scipy brings scipy's own BLAS pool.
     """
+    for file_format in ("parquet", "csv"):
+        make_decoder(_settings(file_format))
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.large_string())):
         words = pa.array(["a", None], type=kind)
         id_column(pa.chunked_array([words]))
@@ -30,18 +34,21 @@ def warm_kernels() -> None:
     _warm_synthetic()
 
 
-def _warm_criteo() -> None:
-    settings = DataSettings(
+def _settings(file_format: str) -> DataSettings:
+    return DataSettings(
         split="train",
         patterns=(),
-        format="criteo_tsv",
+        format=file_format,
         labels=(CRITEO_LABEL,),
         dense=CRITEO_DENSE,
         categorical=CRITEO_CATEGORICAL,
     )
+
+
+def _warm_criteo() -> None:
     line = np.frombuffer(b"0" + b"\t1" * len(CRITEO_DENSE) + b"\ta" * len(CRITEO_CATEGORICAL) + b"\n", dtype=np.uint8)
     # A copy, because the bytes of a file are read into an array that can be written.
-    CriteoLines(settings).parse("", line.copy(), 1, 1, BadRowLog(1))
+    CriteoLines(_settings("criteo_tsv")).parse("", line.copy(), 1, 1, BadRowLog(1))
 
 
 def _warm_synthetic() -> None:

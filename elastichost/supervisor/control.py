@@ -82,6 +82,7 @@ class Dispatcher:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
         record.address = hello.address
         self._run.fleet.apply(record, Event.HELLO, self._run.now_s())
+        self._run.note("connected", f"{record.process} says hello", process=record.process.name)
         parts = self._parts()
         if parts is None or record.state != State.CONNECTED:
             return

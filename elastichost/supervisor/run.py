@@ -37,6 +37,7 @@ class Entries:
         "torch",
         "torchrec",
         "elastichost.arena.kernels",
+        *(f"elastichost.models.networks.{name}" for name in ("dcn", "deepfm", "dlrm", "wide_deep", "xdeepfm")),
         "elastichost.worker.main",
         "elastichost.worker.probe",
         "elastichost.ps.main",

@@ -146,16 +146,24 @@ class WorkerLoop:
             self._evaluate(parts, self._evaluations.popleft())
             return
         self._request_lease(pipeline)
-        began_s = time.perf_counter()
-        result = pipeline.get(IDLE_S)
-        self._meter.wait_input_s += time.perf_counter() - began_s
-        match result:
-            case PreparedBatch():
-                self._train(parts, result)
+        match self._next_result(pipeline):
+            case PreparedBatch() as batch:
+                self._train(parts, batch)
             case LeaseFinished(lease=lease):
                 self._finish_lease(parts, lease)
-            case None:
-                self._idle(parts, pipeline)
+            case None if pipeline.is_idle:
+                self._state = "idle"
+                self._leave_clock(parts)
+
+    def _next_result(self, pipeline: Pipeline) -> PreparedBatch | LeaseFinished | None:
+        """None: there was nothing for a while. Without a lease the next thing to come is a message, not a batch."""
+        began_s = time.perf_counter()
+        if pipeline.is_idle:
+            wait_readable([self.control.socket], IDLE_S)
+            self._pump()
+        result = None if pipeline.is_idle else pipeline.get(IDLE_S)
+        self._meter.wait_input_s += time.perf_counter() - began_s
+        return result
 
     # --- control --------------------------------------------------------------------------------------------
 
@@ -281,11 +289,6 @@ class WorkerLoop:
                 self.control.send(Paused(cut=cut))
         self._state = "drained" if self._drained else "paused"
         wait_readable([self.control.socket], IDLE_S)
-
-    def _idle(self, parts: WorkerParts, pipeline: Pipeline) -> None:
-        if pipeline.is_idle:
-            self._state = "idle"
-            self._leave_clock(parts)
 
     def _leave_clock(self, parts: WorkerParts) -> None:
         """Bounded mode: a worker that does not train must not hold the others up."""

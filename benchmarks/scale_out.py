@@ -1,0 +1,233 @@
+"""Scale-out: from the request of a worker to the first batch it has committed, while another worker trains.
+
+The request is the replacement of a killed worker: the supervisor's decision to start its next life. Where the time
+goes is told by the run's journal and by the arena, where this process sees the commit itself:
+
+    fork       decision -> the fork server has forked the process and told its pid
+    hello      -> its first message: arguments, job file, sockets
+    build      -> Ready: the user's model, the arena, the readers, the shard map, the dense vector
+    lease      -> its first lease is granted
+    batch      -> its first batch is committed: reading, rows, forward, backward, commit
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from benchmarks.measuring import percentile, print_table, write_json
+from benchmarks.running import EXAMPLES
+from benchmarks.workshop import ROOT, Workshop
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseStore
+from elastichost.metrics import JournalEvent
+
+__all__ = ["main"]
+
+Found = TypeVar("Found")
+
+WORKER = 1  # the one that comes and goes; worker 0 trains all the time
+BATCHES_BETWEEN = 20  # committed by a life before it is killed
+POLL_S = 0.0005
+LIMIT_S = 180.0
+AIM_S = 0.3
+STEPS = ("fork", "hello", "build", "lease", "batch")
+SETTINGS = {
+    "resources.workers": 2,
+    "resources.restarts": 1_000_000,
+    "checkpoint.every_s": 1e6,
+    "evaluate.every_samples": 0,
+    "train.epochs": 1_000_000,
+}
+
+
+class ScaleOut(msgspec.Struct, frozen=True):
+    """One replacement, in seconds: `noticed_s` from the kill to the decision, then the steps, one after another."""
+
+    noticed_s: float
+    steps_s: dict[str, float]
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.steps_s.values())
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    p50: float
+    p99: float
+    worst: float
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """In seconds. `steps`: of each step by itself; `noticed`: from the kill to the decision."""
+
+    times: int
+    total: Percentiles
+    steps: dict[str, Percentiles]
+    noticed: Percentiles
+    aim_s: float = AIM_S
+
+
+class JournalTail:
+    """The journal of a run under way; `poll` gives what was written since."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+        self._decoder = msgspec.json.Decoder(JournalEvent)
+
+    def poll(self) -> list[JournalEvent]:
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            lines = file.read().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        self._offset += sum(map(len, whole))
+        return [self._decoder.decode(line) for line in whole]
+
+
+class RunUnderWay:
+    """A job of two workers, seen from outside."""
+
+    def __init__(self, job: Path, settings: Sequence[str], workshop: Workshop) -> None:
+        own = [f"{key}={value}" for key, value in SETTINGS.items()]
+        run_dir = workshop.disk / "run"
+        self._memory = workshop.memory
+        self._log = (workshop.disk / "log").open("w+")
+        command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
+        for setting in (*own, *settings):
+            command += ["--set", setting]
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**workshop.environment(), "ELASTICHOST_ARENA_DIR": str(workshop.memory)},
+        )
+        self._tail = JournalTail(run_dir / "journal.jsonl")
+        self.events: list[JournalEvent] = []
+        self.dense = DenseStore(Arena.attach(self.wait(self._arena)))
+
+    def _arena(self) -> Path | None:
+        found = list(self._memory.glob("*/LAYOUT.json"))
+        return found[0].parent if found else None
+
+    def wait(self, look: Callable[[], Found | None]) -> Found:
+        """What `look` finds; raises RuntimeError when the run ends before, or after too long."""
+        deadline_s = time.monotonic() + LIMIT_S
+        while (found := look()) is None:
+            if self.process.poll() is not None or time.monotonic() > deadline_s:
+                self._log.seek(0)
+                raise RuntimeError(f"the run ended, or did nothing for {LIMIT_S:g} s:\n{self._log.read()[-4000:]}")
+            time.sleep(POLL_S)
+        return found
+
+    def event(self, kind: str, process: str, after_s: float, begins: str = "") -> JournalEvent | None:
+        """The first of its kind after a moment of the monotonic clock."""
+        self.events += self._tail.poll()
+        for event in self.events:
+            is_it = event.kind == kind and event.process == process and event.text.startswith(begins)
+            if is_it and event.monotonic_s >= after_s:
+                return event
+        return None
+
+    def committed_s(self, life: int, batches: int) -> float | None:
+        """Now, once a life of the worker has committed so many batches."""
+        return time.monotonic() if self.dense.applied(WORKER, life).sequence >= batches else None
+
+    def close(self) -> None:
+        """Ends the run with everything it started."""
+        for _ in range(2):
+            self.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        self.process.wait(30)
+        self._log.close()
+
+
+# --- measuring ----------------------------------------------------------------------------------------------------
+
+
+def scale_out(run: RunUnderWay, life: int) -> ScaleOut:
+    """Kills this life of the worker, once it has trained a little, and watches the next one come."""
+    name = f"worker-{WORKER}"
+    run.wait(lambda: run.committed_s(life, BATCHES_BETWEEN))
+    started = run.wait(lambda: run.event("process_started", name, 0.0, f"{name}.{life} "))
+    run.events.clear()
+    killed_s = time.monotonic()
+    os.kill(int(started.data["pid"]), signal.SIGKILL)  # type: ignore[arg-type]
+    trained_s = run.wait(lambda: run.committed_s(life + 1, 1))
+    decided_s = run.wait(lambda: run.event("decision", name, killed_s, "start ")).monotonic_s
+    moments = [decided_s]
+    for kind in ("process_started", "connected", "ready", "lease"):
+        moments.append(run.wait(lambda kind=kind: run.event(kind, name, decided_s)).monotonic_s)  # type: ignore[misc]
+    moments.append(trained_s)
+    steps_s = {step: after - before for step, (before, after) in zip(STEPS, pairwise(moments), strict=True)}
+    return ScaleOut(decided_s - killed_s, steps_s)
+
+
+def percentiles(values: Sequence[float]) -> Percentiles:
+    return Percentiles(percentile(values, 50), percentile(values, 99), max(values))
+
+
+def figures_of(found: Sequence[ScaleOut]) -> Figures:
+    """Raises ValueError when there are none."""
+    return Figures(
+        times=len(found),
+        total=percentiles([one.total_s for one in found]),
+        steps={step: percentiles([one.steps_s[step] for one in found]) for step in STEPS},
+        noticed=percentiles([one.noticed_s for one in found]),
+    )
+
+
+def measure(job: Path, times: int, settings: Sequence[str]) -> Figures:
+    """Raises RuntimeError when the run ends meanwhile."""
+    with Workshop() as workshop:
+        run = RunUnderWay(job, settings, workshop)
+        found = [scale_out(run, life) for life in range(1, times + 1)]
+        run.close()
+    return figures_of(found)
+
+
+def show(figures: Figures) -> None:
+    """On stdout."""
+
+    def row(name: str, found: Percentiles, aim: str = "") -> tuple[str, ...]:
+        return (name, *(f"{1e3 * value:.0f}" for value in (found.p50, found.p99, found.worst)), aim)
+
+    print(f"ms from the request of a worker to its first committed batch, {figures.times} times")
+    steps = [row(f"  {step}", found) for step, found in figures.steps.items()]
+    aim = f"<= {1e3 * figures.aim_s:.0f}"
+    print_table(("", "p50", "p99", "worst", "aim"), [row("total", figures.total, aim), *steps])
+    print(f"before it: from the kill to the request {1e3 * figures.noticed.p50:.0f} (median)")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="scale-out", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--times", type=int, default=50, help="replacements (50)")
+    parser.add_argument(
+        "--job", type=Path, default=EXAMPLES / "synthetic.toml", help="job file (the synthetic example)"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more settings of the job")
+    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    chosen = parser.parse_args(argv)
+    figures = measure(chosen.job, chosen.times, chosen.set)
+    show(figures)
+    if chosen.json:
+        write_json("scale-out", figures)
+
+
+if __name__ == "__main__":
+    main()

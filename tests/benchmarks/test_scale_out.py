@@ -1,0 +1,63 @@
+"""The scale-out benchmark: a real run whose worker is replaced, and the arithmetic of its figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import scale_out
+from elastichost.supervisor.journal import Journal
+
+TINY = (
+    "data.synthetic.rows=100000",
+    "data.synthetic.test_rows=1000",
+    "data.synthetic.tables=4",
+    "data.synthetic.table_rows=500",
+    "train.batch_size=128",
+)
+
+
+@pytest.mark.system
+def test_every_replacement_is_taken_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tmp_path))
+    monkeypatch.setattr(scale_out, "BATCHES_BETWEEN", 3)
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    scale_out.main(["--times", "2", "--json", *settings])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    figures = found["figures"]
+    assert found["benchmark"] == "scale-out"
+    assert figures["times"] == 2
+    assert tuple(figures["steps"]) == scale_out.STEPS
+    for part in (figures["total"], figures["noticed"], *figures["steps"].values()):
+        assert 0 <= part["p50"] <= part["p99"] <= part["worst"]
+    assert figures["total"]["worst"] <= sum(step["worst"] for step in figures["steps"].values()) + 1e-9
+    assert list(tmp_path.iterdir()) == [], "nothing stays behind"
+
+
+def test_percentiles_are_over_all_replacements() -> None:
+    found = [scale_out.ScaleOut(0.01 * n, dict.fromkeys(scale_out.STEPS, 0.1 * n)) for n in (1, 2, 3)]
+    figures = scale_out.figures_of(found)
+    assert figures.total.p50 == pytest.approx(1.0)
+    assert figures.total.worst == pytest.approx(1.5)
+    assert figures.steps["fork"] == scale_out.Percentiles(0.2, pytest.approx(0.3), pytest.approx(0.3))
+    assert figures.noticed.worst == pytest.approx(0.03)
+
+
+def test_the_tail_gives_whole_lines_once(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    tail = scale_out.JournalTail(path)
+    assert tail.poll() == []
+    journal = Journal(path)
+    journal.write("ready", "worker-0.1 is ready")
+    assert [event.text for event in tail.poll()] == ["worker-0.1 is ready"]
+    journal.write("lease", "lease 1")
+    line = path.read_bytes()
+    path.write_bytes(line[:-5])
+    assert tail.poll() == []
+    path.write_bytes(line)
+    assert [event.kind for event in tail.poll()] == ["lease"]
+    journal.close()
