@@ -93,6 +93,7 @@ class Arena:
         self.rows_flat_half: UInt16 = files.rows.array(np.uint16, 0, sizes.rows // 2)  # the same, of bfloat16
         self.state_flat: Float32 = files.state.array(np.float32, 0, sizes.state // 4)
         self.control: Int64 = files.control.array(np.int64, 0, sizes.control // 8)
+        self._prefer_huge_pages()
         self._slots: Int64 = files.index.array(np.int64, 0, sizes.index // 8)
         self._places: list[IndexPlace | None] = [
             self._index_place(table.index) if table.is_dynamic else None for table in layout.model.tables
@@ -152,6 +153,17 @@ class Arena:
                 files.state.allocate(
                     4 * layout.state_offset(embedding.index), 4 * rows * embedding.state_floats_per_row, purpose
                 )
+
+    def _prefer_huge_pages(self) -> None:
+        """For fixed tables. A dynamic one is handed out a little at a time, and would take far more than it holds."""
+        layout, files = self.layout, self.files
+        for e in layout.model.embeddings:
+            if layout.model.tables[e.table].is_dynamic:
+                continue
+            rows, size = layout.row_space(e.table), e.bytes_per_element
+            files.rows.prefer_huge_pages(size * layout.rows_offset(e.index), size * rows * e.padded_dim)
+            if e.state_floats_per_row:
+                files.state.prefer_huge_pages(4 * layout.state_offset(e.index), 4 * rows * e.state_floats_per_row)
 
     @property
     def model(self) -> ModelSpec:

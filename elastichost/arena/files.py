@@ -24,6 +24,8 @@ __all__ = ["MappedFile"]
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
 
+HUGE_PAGE_BYTES = 2 << 20
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -110,6 +112,15 @@ class MappedFile:
                 self.array(np.uint8, offset_bytes, length_bytes)[:] = 0
                 return
             raise ArenaError(f"cannot free {length_bytes} bytes of {self.path}: {os.strerror(code)}")
+
+    def prefer_huge_pages(self, offset_bytes: int, length_bytes: int) -> None:
+        """Asks for huge pages where whole ones fit: rows are read at random, and each look into the page tables costs
+        as much as the row. A host whose `shmem_enabled` says "never", as most do, keeps its small pages."""
+        first = -(-offset_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+        stop = (offset_bytes + length_bytes) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+        if stop > first:
+            with contextlib.suppress(OSError):  # a kernel built without them
+                self._map.madvise(mmap.MADV_HUGEPAGE, first, stop - first)
 
     def touched_bytes(self) -> int:
         """What the file really takes."""

@@ -26,6 +26,7 @@ Verdict = Literal["ok", "warning", "failed"]
 TORCH_LINE, TORCHREC_LINE, FBGEMM_LINE = "2.13", "1.8", "1.8"
 REPAIR_TRIPLE = "rm -rf .venv && make run   (or: pip install -e '.[cpu]')"
 LEAST_ARENA_BYTES = 1 << 30
+SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 IMPORT_TIMEOUT_S = 180.0
 IMPORT_SCRIPT = "import torch, fbgemm_gpu, torchrec; print(torch.__version__, torch.cuda.is_available())"
 STYLES: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "failed": "bold red"}
@@ -140,7 +141,16 @@ def _shared_memory() -> Check:
     found = f"{root}: {bytes_words(usage.free)} free of {bytes_words(usage.total)}"
     if usage.free < LEAST_ARENA_BYTES:
         return Check("shared memory", "warning", f"{found}: embedding rows live here", f"elastichost clean;  {repair}")
-    return Check("shared memory", "ok", found)
+    return Check("shared memory", "ok", f"{found}, huge pages: {_huge_pages()}")
+
+
+def _huge_pages() -> str:
+    """What the host allows for shared memory; "advise" or more lets large fixed tables have them."""
+    try:
+        choices = SHMEM_HUGE_PAGES.read_text(encoding="ascii")
+    except OSError:
+        return "not known"
+    return choices.partition("[")[2].partition("]")[0] or "not known"
 
 
 def _cores() -> Check:

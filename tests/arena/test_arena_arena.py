@@ -99,3 +99,23 @@ def test_a_new_dynamic_table_knows_no_key(make_model: MakeModel, make_arena: Mak
     assert out.tolist() == [-1, -1, -1]
     with pytest.raises(ValueError, match="2 elements for 3 keys"):
         arena.lookup(0, np.array([1, 2, 3]), out[:2])
+
+
+def huge_page_ranges(path: Path) -> list[int]:
+    """Bytes of each mapping of the file that asks for huge pages."""
+    sizes, first = [], 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            start, stop = (int(edge, 16) for edge in words[0].split("-"))
+            first = stop - start if words[-1] == str(path) else 0
+        elif words[0] == "VmFlags:" and first and "hg" in words:
+            sizes.append(first)
+    return sizes
+
+
+def test_large_fixed_tables_ask_for_huge_pages(make_model: MakeModel, make_arena: MakeArena) -> None:
+    arena = make_arena(make_model(rows=(300_000, 100, 0), dims=(16,)))
+    # 19.2 MB that begin at the file's beginning: nine whole huge pages; not the small table, not the dynamic one
+    assert huge_page_ranges(arena.directory / "rows") == [9 << 21]
+    assert huge_page_ranges(arena.directory / "state") == []
