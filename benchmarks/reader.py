@@ -45,7 +45,7 @@ from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRIT
 from elastichost.datasets.warm import warm_kernels
 from elastichost.ps.store import RowStore
 from elastichost.specs import DenseSpec, EmbeddingSpec, KeyKind, ModelSpec, RowOptimizerSpec, TableSpec
-from elastichost.worker.channel import PullChannel
+from elastichost.worker.row_channels import PullChannel
 from elastichost.worker.rows import PreparedBatch, RowPreparer
 
 __all__ = ["main"]
@@ -161,11 +161,8 @@ class OwnRows:
             initialise=True,
         )
 
-    def pull(
-        self, tables: tuple[TableSpec, ...], keys: Mapping[int, npt.NDArray[np.int64]], *, create: bool, **_: object
-    ) -> None:
-        for table, of_table in keys.items():
-            self._store.rows_for(table, of_table, create, 0)
+    def pull(self, keys: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], *, create: bool, **_: object) -> None:
+        self._store.rows_of(keys, bounds, create, 0)
 
 
 @contextmanager

@@ -35,10 +35,13 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """dlrm with 2 workers in all eight ways, then the other models with direct access."""
+    """dlrm with 2 workers in all eight ways and in two variants, then the other models with direct access."""
     for access, mode, tables in product(("direct", "served"), ("async", "bounded"), ("dynamic", "fixed")):
         settings = {"train.access": access, "train.mode": mode, **(FIXED if tables == "fixed" else {})}
         yield Case(f"dlrm {access} {mode} {tables}", settings)
+    for access in ("direct", "served"):
+        yield Case(f"dlrm {access} bfloat16 rows", {"train.access": access, "tables.default.precision": "bfloat16"})
+    yield Case("dlrm direct, not fused", {"model.fused": "false"})
     for model, settings in MODELS.items():
         yield Case(model, {"model.build": f"elastichost.models:{model}", "model.args": "{}", **settings})
 

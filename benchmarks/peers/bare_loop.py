@@ -29,10 +29,10 @@ from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.ps.store import RowStore
 from elastichost.sharding import bucket_count
 from elastichost.specs import DenseSpec, ModelSpec
-from elastichost.worker.channel import PullChannel
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.embedding import describe_embeddings, meta_collections, replace_collections, table_rows
 from elastichost.worker.fusion import fuse_modules
+from elastichost.worker.row_channels import PullChannel
 from elastichost.worker.rows import PreparedBatch, RowPreparer
 from elastichost.worker.step import ModelRunner
 

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from elastichost.arena import bag_kernels, dense_kernels, index, index_upkeep
+from elastichost.arena import bag_kernels, dense_kernels, index, index_upkeep, key_kernels, line_kernels
 from elastichost.arena.bag_chains import UpdateWorkspace
 from elastichost.arena.bag_kernels import pool_bags, scatter_gradients
 from elastichost.arena.bag_updates import SGD, update_rows
 from elastichost.arena.compiled import kernel_ready
 from elastichost.arena.hashing import initial_stream, mix64
 from elastichost.arena.index import lookup_dynamic
+from elastichost.arena.key_kernels import first_bad_row, leave_missing_out, split_by_owner, take_keys, unique_by_table
 from elastichost.arena.layout import HEADER_WORDS
+from elastichost.arena.line_kernels import gather_lines, scatter_lines, update_lines
 from elastichost.arena.row_kernels import (
     KEY_CHECKED,
     KEY_HASHED,
     KEY_MODULO,
-    adagrad_rows,
-    first_bad_row,
     fixed_rows,
-    gather_rows,
     initialise_rows,
     mark_seen,
-    rowwise_adagrad_rows,
-    sgd_rows,
-    unique_keys,
     zero_rows,
 )
 
@@ -33,22 +29,24 @@ __all__ = [
     "KEY_HASHED",
     "KEY_MODULO",
     "SAMPLES_PER_STAMP",
-    "adagrad_rows",
     "first_bad_row",
     "fixed_rows",
-    "gather_rows",
+    "gather_lines",
     "initial_stream",
     "initialise_rows",
     "kernel_ready",
+    "leave_missing_out",
     "lookup_dynamic",
     "mark_seen",
     "mix64",
     "pool_bags",
-    "rowwise_adagrad_rows",
     "scatter_gradients",
+    "scatter_lines",
     "seen_stamp",
-    "sgd_rows",
-    "unique_keys",
+    "split_by_owner",
+    "take_keys",
+    "unique_by_table",
+    "update_lines",
     "update_rows",
     "warm",
     "zero_rows",
@@ -65,19 +63,16 @@ def seen_stamp(clock: int) -> int:
 def warm() -> None:
     """Compiles every kernel for the types it is used with, or loads it from the cache on disk."""
     rows, keys = np.zeros(1, np.int64), np.ones(1, np.int64)
-    weights, state, line = np.zeros((1, 4), np.float32), np.zeros((1, 4), np.float32), np.zeros(4, np.float32)
+    weights, line = np.zeros((1, 4), np.float32), np.zeros(4, np.float32)
     seen = np.zeros(1, np.uint32)
     mix64(1)
     fixed_rows(keys, np.array([0, 1]), keys + 1, rows, rows.copy())
-    unique_keys(keys)
-    initialise_rows(weights, rows, keys, 3, -0.5, 0.5, initial_stream(0, ""))
+    for made in (weights, np.zeros((1, 4), np.uint16)):
+        initialise_rows(made, rows, keys, 3, -0.5, 0.5, initial_stream(0, ""))
     zero_rows(weights, rows)
-    gather_rows(weights, rows, state)
-    first_bad_row(rows, 1, 1, rows, -1, HEADER_WORDS, 0)
     mark_seen(seen, rows, 1)
-    sgd_rows(weights, rows, state, 0.1)
-    adagrad_rows(weights, state, rows, weights, 0.1, 1e-8)
-    rowwise_adagrad_rows(weights, line, rows, state, 0.1, 1e-8)
+    _warm_keys(keys, rows)
+    _warm_lines(line, rows)
     _warm_index(keys, seen)
     _warm_dense(line)
     _warm_bags(line, rows)
@@ -115,6 +110,28 @@ def _warm_dense(line: dense_kernels.Float32) -> None:
     words = np.zeros(2, np.int64)
     dense_kernels.copy_half(words, words, half, half, 0)
     dense_kernels.announce(words, 0, dense_kernels.load_word(words, 1))
+
+
+def _warm_keys(keys: key_kernels.Int64, zeros: key_kernels.Int64) -> None:
+    """One feature of one fixed table of one bucket."""
+    bounds, out, control = np.array([0, 1]), [np.zeros(1, np.int64) for _ in range(3)], np.zeros(HEADER_WORDS, np.int64)
+    tables = np.zeros((1, key_kernels.TABLE_FIELDS), np.int64)
+    tables[0, [key_kernels.ROW_SPACE, key_kernels.BUCKET_ROWS]] = 2, 2
+    unique_by_table(keys, bounds, zeros, bounds, np.zeros(4, np.int32), out[0], bounds.copy(), out[1])
+    leave_missing_out(zeros, bounds, bounds, zeros, bounds, out[1])
+    owners, counts = np.zeros(1, np.uint16), np.zeros((1, 1), np.int64)
+    split_by_owner(keys, bounds, keys + 1, owners, zeros, zeros, out[0], counts, out[1], out[2])
+    take_keys(keys, bounds, tables, control, HEADER_WORDS, out[0])
+    first_bad_row(zeros, bounds, tables, control, HEADER_WORDS)
+
+
+def _warm_lines(line: line_kernels.Float32, numbers: line_kernels.Int64) -> None:
+    """One row of float32 and one of bfloat16."""
+    lines, updates = np.array([[0, 1, 4, 0, 0]]), np.zeros((1, line_kernels.UPDATE_FIELDS), np.int64)
+    for rows in (line.copy(), np.zeros(4, np.uint16)):
+        gather_lines(rows, lines, numbers, line)
+        update_lines(rows, line, lines, updates, np.zeros((1, 2), np.float32), numbers, line, np.uint64(0))
+    scatter_lines(line, lines, numbers, line.copy())
 
 
 def _warm_bags(line: bag_kernels.Float32, values: bag_kernels.Int64) -> None:

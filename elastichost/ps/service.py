@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -107,42 +108,30 @@ class DataService:
     # --- rows -----------------------------------------------------------------------------------------------
 
     def _pull(self, peer: bytes, message: Pull, frames: Sequence[memoryview]) -> Outgoing:
-        keys = _int64(frames, sum(message.counts))
-        rows = np.empty(len(keys), dtype=np.int64)
-        of_table: dict[int, npt.NDArray[np.int64]] = {}
-        start = 0
-        for table, count in zip(message.tables, message.counts, strict=True):
-            part = keys[start : start + count]
-            rows[start : start + count] = self._store.rows_for(table, part, message.create, message.clock)
-            of_table[table] = rows[start : start + count]
-            start += count
-        answer: list[Frame] = [rows]
-        for index in message.embeddings:
-            spec = self._model.embeddings[index]
-            out = np.empty((len(of_table[spec.table]), spec.padded_dim), dtype=np.float32)
-            self._store.pull(index, of_table[spec.table], out)
-            answer.append(out)
+        bounds = self._bounds(message.counts)
+        keys = _int64(frames, int(bounds[-1]))
+        rows = self._store.rows_of(keys, bounds, message.create, message.clock)
+        answer = (rows, self._store.lines.pull(rows, bounds)) if message.weights else (rows,)
         self.rows_touched += len(keys)
         return Outgoing(peer, Pulled(request=message.request), answer)
 
     def _push(self, peer: bytes, sender: ProcessId, message: Push, frames: Sequence[memoryview]) -> Outgoing:
         if self._session.is_duplicate(sender, message.sequence):
             return Outgoing(peer, Pushed(request=message.request, duplicate=True))
-        rows = _int64(frames, sum(message.counts))
-        of_table: dict[int, npt.NDArray[np.int64]] = {}
-        start = 0
-        for table, count in zip(message.tables, message.counts, strict=True):
-            of_table[table] = rows[start : start + count]
-            start += count
-        for position, index in enumerate(message.embeddings, start=1):
-            spec = self._model.embeddings[index]
-            part = of_table[spec.table]
-            gradients = _float32(frames, position, len(part) * spec.padded_dim)
-            self._store.push(index, part, gradients.reshape(-1, spec.padded_dim), message.learning_rate_scale)
+        bounds = self._bounds(message.counts)
+        rows = _int64(frames, int(bounds[-1]))
+        gradients = _float32(frames, 1, self._store.lines.floats(bounds))
+        self._store.lines.push(rows, bounds, gradients, message.learning_rate_scale)
         self._session.note_applied(sender, message.sequence)
         self._watermarks.note_applied(self._index, sender.index, sender.life, message.sequence)
         self.rows_touched += len(rows)
         return Outgoing(peer, Pushed(request=message.request))
+
+    def _bounds(self, counts: tuple[int, ...]) -> npt.NDArray[np.int64]:
+        """Where each table's items begin in a frame, and where the last ones end. Raises ProtocolError."""
+        if len(counts) != len(self._model.tables) or min(counts, default=0) < 0:
+            raise ProtocolError(f"counts {counts} do not fit the {len(self._model.tables)} tables")
+        return np.array(list(itertools.accumulate(counts, initial=0)), np.int64)
 
     # --- dense ----------------------------------------------------------------------------------------------
 

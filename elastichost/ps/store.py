@@ -13,31 +13,34 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena import index
-from elastichost.arena.arena import Arena
+from elastichost.arena.arena import Arena, Rows
 from elastichost.arena.dynamic import DynamicTable
 from elastichost.arena.kernels import (
     SAMPLES_PER_STAMP,
-    first_bad_row,
-    gather_rows,
     initial_stream,
     initialise_rows,
     kernel_ready,
     mark_seen,
     seen_stamp,
+    take_keys,
     zero_rows,
 )
 from elastichost.arena.layout import HEADER_WORDS
 from elastichost.errors import ArenaError, CheckpointError, IdOutOfRangeError, ProtocolError
-from elastichost.ps.optimizer import apply_row_gradients
-from elastichost.specs import EmbeddingSpec
+from elastichost.ps.row_lines import RowLines, table_facts
+from elastichost.specs import Precision
 
 __all__ = ["BlockKind", "BucketBlock", "BucketFacts", "RowStore", "StoreStatistics"]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 Block = npt.NDArray[np.generic]
 BlockKind = Literal["rows", "state", "ids", "seen"]
+# How rows of each precision are kept.
+_PRECISIONS: dict[np.dtype[np.generic], Precision] = {
+    np.dtype(np.float32): "float32",
+    np.dtype(np.uint16): "bfloat16",
+}
 
 
 class BucketBlock(NamedTuple):
@@ -72,7 +75,7 @@ class StoreStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowStore:
-    """The rows of the adopted buckets. Row numbers are in their table's row space."""
+    """The rows of the adopted buckets. Row numbers are in their table's row space. `lines`: weights and gradients."""
 
     def __init__(self, arena: Arena, seed: int) -> None:
         if seed != arena.layout.seed:
@@ -80,6 +83,8 @@ class RowStore:
         self._arena = arena
         self._tables = {t.index: DynamicTable(arena, t.index) for t in arena.model.tables if t.is_dynamic}
         self._seen = {table: arena.seen_view(table) for table in self._tables}
+        self._facts = table_facts(arena.layout)
+        self.lines = RowLines(arena)
         self._rows = [arena.rows_view(e.index) for e in arena.model.embeddings]
         self._states = [arena.state_view(e.index) for e in arena.model.embeddings]
         self._owned: set[tuple[int, int]] = set()
@@ -131,17 +136,34 @@ class RowStore:
 
     # --- keys to rows -----------------------------------------------------------------------------------------
 
-    def rows_for(self, table: int, keys: Int64, create: bool, clock: int) -> Int64:
-        """Row numbers int64 [n] of keys int64 [n]; -1: no row (unknown, or sighted too rarely to be admitted).
+    def rows_of(self, keys: Int64, bounds: Int64, create: bool, clock: int) -> Int64:
+        """Row numbers int64 [n] of keys int64 [n], of which keys[bounds[t]:bounds[t + 1]] are those of table t.
 
-        A fixed table's key is its row. With `create`, unknown ids of a dynamic table are sighted, and get rows with
-        initial weights once admitted. `clock` is samples trained so far. Raises IdOutOfRangeError, ArenaFullError,
-        and ProtocolError for buckets that this process does not own.
+        -1: no row (unknown, or sighted too rarely to be admitted). A fixed table's key is its row. With `create`,
+        unknown ids of a dynamic table are sighted, and get rows with initial weights once admitted. `clock` is samples
+        trained so far. Raises IdOutOfRangeError, ArenaFullError, and ProtocolError for buckets of others.
         """
         keys = kernel_ready(keys)
-        if table not in self._tables:
-            return self._fixed_rows(table, keys)
         rows = np.empty(len(keys), np.int64)
+        bad = int(take_keys(keys, bounds, self._facts, self._arena.control, HEADER_WORDS, rows))
+        if bad >= 0:
+            spec = self._arena.model.tables[int(np.searchsorted(bounds, bad, side="right")) - 1]
+            raise IdOutOfRangeError(
+                f"row {keys[bad]} of table {spec.name!r} is outside [0, {spec.rows})",
+                hint=f"raise tables.{spec.name}.rows, or set its out_of_range to modulo",
+            )
+        for table in self._tables:
+            part = slice(int(bounds[table]), int(bounds[table + 1]))
+            if part.start < part.stop:
+                self._dynamic_rows(table, keys[part], rows[part], create, clock)
+        return rows
+
+    def rows_for(self, table: int, keys: Int64, create: bool, clock: int) -> Int64:
+        """`rows_of`, for keys of one table."""
+        bounds = np.where(np.arange(len(self._facts) + 1) > table, len(keys), 0)
+        return self.rows_of(keys, bounds, create, clock)
+
+    def _dynamic_rows(self, table: int, keys: Int64, rows: Int64, create: bool, clock: int) -> None:
         misses = self._arena.lookup(table, keys, rows)
         if create:
             stamp = seen_stamp(clock)
@@ -149,60 +171,6 @@ class RowStore:
                 mark_seen(self._seen[table], rows, stamp)
             if misses:
                 self._created_rows += self._tables[table].create(keys, rows, stamp)
-        self._count_heat(table, keys)
-        return rows
-
-    def _fixed_rows(self, table: int, keys: Int64) -> Int64:
-        spec = self._arena.model.tables[table]
-        bad = first_bad_row(keys, spec.rows, 1, self._arena.control, -1, HEADER_WORDS, 0)
-        if bad >= 0:
-            raise IdOutOfRangeError(
-                f"row {keys[bad]} of table {spec.name!r} is outside [0, {spec.rows})",
-                hint=f"raise tables.{spec.name}.rows, or set its out_of_range to modulo",
-            )
-        self._count_heat(table, keys)
-        return keys.copy()
-
-    def _count_heat(self, table: int, keys: Int64) -> None:
-        layout = self._arena.layout.tables[table]
-        counts = np.zeros(layout.buckets, np.int64)
-        if table in self._tables:
-            index.count_by_bucket(keys, np.arange(len(keys)), self._arena.index_place(table).shift, counts)
-        else:
-            counts += np.bincount(keys // layout.bucket_rows, minlength=layout.buckets)
-        words = self._arena.control.reshape(-1, HEADER_WORDS)
-        words[layout.first_header : layout.first_header + layout.buckets, index.HEAT] += counts
-
-    # --- weights ----------------------------------------------------------------------------------------------
-
-    def pull(self, embedding: int, rows: Int64, out: Float32) -> None:
-        """Weights of rows (int64 [n], -1: zeros) into out (float32 [n, padded_dim]). Raises ProtocolError."""
-        rows = kernel_ready(rows)
-        spec = self._arena.model.embeddings[embedding]
-        self._require_rows(spec, rows, lowest=-1)
-        if out.shape != (len(rows), spec.padded_dim):
-            raise ValueError(f"out must be float32 [{len(rows)}, {spec.padded_dim}], not {list(out.shape)}")
-        gather_rows(self._rows[embedding], rows, out)
-
-    def push(self, embedding: int, rows: Int64, gradients: Float32, learning_rate_scale: float) -> None:
-        """Applies gradients (float32 [n, padded_dim]) of unique rows (int64 [n]). Raises ProtocolError."""
-        rows, gradients = kernel_ready(rows), kernel_ready(gradients)
-        spec = self._arena.model.embeddings[embedding]
-        self._require_rows(spec, rows, lowest=0)
-        if gradients.shape != (len(rows), spec.padded_dim):
-            wanted = [len(rows), spec.padded_dim]
-            raise ProtocolError(f"embedding {spec.name!r}: gradients must be {wanted}, not {list(gradients.shape)}")
-        apply_row_gradients(spec, self._rows[embedding], self._states[embedding], rows, gradients, learning_rate_scale)
-
-    def _require_rows(self, spec: EmbeddingSpec, rows: Int64, *, lowest: int) -> None:
-        """Refuses rows whose memory does not exist: touching it would kill the process."""
-        layout = self._arena.layout.tables[spec.table]
-        allocated = layout.first_header * HEADER_WORDS + index.ALLOCATED_ROWS if spec.table in self._tables else -1
-        bad = first_bad_row(
-            rows, layout.row_space, layout.bucket_rows, self._arena.control, allocated, HEADER_WORDS, lowest
-        )
-        if bad >= 0:
-            raise ProtocolError(f"embedding {spec.name!r} has no row {rows[bad]}")
 
     # --- eviction ---------------------------------------------------------------------------------------------
 
@@ -237,8 +205,9 @@ class RowStore:
     def snapshot_bucket(self, table: int, bucket: int, copy: Callable[[Block], Block] = np.copy) -> list[BucketBlock]:
         """Copies of everything a bucket holds; n = rows of a fixed bucket, rows ever handed out of a dynamic one.
 
-        rows float32 [n, padded_dim] and state float32 [n] or [n, padded_dim] per embedding; ids int64 [n] and seen
-        uint32 [n] of a dynamic table (`seen` 0: the row is free). Sightings of ids not admitted are not part of it.
+        rows float32 (or bfloat16 as uint16) [n, padded_dim] and state float32 [n] or [n, padded_dim] per embedding; ids
+        int64 [n] and seen uint32 [n] of a dynamic table (`seen` 0: the row is free). Sightings of ids not admitted are
+        not part of it.
         """
         self._require_owned(table, bucket)
         layout, blocks = self._arena.layout, list[BucketBlock]()
@@ -270,7 +239,7 @@ class RowStore:
             ids = self._block(given, table, bucket, "ids", table, (-1,), np.dtype(np.int64))
             count = len(ids)
             seen = self._block(given, table, bucket, "seen", table, (count,), np.dtype(np.uint32))
-        contents: list[tuple[Float32, Block]] = []
+        contents: list[tuple[Rows, Block]] = []
         for e in self._arena.model.embeddings_of(table):
             for kind, view in (("rows", self._rows[e.index]), ("state", self._states[e.index])):
                 if view is not None:
@@ -301,6 +270,13 @@ class RowStore:
         array = given.get((kind, owner))
         if array is None:
             raise CheckpointError(f"{where} is missing")
+        if kind == "rows" and {array.dtype, dtype} == set(_PRECISIONS):
+            saved, wanted = _PRECISIONS[array.dtype], _PRECISIONS[dtype]
+            name = self._arena.model.tables[table].name
+            raise CheckpointError(
+                f"{where} holds {saved} rows, the job wants {wanted} ones",
+                hint=f'set tables.{name}.precision = "{saved}"',
+            )
         fits = len(array.shape) == len(shape)
         fits = fits and all(want in (-1, have) for want, have in zip(shape, array.shape, strict=True))
         if array.dtype != dtype or not fits:

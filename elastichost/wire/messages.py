@@ -297,34 +297,31 @@ class Stop(Message, frozen=True):
 
 
 class Pull(Message, frozen=True):
-    """Worker -> PS: keys to rows, and with `embeddings` also their weights (served access).
+    """Worker -> PS: keys to rows, and with `weights` also their weights (served access).
 
-    Frame 0: keys int64, concatenated over `tables` (counts[i] keys for tables[i]); unique within a table; for
-    fixed tables the key is the row. With `create`, dynamic tables make rows for new ids (subject to admission).
+    Frame 0: keys int64, table after table (counts[t] keys of table t); unique within a table; for fixed tables the key
+    is the row. With `create`, dynamic tables make rows for new ids (subject to admission).
     """
 
     request: int
     shard_map_epoch: int
     create: bool
-    tables: tuple[int, ...]
-    counts: tuple[int, ...]
-    embeddings: tuple[int, ...]  # indices of EmbeddingSpecs whose weights are wanted; () for a lookup only
+    weights: bool
+    counts: tuple[int, ...]  # one per table of the model
     clock: int = 0  # samples trained so far, for eviction by age
 
 
 class Push(Message, frozen=True):
     """Worker -> PS: gradients of unique rows (served access).
 
-    Frame 0: rows int64, concatenated over `tables`, as Pulled gave them (rows >= 0). Then one frame per entry of
-    `embeddings`: gradients float32 [rows of its table, padded_dim], summed over the batch.
+    Frame 0: rows int64, table after table (counts[t] rows of table t), as Pulled gave them (rows >= 0). Frame 1:
+    gradients float32, summed over the batch, laid out as the weights of Pulled.
     """
 
     request: int
     sequence: int  # the worker's batch; a PS applies a (worker, life, sequence) once
     shard_map_epoch: int
-    tables: tuple[int, ...]
-    counts: tuple[int, ...]
-    embeddings: tuple[int, ...]
+    counts: tuple[int, ...]  # one per table of the model
     learning_rate_scale: float = 1.0
 
 
@@ -368,8 +365,9 @@ class ClockAdvanced(Message, frozen=True):
 
 
 class Pulled(Message, frozen=True):
-    """Frame 0: rows int64 (-1: no row: not admitted, or unknown without `create`). Then per embedding of the Pull,
-    weights float32 [rows of its table, padded_dim] (zeros where the row is -1)."""
+    """Frame 0: rows int64, one for each key (-1: no row: not admitted, or unknown without `create`). Frame 1, when
+    weights were asked for: float32, flat; embedding after embedding, in the model's order, [rows of its table,
+    padded_dim], zeros where the row is -1. Rows kept as bfloat16 are widened."""
 
     request: int
 

@@ -7,28 +7,21 @@ one, the caller cuts it anew and sends it again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from elastichost.errors import ElastichostError, ProtocolError
+from elastichost.errors import ElastichostError
 from elastichost.plan import ProcessId
-from elastichost.specs import ModelSpec, TableSpec
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
-from elastichost.wire.messages import DataMessage, Pull, Pulled, Push, Pushed, Retry
+from elastichost.wire.messages import DataMessage, Retry
 from elastichost.wire.sockets import DataClient, wait_readable
-from elastichost.worker.routing import Directory, ServerPart, split_by_server
-from elastichost.worker.served import PulledRows
+from elastichost.worker.routing import Directory
 
-__all__ = ["Channel", "DirectoryHolder", "FencedError", "PullChannel", "PushChannel", "StoppedError"]
+__all__ = ["Channel", "DirectoryHolder", "FencedError", "StoppedError"]
 
 POLL_S = 0.05
 Result = TypeVar("Result")
-Int64Array = npt.NDArray[np.int64]
-Float32Array = npt.NDArray[np.float32]
 
 
 class FencedError(ElastichostError):
@@ -97,7 +90,7 @@ class Traffic:
     received: int = 0
 
 
-def _nothing() -> None:
+def pump_nothing() -> None:
     """The pump of a thread that has no control socket to look after."""
 
 
@@ -109,7 +102,12 @@ class Channel:
     """
 
     def __init__(
-        self, process: ProcessId, job_id: int, name: str, holder: DirectoryHolder, pump: Callable[[], None] = _nothing
+        self,
+        process: ProcessId,
+        job_id: int,
+        name: str,
+        holder: DirectoryHolder,
+        pump: Callable[[], None] = pump_nothing,
     ) -> None:
         self._process, self._job_id, self._name, self._holder = process, job_id, name, holder
         self._pump = pump
@@ -201,166 +199,3 @@ class Channel:
         for _, client in self._clients.values():
             client.close()
         self._clients.clear()
-
-
-def _frame_array(envelope: Envelope[DataMessage], position: int, dtype: type, count: int) -> npt.NDArray[np.generic]:
-    if position >= len(envelope.frames):
-        raise ProtocolError(f"{type(envelope.message).__name__} of {envelope.sender} lacks frame {position}")
-    frame = envelope.frames[position]
-    if frame.nbytes != count * np.dtype(dtype).itemsize:
-        raise ProtocolError(f"frame {position} of {envelope.sender} has {frame.nbytes} bytes, {count} items expected")
-    return np.frombuffer(frame, dtype=dtype)
-
-
-class PullChannel(Channel):
-    """Keys to rows, and to weights with served access."""
-
-    def __init__(
-        self,
-        process: ProcessId,
-        job_id: int,
-        holder: DirectoryHolder,
-        model: ModelSpec,
-        name: str = "pull",
-        pump: Callable[[], None] = _nothing,
-    ) -> None:
-        super().__init__(process, job_id, name, holder, pump)
-        self._model = model
-
-    def pull(
-        self,
-        tables: tuple[TableSpec, ...],
-        keys: Mapping[int, Int64Array],
-        *,
-        embeddings: tuple[int, ...],
-        create: bool,
-        clock: int,
-    ) -> PulledRows:
-        """Rows (and weights of `embeddings`) of unique keys per table. Blocks until every owner has answered."""
-
-        def attempt(directory: Directory) -> PulledRows:
-            parts = split_by_server(tables, keys, directory)
-            requests = []
-            for part in parts:
-                present = tuple(part.keys)
-                message = Pull(
-                    request=self.next_request(),
-                    shard_map_epoch=directory.epoch,
-                    create=create,
-                    tables=present,
-                    counts=tuple(len(part.keys[t]) for t in present),
-                    embeddings=tuple(e for e in embeddings if self._model.embeddings[e].table in part.keys),
-                    clock=clock,
-                )
-                frame = np.concatenate([part.keys[t] for t in present]) if present else np.empty(0, np.int64)
-                requests.append((part.server, message, (frame,)))
-            return self._merge(parts, keys, embeddings, self.call(directory, requests))
-
-        return self.until_current(attempt)
-
-    def _merge(
-        self,
-        parts: Sequence[ServerPart],
-        keys: Mapping[int, Int64Array],
-        embeddings: tuple[int, ...],
-        answers: Sequence[Envelope[DataMessage]],
-    ) -> PulledRows:
-        rows = {table: np.empty(len(k), dtype=np.int64) for table, k in keys.items()}
-        weights = {
-            e: np.empty((len(keys[self._model.embeddings[e].table]), self._model.embeddings[e].padded_dim), np.float32)
-            for e in embeddings
-            if self._model.embeddings[e].table in keys
-        }
-        for part, answer in zip(parts, answers, strict=True):
-            if not isinstance(answer.message, Pulled):
-                raise ProtocolError(f"{answer.sender} answered a Pull with {type(answer.message).__name__}")
-            self._take(part, answer, rows, weights)
-        return PulledRows(rows=rows, weights=weights)
-
-    def _take(
-        self,
-        part: ServerPart,
-        answer: Envelope[DataMessage],
-        rows: dict[int, Int64Array],
-        weights: dict[int, Float32Array],
-    ) -> None:
-        counts = {table: len(k) for table, k in part.keys.items()}
-        given = _frame_array(answer, 0, np.int64, sum(counts.values()))
-        start = 0
-        for table, count in counts.items():
-            _put(rows[table], part.positions[table], given[start : start + count])
-            start += count
-        wanted = [e for e in weights if self._model.embeddings[e].table in counts]
-        for position, e in enumerate(wanted, start=1):
-            spec = self._model.embeddings[e]
-            flat = _frame_array(answer, position, np.float32, counts[spec.table] * spec.padded_dim)
-            _put(weights[e], part.positions[spec.table], flat.reshape(-1, spec.padded_dim))
-
-
-def _put(target: npt.NDArray[np.generic], positions: Int64Array | None, values: npt.NDArray[np.generic]) -> None:
-    if positions is None:
-        target[:] = values
-    else:
-        target[positions] = values
-
-
-class PushChannel(Channel):
-    """Gradients of unique rows to their owners (served access). `bucket_rows[table]`: rows between the first rows of
-    consecutive buckets in the table's row space."""
-
-    def __init__(
-        self,
-        process: ProcessId,
-        job_id: int,
-        holder: DirectoryHolder,
-        model: ModelSpec,
-        bucket_rows: Sequence[int],
-        pump: Callable[[], None],
-    ) -> None:
-        super().__init__(process, job_id, "push", holder, pump)
-        self._model = model
-        self._bucket_rows = tuple(bucket_rows)
-
-    def push(self, sequence: int, pulled: PulledRows, gradients: Mapping[int, Float32Array], scale: float) -> None:
-        """Blocks until every owner has applied its part, once. Rows of -1 have no gradient."""
-
-        def attempt(directory: Directory) -> None:
-            requests = []
-            for part in self._split(pulled, directory):
-                present = tuple(part.keys)
-                embeddings = tuple(e for e in gradients if self._model.embeddings[e].table in part.keys)
-                message = Push(
-                    request=self.next_request(),
-                    sequence=sequence,
-                    shard_map_epoch=directory.epoch,
-                    tables=present,
-                    counts=tuple(len(part.keys[t]) for t in present),
-                    embeddings=embeddings,
-                    learning_rate_scale=scale,
-                )
-                frames: list[Frame] = [np.concatenate([part.keys[t] for t in present])]
-                for e in embeddings:
-                    positions = part.positions[self._model.embeddings[e].table]
-                    frames.append(np.ascontiguousarray(gradients[e] if positions is None else gradients[e][positions]))
-                requests.append((part.server, message, frames))
-            for answer in self.call(directory, requests):
-                if not isinstance(answer.message, Pushed):
-                    raise ProtocolError(f"{answer.sender} answered a Push with {type(answer.message).__name__}")
-
-        self.until_current(attempt)
-
-    def _split(self, pulled: PulledRows, directory: Directory) -> list[ServerPart]:
-        parts: dict[int, ServerPart] = {}
-        for table, rows in pulled.rows.items():
-            kept = np.flatnonzero(rows >= 0)
-            if len(kept) == len(rows) and len(directory.servers) == 1:
-                (only,) = directory.servers
-                part = parts.setdefault(only, ServerPart(only, {}, {}))
-                part.keys[table], part.positions[table] = rows, None
-                continue
-            owner = directory.owners[table][rows[kept] // self._bucket_rows[table]]
-            for server in np.unique(owner):
-                positions = kept[owner == server]
-                part = parts.setdefault(int(server), ServerPart(int(server), {}, {}))
-                part.keys[table], part.positions[table] = rows[positions], positions
-        return [parts[server] for server in sorted(parts)]

@@ -16,6 +16,7 @@ from elastichost.arena.dense import DenseStore
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
+from elastichost.wire.crash import crash_point
 from elastichost.wire.messages import (
     ClockAdvanced,
     DataMessage,
@@ -28,8 +29,10 @@ from elastichost.wire.messages import (
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, StoppedError
 from elastichost.worker.dense import FlatDense
-from elastichost.worker.exchange import DenseStream, LeaseAccount
+from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount
 from elastichost.worker.routing import Directory
+from elastichost.worker.row_channels import PushChannel
+from elastichost.worker.served import RowGradients
 
 __all__ = ["BatchRange", "Committer"]
 
@@ -48,7 +51,8 @@ class BatchRange:
 
 
 class Committer:
-    """Owns the channel to the dense owner. `dense` is the arena's dense store, or None with served access."""
+    """Owns the channel to the dense owner. `dense` is the arena's dense store, or None with served access, where the
+    rows of a batch go through `rows` first."""
 
     def __init__(
         self,
@@ -59,19 +63,22 @@ class Committer:
         dense: DenseStore | None,
         elements: int,
         pump: Callable[[], None],
+        rows: PushChannel | None = None,
     ) -> None:
+        self._rows = rows
         self._process, self._holder, self.flat, self._dense, self._pump = process, holder, flat, dense, pump
         self.channel = Channel(process, job_id, "dense", holder, pump)
         self._stream = DenseStream()
         self._account = LeaseAccount()
-        self._halves = [np.zeros(elements, dtype=np.float32) for _ in range(2)] if dense is None else []
+        self._halves = [np.zeros(elements, dtype=np.float32) for _ in range(WINDOW)] if dense is None else []
         self._owner_life = 0
         self._version = -1
         self.samples_applied = 0
 
     @property
     def next_sequence(self) -> int:
-        return self._stream.sequence + 1
+        """Of the batch that is being computed."""
+        return self._stream.sequence + (1 if self._rows is None or self._rows.is_empty else 2)
 
     def refresh(self) -> None:
         """Brings the newest dense vector into the model. Served access gets it with every acknowledgement."""
@@ -97,41 +104,38 @@ class Committer:
             self.channel.until_current(lambda d: self._ask(d, DenseFetch(request=self.channel.next_request())))
         )
 
-    def commit(self, batch: BatchRange, learning_rate_scale: float) -> None:
-        """Sends the gradients that lie in the model as one push; waits while two are on the way already."""
-        self._collect()
-        while self._stream.is_full:
-            self._wait()
-        half = self._stream.next_half
-        if self._dense is not None:
-            self.flat.write_push(self._dense.mailbox(self._process.index, half))
-        else:
-            self.flat.write_push(self._halves[half])
-        message = DensePush(
-            request=self.channel.next_request(),
-            sequence=self.next_sequence,
-            mailbox=half if self._dense is not None else -1,
-            lease_id=batch.lease_id,
-            epoch=batch.epoch,
-            unit=batch.unit,
-            start=batch.start,
-            stop=batch.stop,
-            samples=batch.samples,
-            skipped=batch.skipped,
-            want_parameters=self._dense is None,
-            learning_rate_scale=learning_rate_scale,
-        )
-        self._stream.push(message)
-        self._reconnect(self._holder.current())
-        self._send(message)
+    def commit(self, batch: BatchRange, learning_rate_scale: float, rows: RowGradients | None = None) -> None:
+        """Sends the gradients that lie in the model as one push; waits while two are on the way already.
+
+        With `rows` (served access) these are sent, and the push follows when they are applied. Waits for the batch
+        before to be committed: if this worker is killed, no other batch's rows are applied in vain.
+        """
+        if rows is None:
+            self._collect()
+            while self._stream.is_full:
+                self._wait()
+            self._release(self._stage(batch, learning_rate_scale))
+            return
+        assert self._rows is not None
+        # Its own gradients first: what comes while it waits for the batch before are other parameters and buffers.
+        message = self._stage(batch, learning_rate_scale)
+        self.settle()
+        self._rows.begin(rows, message)
+
+    def poll_rows(self) -> None:
+        """Commits the batch before if its rows are applied. Never blocks, and leaves the model as it is."""
+        if self._rows is not None and (message := self._rows.poll()) is not None:
+            self._release(message)
 
     def settle(self) -> None:
         """Returns when every push is acknowledged."""
+        self._settle_rows()
         while not self._stream.is_empty:
             self._wait()
 
     def poll(self) -> None:
         """Takes acknowledgements that have come; resends to a new owner. Never blocks."""
+        self.poll_rows()
         if not self._stream.is_empty:
             self._reconnect(self._holder.current())
             self._collect()
@@ -150,6 +154,8 @@ class Committer:
     def wait_for_peers(self, batch: int, staleness: int) -> None:
         """Bounded mode: returns when no member is more than `staleness` batches behind; batch -1 says "idle"."""
 
+        self._settle_rows()  # a batch counts as finished when its commit has left, on this very connection
+
         def attempt(directory: Directory) -> None:
             self._reconnect(directory)
             self._ask(directory, ClockAdvanced(self.channel.next_request(), batch, staleness))
@@ -160,6 +166,38 @@ class Committer:
         self.channel.close()
 
     # --- inside ---------------------------------------------------------------------------------------------
+
+    def _stage(self, batch: BatchRange, learning_rate_scale: float) -> DensePush:
+        """Copies the model's gradients to where the push will take them from."""
+        sequence = self.next_sequence
+        half = sequence % WINDOW
+        dense = self._dense
+        self.flat.write_push(self._halves[half] if dense is None else dense.mailbox(self._process.index, half))
+        return DensePush(
+            request=self.channel.next_request(),
+            sequence=sequence,
+            mailbox=half if dense is not None else -1,
+            lease_id=batch.lease_id,
+            epoch=batch.epoch,
+            unit=batch.unit,
+            start=batch.start,
+            stop=batch.stop,
+            samples=batch.samples,
+            skipped=batch.skipped,
+            want_parameters=dense is None,
+            learning_rate_scale=learning_rate_scale,
+        )
+
+    def _release(self, message: DensePush) -> None:
+        crash_point("worker.batch.before_commit")
+        self._stream.push(message)
+        self._reconnect(self._holder.current())
+        self._send(message)
+        crash_point("worker.batch.after_commit")
+
+    def _settle_rows(self) -> None:
+        if self._rows is not None and not self._rows.is_empty:
+            self._release(self._rows.wait())
 
     def _ask(self, directory: Directory, message: DataMessage) -> Envelope[DataMessage]:
         """The dense owner's answer; acknowledgements of pushes may come before it."""
@@ -175,7 +213,7 @@ class Committer:
         frames: tuple[Frame, ...] = ()
         if message.mailbox < 0:
             # A copy: the half is written again while ZeroMQ may still be reading the frame.
-            frames = (self._halves[message.sequence % 2].copy(),)
+            frames = (self._halves[message.sequence % WINDOW].copy(),)
             self.channel.traffic.sent += frame_bytes(frames[0])
         self.channel.client(directory, directory.dense_owner).send(message, frames)
 

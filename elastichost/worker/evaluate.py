@@ -39,7 +39,7 @@ def score_range(
             prepared = parts.test_rows.prepare(batch, lease_id=0, epoch=0, create=False, clock=0)
             for lookup in parts.served:
                 assert prepared.pulled is not None
-                lookup.load(prepared.pulled, requires_grad=False)
+                lookup.load(prepared.pulled, None)
             columns["logits"].append(parts.runner.scores(prepared).logits)
             columns["labels"].append(batch.labels.reshape(-1))
             if batch.weights is not None:

@@ -1,5 +1,6 @@
 """What a worker has sent and not yet seen confirmed: sans-IO, so that it can be tested and replayed.
 
+`RowStream` is what comes before a commit with served access: the batch's row push, cut into a request for each PS.
 `DenseStream` is the life of a worker's commits. A batch is committed when the dense owner acknowledges its
 DensePush. Up to WINDOW pushes may be on the way (the two halves of the mailbox); after a new PS life has taken
 over, all of them are sent again under the same sequence numbers, and the PS recognises those it has applied.
@@ -8,12 +9,13 @@ over, all of them are sent again under the same sequence numbers, and the PS rec
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.messages import DensePush, DensePushed, LeaseProgress
 
-__all__ = ["WINDOW", "DenseStream", "LeaseAccount", "PauseGate"]
+__all__ = ["WINDOW", "DenseStream", "LeaseAccount", "PauseGate", "RowStream"]
 
 WINDOW = 2
 
@@ -60,6 +62,54 @@ class DenseStream:
     def to_resend(self) -> tuple[DensePush, ...]:
         """What a new life of the dense owner has to be sent again, in order."""
         return tuple(self._outstanding.values())
+
+
+@dataclass(slots=True)
+class RowStream:
+    """The one batch whose rows are on their way to their owners, and its commit, which waits for them.
+
+    `begin`, then `cut` into requests; when all of them are answered `take` hands the commit out, once. When the shard
+    map changes, or a PS refuses a request, the rows are cut anew under the batch's sequence number. Answers to an older
+    cut count no more: a PS says again that it has applied a sequence number.
+    """
+
+    epoch: int = 0  # of the shard map that the rows are cut by; 0: not cut yet
+    is_refused: bool = False  # a PS knows another shard map: the present cut leads to nothing
+    commit: DensePush | None = None
+    _waiting: set[int] = field(default_factory=set)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.commit is None
+
+    def begin(self, commit: DensePush) -> None:
+        """Raises ProtocolError while rows of another batch are on their way: a death could tear both."""
+        if self.commit is not None:
+            raise ProtocolError(f"rows of batch {commit.sequence} before those of {self.commit.sequence} are applied")
+        self.commit, self.epoch = commit, 0
+
+    def cut(self, epoch: int, requests: Collection[int]) -> None:
+        """The rows leave as these requests, instead of all before."""
+        if self.commit is None:
+            raise ProtocolError("there are no rows to cut")
+        self.epoch, self.is_refused = epoch, False
+        self._waiting = set(requests)
+
+    def answer(self, request: int) -> None:
+        """A PS has applied its part."""
+        self._waiting.discard(request)
+
+    def refuse(self, request: int) -> None:
+        """A PS wants its part cut by another shard map."""
+        if request in self._waiting:
+            self.is_refused = True
+
+    def take(self) -> DensePush | None:
+        """The commit that is due: all rows are applied."""
+        if self.commit is None or self.epoch == 0 or self._waiting:
+            return None
+        commit, self.commit = self.commit, None
+        return commit
 
 
 @dataclass(slots=True)

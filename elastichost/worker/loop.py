@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,7 +32,6 @@ from elastichost.wire.messages import (
     Proceed,
     Ready,
     ShardMapUpdate,
-    StepSample,
     Stop,
 )
 from elastichost.wire.sockets import ControlClient, wait_readable
@@ -42,31 +40,16 @@ from elastichost.worker.commit import BatchRange
 from elastichost.worker.device import gpu_memory_bytes
 from elastichost.worker.evaluate import score_range
 from elastichost.worker.exchange import PauseGate
+from elastichost.worker.meter import StepMeter
 from elastichost.worker.pipeline import PREFETCH_BATCHES, PREFETCH_PULLED, LeaseFinished, Pipeline
 from elastichost.worker.routing import Directory
 from elastichost.worker.rows import PreparedBatch
+from elastichost.worker.served import RowGradients
 from elastichost.worker.setup import WorkerParts, build_parts
 
 __all__ = ["WorkerLoop"]
 
 IDLE_S = 0.05
-RATE_SMOOTHING = 0.3
-
-
-@dataclass(slots=True)
-class _Meter:
-    """Sums since the last heartbeat."""
-
-    began_s: float
-    steps: int = 0
-    samples: int = 0
-    wait_input_s: float = 0.0
-    lookup_s: float = 0.0
-    compute_s: float = 0.0
-    push_s: float = 0.0
-    wait_peers_s: float = 0.0
-    loss_sum: float = 0.0
-    ids: int = 0
 
 
 class WorkerLoop:
@@ -91,9 +74,8 @@ class WorkerLoop:
         self._batches = 0
         self._progress = 0
         self._beat_at_s = 0.0
-        self._rate = 0.0
         self._state = "starting"
-        self._meter = _Meter(time.monotonic())
+        self._meter = StepMeter(time.monotonic())
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -209,27 +191,8 @@ class WorkerLoop:
         if now_s < self._beat_at_s:
             return
         self._beat_at_s = now_s + HEARTBEAT_S
-        meter, self._meter = self._meter, _Meter(now_s)
-        seconds = max(now_s - meter.began_s, 1e-6)
-        if meter.samples:
-            busy_s = max(seconds - meter.wait_input_s, 1e-6)
-            rate = meter.samples / busy_s
-            self._rate = rate if self._rate == 0.0 else RATE_SMOOTHING * rate + (1 - RATE_SMOOTHING) * self._rate
         sent, received, gpu = self._traffic()
-        sample = StepSample(
-            steps=meter.steps,
-            samples=meter.samples,
-            seconds=seconds,
-            wait_input_s=meter.wait_input_s,
-            lookup_s=meter.lookup_s,
-            compute_s=meter.compute_s,
-            push_s=meter.push_s,
-            wait_peers_s=meter.wait_peers_s,
-            loss_sum=meter.loss_sum,
-            ids=meter.ids,
-            bytes_sent=sent,
-            bytes_received=received,
-        )
+        sample, self._meter = self._meter.beat(now_s, sent, received)
         self._report_progress()
         self._progress += 1
         self.control.send(Heartbeat(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu))
@@ -261,7 +224,7 @@ class WorkerLoop:
     def _request_lease(self, pipeline: Pipeline) -> None:
         if not self._requested and pipeline.leases_waiting == 0:
             self._requested = True
-            self.control.send(LeaseRequest(samples_per_s=self._rate))
+            self.control.send(LeaseRequest(samples_per_s=self._meter.rate))
 
     def _finish_lease(self, parts: WorkerParts, lease: Lease) -> None:
         """All batches of the lease are sent; report it as soon as they are committed."""
@@ -311,44 +274,36 @@ class WorkerLoop:
         committer = parts.committer
         committer.refresh()
         scale = self._learning_rate_scale(committer.samples_applied)
-        sequence = committer.next_sequence
-        loss = self._forward_backward(parts, batch, scale, sequence)
+        rows = self._load_rows(parts, batch)
+        loss = self._forward_backward(parts, batch, scale)
         computed_s = time.perf_counter()
         if loss is None:
             self._carried[batch.lease_id] = self._carried.get(batch.lease_id, 0) + samples.size + samples.skipped
             return
         crash_point("worker.batch.before_push")
-        if batch.pulled is not None:
-            gradients = {index: g for lookup in parts.served for index, g in lookup.gradients().items()}
-            parts.push.push(sequence, batch.pulled, gradients, scale)
-        crash_point("worker.batch.before_commit")
         skipped = samples.skipped + self._carried.pop(batch.lease_id, 0)
         committer.commit(
             BatchRange(batch.lease_id, batch.epoch, samples.unit, samples.start, samples.stop, samples.size, skipped),
             scale,
+            rows,
         )
-        crash_point("worker.batch.after_commit")
-        self._count(batch, loss, computed_s - began_s, time.perf_counter() - computed_s)
-
-    def _count(self, batch: PreparedBatch, loss: float, compute_s: float, push_s: float) -> None:
-        meter = self._meter
         self._batches += 1
-        meter.steps += 1
-        meter.samples += batch.samples.size
-        meter.compute_s += compute_s
-        meter.push_s += push_s
-        meter.lookup_s += batch.lookup_s
-        meter.loss_sum += loss * batch.samples.size
-        meter.ids += len(batch.values)
+        self._meter.count(batch, loss, computed_s - began_s, time.perf_counter() - computed_s)
 
-    def _forward_backward(self, parts: WorkerParts, batch: PreparedBatch, scale: float, sequence: int) -> float | None:
+    def _load_rows(self, parts: WorkerParts, batch: PreparedBatch) -> RowGradients | None:
+        """Served access: gives the model its rows, and the rows' gradients a place, where they are after backward."""
+        if batch.pulled is None:
+            return None
+        sums = parts.sums.zeros(parts.committer.next_sequence, len(batch.pulled.weights))
+        for served in parts.served:
+            served.load(batch.pulled, sums)
+        return RowGradients(batch.pulled, sums)
+
+    def _forward_backward(self, parts: WorkerParts, batch: PreparedBatch, scale: float) -> float | None:
         """Mean loss, or None when it was not finite and the job says to skip such batches. Gradients stay in the
         model; with direct access the rows are updated."""
         for direct in parts.direct:
             direct.set_learning_rate_scale(scale)
-        for served in parts.served:
-            assert batch.pulled is not None
-            served.load(batch.pulled, requires_grad=True)
         parts.committer.flat.zero_gradients()
         loss = parts.runner.loss(batch)
         value = loss.item()
@@ -360,7 +315,9 @@ class WorkerLoop:
             parts.committer.forget_vector()  # the forward pass may have spoilt the model's buffers
             return None
         if parts.direct:
-            parts.watermarks.note_begun(self._process.index, self._process.life, sequence)
+            begun = parts.committer.next_sequence
+            parts.watermarks.note_begun(self._process.index, self._process.life, begun)
+        parts.committer.poll_rows()
         loss.backward()  # type: ignore[no-untyped-call]
         return value
 

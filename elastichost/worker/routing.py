@@ -1,20 +1,22 @@
-"""Which PS owns which key of a batch, and the batch cut along those lines."""
+"""Which PS owns which key or row of a batch, and the batch cut along those lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import compiled
-from elastichost.arena.kernels import mix64
+from elastichost.arena.kernels import kernel_ready, split_by_owner
+from elastichost.errors import ProtocolError
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import TableSpec
 from elastichost.wire.messages import ServerAddress
 
-__all__ = ["Directory", "ServerPart", "split_by_server"]
+__all__ = ["Directory", "Router", "ServerPart", "key_router", "row_router"]
+
+Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,43 +31,91 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class ServerPart:
-    """The part of a batch's keys that one PS owns. `positions[table]`: where they stand in the table's keys, or
-    None when that PS owns them all, in order."""
+    """The items of a batch that one PS owns, table after table: `items` int64 [n], `bounds` int64 [tables + 1];
+    `positions` int64 [n] among all items of the batch, or None when these are all of them, in order."""
 
     server: int
-    keys: dict[int, npt.NDArray[np.int64]]
-    positions: dict[int, npt.NDArray[np.int64] | None]
+    items: Int64
+    bounds: Int64
+    positions: Int64 | None
 
 
-@compiled
-def _owners_dynamic(keys: npt.NDArray[np.int64], owners: npt.NDArray[np.uint16], shift: int) -> npt.NDArray[np.uint16]:
-    out = np.empty(len(keys), dtype=np.uint16)
-    for i in range(len(keys)):
-        out[i] = owners[np.int64(mix64(keys[i]) >> np.uint64(shift))]
-    return out
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """A Directory as the kernel takes it: owners of all tables' buckets, where each table's begin, PS index -> part."""
+
+    epoch: int
+    servers: tuple[int, ...]
+    owners: npt.NDArray[np.uint16]
+    first_owners: Int64
+    part_of_server: Int64
 
 
-def owners_of(table: TableSpec, keys: npt.NDArray[np.int64], owners: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
-    """PS index of every key (for a fixed table a key is its row), uint16 [keys]."""
-    if table.is_dynamic:
-        shift = 64 - bucket_count(table).bit_length() + 1
-        return np.asarray(_owners_dynamic(keys, owners, shift))
-    return np.asarray(owners[keys // rows_per_bucket(table)])
+def _owners(directory: Directory) -> _Owners:
+    servers, owners = tuple(sorted(directory.servers)), np.concatenate(directory.owners)
+    if not set(np.unique(owners).tolist()) <= set(servers):
+        raise ProtocolError(f"shard map {directory.epoch} gives buckets to PS other than its own: {servers}")
+    part_of_server = np.zeros(servers[-1] + 1, np.int64)
+    part_of_server[list(servers)] = np.arange(len(servers))
+    first_owners = np.cumsum([0, *(len(of_table) for of_table in directory.owners[:-1])])
+    return _Owners(directory.epoch, servers, owners, first_owners, part_of_server)
 
 
-def split_by_server(
-    tables: tuple[TableSpec, ...], keys: Mapping[int, npt.NDArray[np.int64]], directory: Directory
-) -> tuple[ServerPart, ...]:
-    """Cuts `keys` (table index -> unique keys) by owner; a PS that owns nothing of them is left out."""
-    if len(directory.servers) == 1:
-        (only,) = directory.servers
-        return (ServerPart(only, dict(keys), dict.fromkeys(keys)),)
-    parts: dict[int, ServerPart] = {}
-    for table, table_keys in keys.items():
-        owner = owners_of(tables[table], table_keys, directory.owners[table])
-        for server in np.unique(owner):
-            positions = np.flatnonzero(owner == server)
-            part = parts.setdefault(int(server), ServerPart(int(server), {}, {}))
-            part.keys[table] = table_keys[positions]
-            part.positions[table] = positions
-    return tuple(parts[server] for server in sorted(parts))
+class Router:
+    """Cuts items, which are keys or row numbers, by owner. The bucket of an item of table t is item // divisors[t], or
+    its hash shifted right by -divisors[t]; with `may_miss`, items may be rows of -1, which nobody owns."""
+
+    def __init__(self, divisors: Sequence[int], *, may_miss: bool) -> None:
+        self._divisors = np.array(divisors, np.int64)
+        self._may_miss = may_miss
+        self._owners: _Owners | None = None
+
+    def split(self, items: Int64, bounds: Int64, directory: Directory) -> tuple[ServerPart, ...]:
+        """A part for each PS that owns some items, int64 [n], of which table t has bounds[t] to bounds[t + 1]."""
+        if len(items) == 0:
+            return ()
+        if len(directory.servers) == 1 and not (self._may_miss and items.min() < 0):
+            (only,) = directory.servers
+            return (ServerPart(only, items, bounds, None),)
+        if self._owners is None or self._owners.epoch != directory.epoch:
+            self._owners = _owners(directory)
+        known = self._owners
+        counts = np.zeros((len(known.servers), len(self._divisors)), np.int64)
+        positions, sorted_items, workspace = (np.empty(len(items), np.int64) for _ in range(3))
+        split_by_owner(
+            kernel_ready(items),
+            bounds,
+            self._divisors,
+            known.owners,
+            known.first_owners,
+            known.part_of_server,
+            workspace,
+            counts,
+            positions,
+            sorted_items,
+        )
+        return tuple(_parts(known.servers, counts, positions, sorted_items))
+
+
+def _parts(servers: Sequence[int], counts: Int64, positions: Int64, sorted_items: Int64) -> list[ServerPart]:
+    parts: list[ServerPart] = []
+    start = 0
+    for server, of_tables in zip(servers, counts, strict=True):
+        bounds = np.concatenate([[0], np.cumsum(of_tables)])
+        stop = start + int(bounds[-1])
+        if stop > start:
+            parts.append(ServerPart(server, sorted_items[start:stop], bounds, positions[start:stop]))
+        start = stop
+    return parts
+
+
+def key_router(tables: Sequence[TableSpec]) -> Router:
+    """For keys; a fixed table's key is its row."""
+    return Router(
+        [bucket_count(t).bit_length() - 65 if t.is_dynamic else rows_per_bucket(t) for t in tables], may_miss=False
+    )
+
+
+def row_router(bucket_rows: Sequence[int]) -> Router:
+    """For row numbers, -1 among them. `bucket_rows[table]`: row numbers per bucket of the table's row space."""
+    return Router(bucket_rows, may_miss=True)

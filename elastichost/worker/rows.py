@@ -18,8 +18,9 @@ from elastichost.arena.arena import Arena
 from elastichost.datasets.api import SampleBatch
 from elastichost.errors import IdOutOfRangeError
 from elastichost.specs import ModelSpec, TableSpec
-from elastichost.worker.channel import PullChannel
+from elastichost.worker.row_channels import PullChannel
 from elastichost.worker.served import PulledRows
+from elastichost.worker.unique import UniqueKeysFinder
 
 __all__ = ["PreparedBatch", "RowPreparer"]
 
@@ -71,10 +72,10 @@ class RowPreparer:
         self.channel = channel
         self._served = served
         self._table_of = [self._find_table(feature) for feature in features]
-        self._features_of = [
-            tuple(number for number, table in enumerate(self._table_of) if table.index == spec.index)
-            for spec in self._model.tables
-        ]
+        tables = [table.index for table in self._table_of]
+        self._unique = UniqueKeysFinder(
+            [[number for number, table in enumerate(tables) if table == spec.index] for spec in self._model.tables]
+        )
         self._dynamic = [(number, table) for number, table in enumerate(self._table_of) if table.is_dynamic]
         self._fixed_table_rows = np.array([table.rows for table in self._table_of], dtype=np.int64)
         self._rules = np.array([_rule(table) for table in self._table_of], dtype=np.int64)
@@ -127,17 +128,17 @@ class RowPreparer:
         """Row numbers, and whether some are -1."""
         values = np.empty(len(batch.keys), dtype=np.int64)
         self._fixed_rows(batch, bounds, values)
-        missing: dict[int, list[Int64Array]] = {}
+        missing: dict[int, Int64Array] = {}  # by the feature's number
         for number, table in self._dynamic:
             keys, out = batch.keys[bounds[number] : bounds[number + 1]], values[bounds[number] : bounds[number + 1]]
             if self._arena.lookup(table.index, keys, out):
-                missing.setdefault(table.index, []).append(keys[out < 0])
+                missing[number] = keys[out < 0]
         gaps = bool(missing)
         if missing and create:
             self._create(missing, clock)
             left = 0
             for number, table in self._dynamic:
-                if table.index in missing:
+                if number in missing:
                     keys = batch.keys[bounds[number] : bounds[number + 1]]
                     left += self._arena.lookup(table.index, keys, values[bounds[number] : bounds[number + 1]])
             gaps = left > 0
@@ -145,9 +146,11 @@ class RowPreparer:
             self._mark_seen(values, bounds, clock)
         return values, gaps
 
-    def _create(self, missing: dict[int, list[Int64Array]], clock: int) -> None:
-        unique = {table: kernels.unique_keys(np.concatenate(parts))[0] for table, parts in missing.items()}
-        self.channel.pull(self._model.tables, unique, embeddings=(), create=True, clock=clock)
+    def _create(self, missing: dict[int, Int64Array], clock: int) -> None:
+        counts = [len(missing[number]) if number in missing else 0 for number in range(len(self._features))]
+        keys = np.concatenate([missing[number] for number in sorted(missing)])
+        unique = self._unique.find(keys, np.cumsum([0, *counts]))
+        self.channel.pull(unique.keys, unique.bounds, weights=False, create=True, clock=clock)
 
     def _mark_seen(self, values: Int64Array, bounds: Int64Array, clock: int) -> None:
         """Workers with direct access note sightings themselves: the PS does not see their hits."""
@@ -166,25 +169,12 @@ class RowPreparer:
         if len(self._dynamic) < len(self._features):
             keys = batch.keys.copy()  # a fixed table's key is its row
             self._fixed_rows(batch, bounds, keys)
-        values = np.empty(len(keys), dtype=np.int64)
-        unique: dict[int, Int64Array] = {}
-        inverses: dict[int, Int64Array] = {}
-        for spec, numbers in zip(self._model.tables, self._features_of, strict=True):
-            parts = [keys[bounds[number] : bounds[number + 1]] for number in numbers]
-            of_table = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            unique[spec.index], inverses[spec.index] = kernels.unique_keys(of_table)
-        wanted = tuple(e.index for e in self._model.embeddings)
-        pulled = self.channel.pull(self._model.tables, unique, embeddings=wanted, create=create, clock=clock)
-        gaps = False
-        for spec, numbers in zip(self._model.tables, self._features_of, strict=True):
-            inverse, rows, start = inverses[spec.index], pulled.rows[spec.index], 0
-            if len(rows) and rows.min() < 0:
-                gaps, inverse = True, np.where(rows[inverse] >= 0, inverse, -1)
-            for number in numbers:
-                count = int(bounds[number + 1] - bounds[number])
-                values[bounds[number] : bounds[number + 1]] = inverse[start : start + count]
-                start += count
-        return values, gaps, pulled
+        unique = self._unique.find(keys, bounds)
+        pulled = self.channel.pull(unique.keys, unique.bounds, weights=True, create=create, clock=clock)
+        gaps = len(pulled.rows) > 0 and int(pulled.rows.min()) < 0
+        if gaps:
+            self._unique.leave_out(unique, pulled.rows, bounds)
+        return unique.positions, gaps, pulled
 
     # --- both -----------------------------------------------------------------------------------------------
 

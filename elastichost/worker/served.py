@@ -6,7 +6,6 @@ the PS applies the optimizer to unique rows.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,30 +18,65 @@ from elastichost.arena.kernels import pool_bags, scatter_gradients
 from elastichost.specs import EmbeddingSpec
 from elastichost.worker.bags import BagCall, BagPlan, look_up_bags, look_up_sequences
 
-__all__ = ["PulledRows", "ServedLookup"]
+__all__ = ["GradientSums", "PulledRows", "RowGradients", "ServedLookup"]
+
+Float32Array = npt.NDArray[np.float32]
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class PulledRows:
-    """Unique rows of one batch: `rows[table]` int64 [unique] row numbers in the table's row space (ascending by
-    nothing: in order of first appearance), `weights[embedding]` float32 [unique of its table, padded_dim]."""
+    """Unique rows of one batch, table after table: those of table t are rows[bounds[t] : bounds[t + 1]].
 
-    rows: dict[int, npt.NDArray[np.int64]]
-    weights: dict[int, npt.NDArray[np.float32]]
+    rows int64 [n] row numbers in their table's row space, -1 where there is none, in order of first appearance;
+    weights float32, flat: of embedding e, [rows of its table, padded_dim] from weights[offsets[e]] on (e == the number
+    of embeddings: the end); empty, and so is offsets, when no weights were asked for. Not to be written to: they may be
+    a received message.
+    """
+
+    rows: Int64Array
+    bounds: Int64Array
+    weights: Float32Array
+    offsets: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class RowGradients:
+    """What one batch has to tell the owners of its rows; `sums` float32, laid out as `pulled.weights`."""
+
+    pulled: PulledRows
+    sums: Float32Array
+
+
+class GradientSums:
+    """The buffers that gradients are summed in: two in turn, because while a batch is being computed the sums of the
+    one before may still be on their way. The sums of the one before that have been applied."""
+
+    def __init__(self) -> None:
+        self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
+
+    def zeros(self, sequence: int, elements: int) -> Float32Array:
+        """float32 zeros [elements] for the push of this sequence number, free again with the next but one."""
+        number = sequence % len(self._buffers)
+        if len(self._buffers[number]) < elements:
+            self._buffers[number] = np.empty(elements + elements // 8, np.float32)
+        sums = self._buffers[number][:elements]
+        sums.fill(0.0)
+        return sums
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """The rows of one batch, embedding after embedding, and the sums of their gradients: float32, flat."""
+    """The rows of one batch, and the sums of their gradients: float32, flat."""
 
-    rows: npt.NDArray[np.float32]
-    sums: npt.NDArray[np.float32]
+    rows: Float32Array
+    sums: Float32Array
 
-    def read(self, call: BagCall, output: npt.NDArray[np.float32]) -> None:
+    def read(self, call: BagCall, output: Float32Array) -> None:
         """`RowSource.read`."""
         pool_bags(self.rows, call.entries, call.values, call.offsets, output)
 
-    def learn(self, call: BagCall, gradient: npt.NDArray[np.float32]) -> None:
+    def learn(self, call: BagCall, gradient: Float32Array) -> None:
         """`RowSource.learn`: added to the sums."""
         scatter_gradients(self.sums, call.entries, call.values, call.offsets, gradient)
 
@@ -52,28 +86,18 @@ class ServedLookup:
 
     def __init__(self, embeddings: Sequence[EmbeddingSpec], device: torch.device) -> None:
         self._plan = BagPlan(embeddings)
+        self._indices = [e.index for e in embeddings]
         self._device = device
         self._leaf = torch.zeros(())
         empty = np.zeros(0, np.float32)
         self._loaded = _Loaded(empty, empty)
-        self._bounds = [0] * (len(embeddings) + 1)  # where each embedding's rows begin in the flat rows, and the end
 
-    def load(self, pulled: PulledRows, *, requires_grad: bool) -> None:
-        """Takes the rows of the next batch. Must be called before the model's forward."""
-        parts = [pulled.weights[e.index].reshape(-1) for e in self._plan.embeddings]
-        self._bounds = list(itertools.accumulate((len(part) for part in parts), initial=0))
-        self._plan.place(self._bounds[:-1])
-        rows = np.concatenate(parts)
-        self._loaded = _Loaded(rows, np.zeros_like(rows) if requires_grad else rows[:0])
-        self._leaf = torch.zeros((), requires_grad=requires_grad)
-
-    def gradients(self) -> dict[int, npt.NDArray[np.float32]]:
-        """Embedding index -> float32 [unique, padded_dim], after backward; zeros for what had no part in the loss."""
-        sums = self._loaded.sums
-        return {
-            e.index: sums[start:stop].reshape(-1, e.padded_dim)
-            for e, (start, stop) in zip(self._plan.embeddings, itertools.pairwise(self._bounds), strict=True)
-        }
+    def load(self, pulled: PulledRows, sums: Float32Array | None) -> None:
+        """Takes the rows of the next batch. Must be called before the model's forward. The backward pass adds the rows'
+        gradients to the sums, laid out as the weights are; without them (evaluation) there is none."""
+        self._plan.place(pulled.offsets[self._indices].tolist())
+        self._loaded = _Loaded(pulled.weights, pulled.weights[:0] if sums is None else sums)
+        self._leaf = torch.zeros((), requires_grad=sums is not None)
 
     def pooled(self, features: KeyedJaggedTensor) -> torch.Tensor:
         """float32 [batch, sum of dims]."""

@@ -17,15 +17,16 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.sharding import rows_per_bucket
 from elastichost.wire.child import ChildArguments
-from elastichost.worker.channel import DirectoryHolder, PullChannel, PushChannel
+from elastichost.worker.channel import DirectoryHolder
 from elastichost.worker.commit import Committer
 from elastichost.worker.dense import FlatDense
 from elastichost.worker.device import choose_device
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.embedding import meta_collections, replace_collections, table_rows
 from elastichost.worker.fusion import fuse_modules
+from elastichost.worker.row_channels import PullChannel, PushChannel
 from elastichost.worker.rows import RowPreparer
-from elastichost.worker.served import ServedLookup
+from elastichost.worker.served import GradientSums, ServedLookup
 from elastichost.worker.step import ModelRunner
 
 __all__ = ["WorkerParts", "build_parts"]
@@ -44,6 +45,7 @@ class WorkerParts:
     push: PushChannel
     direct: tuple[DirectLookup, ...]
     served: tuple[ServedLookup, ...]
+    sums: GradientSums
     train_reader: Reader
     train_description: DatasetDescription
     test_reader: Reader | None
@@ -72,11 +74,12 @@ def build_parts(
         fuse_modules(module)
     flat = FlatDense(module, model.dense, device)
     dense = None if is_served else DenseStore(arena)
-    committer = Committer(process, job_id, holder, flat, dense, model.dense.elements, pump)
     bucket_rows = [
         arena.layout.bucket_capacity(table.index) if table.is_dynamic else rows_per_bucket(table)
         for table in model.tables
     ]
+    push = PushChannel(process, job_id, holder, model, bucket_rows, pump)
+    committer = Committer(process, job_id, holder, flat, dense, model.dense.elements, pump, push if is_served else None)
     features = tuple(job.data.categorical)
     train_reader = open_reader(job, "train")
     train_description = train_reader.describe()
@@ -92,9 +95,10 @@ def build_parts(
         device=device,
         runner=ModelRunner(module, features, job.model.outputs, device),
         committer=committer,
-        push=PushChannel(process, job_id, holder, model, bucket_rows, pump),
+        push=push,
         direct=tuple(direct.values()),
         served=tuple(served.values()),
+        sums=GradientSums(),
         train_reader=train_reader,
         train_description=train_description,
         test_reader=test_reader,

@@ -1,30 +1,18 @@
-"""Row kernels against plain numpy and against fbgemm's fused optimizers."""
+"""Row kernels against plain numpy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from fbgemm_gpu.split_embedding_configs import EmbOptimType
-from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
-from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
-    ComputeDevice,
-    SplitTableBatchedEmbeddingBagsCodegen,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost import sharding
 from elastichost.arena import kernels
 from elastichost.arena.kernels import kernel_ready
-from elastichost.specs import EmbeddingSpec, RowOptimizer, RowOptimizerSpec
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
-FBGEMM = {
-    "sgd": EmbOptimType.EXACT_SGD,
-    "adagrad": EmbOptimType.EXACT_ADAGRAD,
-    "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
-}
 
 
 def test_every_kernel_can_be_loaded_ahead() -> None:
@@ -34,15 +22,6 @@ def test_every_kernel_can_be_loaded_ahead() -> None:
 @given(INT64)
 def test_the_hash_is_the_shard_maps(key: int) -> None:
     assert int(kernels.mix64(key)) == sharding.mix64(key)
-
-
-@settings(deadline=None)
-@given(st.lists(st.one_of(INT64, st.integers(-3, 3))))
-def test_unique_keys_keep_the_order_of_first_appearance(keys: list[int]) -> None:
-    given_keys = np.array(keys, dtype=np.int64)
-    unique, inverse = kernels.unique_keys(given_keys)
-    assert unique.tolist() == list(dict.fromkeys(keys))
-    assert np.array_equal(unique[inverse], given_keys)
 
 
 @settings(deadline=None)
@@ -92,10 +71,13 @@ def test_equal_bounds_give_a_constant() -> None:
     assert (initial(np.arange(10), 3, 4, low=0.5, high=0.5)[:, :3] == 0.5).all()
 
 
-def test_gather_gives_zeros_where_there_is_no_row() -> None:
-    weights, out = np.random.default_rng(0).random((10, 4), np.float32), np.ones((3, 4), np.float32)
-    kernels.gather_rows(weights, np.array([3, -1, 9]), out)
-    assert np.array_equal(out, [weights[3], np.zeros(4), weights[9]])
+def test_bfloat16_rows_begin_as_the_nearest_to_those_of_float32() -> None:
+    rows, keys = np.arange(40_000)[::-1].copy(), np.arange(40_000) * 77
+    exact, weights = np.zeros((40_000, 8), np.float32), np.ones((40_000, 8), np.uint16)
+    for made in (exact, weights):
+        kernels.initialise_rows(made, rows, keys, 6, -0.5, 0.5, kernels.initial_stream(7, "items"))
+    nearest = torch.from_numpy(exact).to(torch.bfloat16)
+    assert np.array_equal(weights, nearest.view(torch.int16).numpy().view(np.uint16))
 
 
 def test_mark_seen_leaves_free_rows_free() -> None:
@@ -119,39 +101,3 @@ def test_read_only_and_unaligned_arrays_become_ready() -> None:
     assert kernel_ready(odd).flags.aligned
     assert kernel_ready(np.frombuffer(b"", np.int64)).shape == (0,)
     assert kernel_ready(np.arange(10)[::2]).tolist() == [0, 2, 4, 6, 8]
-
-
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad"])
-@pytest.mark.parametrize("dim", [1, 6, 16])
-def test_optimizers_are_fbgemms(name: RowOptimizer, dim: int) -> None:
-    spec = EmbeddingSpec("e", 0, 0, "m", "bag", ("f",), dim, "sum", RowOptimizerSpec(name, 0.07, 1e-6), 0, 0)
-    padded, generator = spec.padded_dim, np.random.default_rng(5)
-    fused = SplitTableBatchedEmbeddingBagsCodegen(
-        [(100, padded, EmbeddingLocation.HOST, ComputeDevice.CPU)],
-        optimizer=FBGEMM[name],
-        learning_rate=spec.kernel_learning_rate,
-        eps=1e-6,
-        pooling_mode=PoolingMode.SUM,
-        device=torch.device("cpu"),
-    )
-    weights = np.zeros((100, padded), np.float32)
-    weights[:, :dim] = generator.normal(size=(100, dim))
-    (parameter,) = fused.split_embedding_weights()
-    parameter.copy_(torch.from_numpy(weights))
-    state = np.zeros((100, padded) if name == "adagrad" else 100, np.float32)
-    for _ in range(4):
-        rows = generator.permutation(100)[:40].astype(np.int64)
-        gradients = np.zeros((40, padded), np.float32)
-        gradients[:, :dim] = generator.normal(size=(40, dim))
-        fused(torch.from_numpy(rows), torch.arange(41)).backward(torch.from_numpy(gradients))
-        rate = spec.kernel_learning_rate
-        if name == "sgd":
-            kernels.sgd_rows(weights, rows, gradients, rate)
-        elif name == "adagrad":
-            kernels.adagrad_rows(weights, state, rows, gradients, rate, 1e-6)
-        else:
-            kernels.rowwise_adagrad_rows(weights, state, rows, gradients, rate, 1e-6)
-    np.testing.assert_allclose(weights, parameter.numpy(), rtol=1e-6, atol=1e-6)
-    if name != "sgd":
-        np.testing.assert_allclose(state.ravel(), fused.split_optimizer_states()[0][0].numpy().ravel(), rtol=1e-6)
-    assert not weights[:, dim:].any()

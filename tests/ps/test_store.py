@@ -12,9 +12,10 @@ from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.kernels import SAMPLES_PER_STAMP
 from elastichost.arena.layout import plan_layout
+from elastichost.checkpoint.format import BlockWriter, read_block
 from elastichost.errors import ArenaError, CheckpointError, IdOutOfRangeError, ProtocolError
 from elastichost.ps.store import RowStore
-from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizer, RowOptimizerSpec, TableSpec
+from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Precision, RowOptimizer, RowOptimizerSpec, TableSpec
 
 FIXED, DYNAMIC = 0, 1
 FIXED_BUCKETS = [(FIXED, bucket) for bucket in range(3)]
@@ -23,7 +24,12 @@ ALL = FIXED_BUCKETS + DYNAMIC_BUCKETS
 MakeArena = Callable[..., Arena]
 
 
-def model_of(admit_after: int = 1, evict_after_samples: int = 0, optimizer: RowOptimizer = "adagrad") -> ModelSpec:
+def model_of(
+    admit_after: int = 1,
+    evict_after_samples: int = 0,
+    optimizer: RowOptimizer = "adagrad",
+    precision: Precision = "float32",
+) -> ModelSpec:
     """A fixed table with one embedding (dim 6); a dynamic one with two (dims 4 and 1)."""
     tables = (
         TableSpec("fixed", FIXED, ("a",), "int", rows=2500),
@@ -31,7 +37,7 @@ def model_of(admit_after: int = 1, evict_after_samples: int = 0, optimizer: RowO
     )
     chosen = (RowOptimizerSpec("rowwise_adagrad"), RowOptimizerSpec(optimizer), RowOptimizerSpec("sgd"))
     embeddings = tuple(
-        EmbeddingSpec(f"e{i}", i, table, "m", "bag", ("f",), dim, "sum", chosen[i], -0.5, 0.5)
+        EmbeddingSpec(f"e{i}", i, table, "m", "bag", ("f",), dim, "sum", chosen[i], -0.5, 0.5, precision)
         for i, (table, dim) in enumerate([(FIXED, 6), (DYNAMIC, 4), (DYNAMIC, 1)])
     )
     return ModelSpec(tables, embeddings, DenseSpec((), 0, 0), 0, 1)
@@ -41,7 +47,7 @@ def model_of(admit_after: int = 1, evict_after_samples: int = 0, optimizer: RowO
 def make_arena(tmp_path: Path) -> Iterator[MakeArena]:
     made: list[Arena] = []
 
-    def make(**settings: int) -> Arena:
+    def make(**settings: int | str) -> Arena:
         directory = tmp_path / f"arena-{len(made)}"
         directory.mkdir()
         made.append(Arena.create(directory, plan_layout(model_of(**settings), 7, 1 << 24)))  # type: ignore[arg-type]
@@ -58,10 +64,26 @@ def adopted(arena: Arena) -> RowStore:
     return store
 
 
+def bounds_of(embedding: int, rows: int) -> np.ndarray:
+    """Of a frame of so many rows of the embedding's table."""
+    return np.array([0, rows, rows] if embedding == 0 else [0, 0, rows])
+
+
 def pulled(store: RowStore, embedding: int, rows: np.ndarray, width: int) -> np.ndarray:
-    out = np.empty((len(rows), width), np.float32)
-    store.pull(embedding, rows, out)
-    return out
+    lines = store.lines.pull(rows, bounds_of(embedding, len(rows)))
+    if embedding == 0:
+        return lines.reshape(-1, 8)
+    of_both = lines.reshape(2, len(rows), 4)  # the dynamic table's embeddings are equally wide
+    return of_both[embedding - 1]
+
+
+def push(store: RowStore, embedding: int, rows: np.ndarray, gradients: np.ndarray, scale: float = 1.0) -> None:
+    """To one embedding; the other one of a dynamic table gets gradients of zero."""
+    if embedding:
+        both = np.zeros((2, *gradients.shape), np.float32)
+        both[embedding - 1] = gradients
+        gradients = both
+    store.lines.push(rows, bounds_of(embedding, len(rows)), gradients.reshape(-1), scale)
 
 
 def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena) -> None:
@@ -75,7 +97,7 @@ def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena
     for bucket in FIXED_BUCKETS:
         RowStore(other, 7).adopt([bucket], initialise=True)
     assert np.array_equal(other.rows_view(0), first)
-    store.push(0, np.array([5]), np.ones((1, 8), np.float32), 1.0)
+    push(store, 0, np.array([5]), np.ones((1, 8), np.float32))
     trained = pulled(store, 0, rows, 8)
     adopted(Arena.attach(arena.directory))
     assert np.array_equal(pulled(store, 0, rows, 8), trained), "a successor keeps what was trained"
@@ -119,7 +141,7 @@ def test_updates_reach_only_the_rows_named(make_arena: MakeArena) -> None:
     before = pulled(store, 2, rows, 4)
     gradient = np.zeros((1, 4), np.float32)
     gradient[0, 0] = 2.0
-    store.push(2, rows[7:8], gradient, 0.5)
+    push(store, 2, rows[7:8], gradient, 0.5)
     after = pulled(store, 2, rows, 4)
     assert after[7, 0] == pytest.approx(before[7, 0] - 0.1 * 0.5 * 2.0)
     after[7] = before[7]
@@ -130,7 +152,7 @@ def test_received_arrays_are_read_only_and_accepted(make_arena: MakeArena) -> No
     store = adopted(make_arena())
     keys = np.frombuffer(np.arange(10, dtype=np.int64).tobytes(), np.int64)
     rows = np.frombuffer(store.rows_for(DYNAMIC, keys, True, 0).tobytes(), np.int64)
-    store.push(1, rows, np.frombuffer(np.ones((10, 4), np.float32).tobytes(), np.float32).reshape(10, 4), 1.0)
+    store.lines.push(rows, np.array([0, 0, 10]), np.frombuffer(np.ones(80, np.float32).tobytes(), np.float32), 1.0)
     assert pulled(store, 1, rows, 4).shape == (10, 4)
 
 
@@ -140,12 +162,12 @@ def test_what_would_touch_foreign_memory_is_refused(make_arena: MakeArena) -> No
     gradient = np.ones((1, 4), np.float32)
     for row in (-1, 0, arena.layout.row_space(DYNAMIC), 1 << 60):
         with pytest.raises(ProtocolError, match="no row"):
-            store.push(1, np.array([row]), gradient, 1.0)
-    with pytest.raises(ProtocolError, match="no row"):
-        store.pull(1, np.array([-2]), gradient)
+            push(store, 1, np.array([row]), gradient)
+    with pytest.raises(ProtocolError, match="'fixed' has no row 2500"):
+        push(store, 0, np.array([2499, 2500]), np.ones((2, 8), np.float32))
     rows = store.rows_for(DYNAMIC, np.array([1]), True, 0)
-    with pytest.raises(ProtocolError, match="gradients must be"):
-        store.push(1, rows, np.ones((2, 4), np.float32), 1.0)
+    with pytest.raises(ProtocolError, match="gradients of 1 rows must be 8 floats, not 4"):
+        store.lines.push(rows, np.array([0, 0, 1]), np.ones(4, np.float32), 1.0)
     with pytest.raises(IdOutOfRangeError, match=r"row 2500 of table 'fixed' is outside \[0, 2500\)"):
         store.rows_for(FIXED, np.array([3, 2500]), True, 0)
     with pytest.raises(ArenaError, match="seed 7"):
@@ -173,7 +195,7 @@ def test_eviction_drops_what_was_not_seen_and_reuses_rows_after_two_graces(make_
     arena = make_arena(evict_after_samples=10 * SAMPLES_PER_STAMP)
     store = adopted(arena)
     old = store.rows_for(DYNAMIC, np.arange(100), True, 0)
-    store.push(1, old, np.ones((100, 4), np.float32), 1.0)
+    push(store, 1, old, np.ones((100, 4), np.float32))
     clock = 11 * SAMPLES_PER_STAMP
     store.rows_for(DYNAMIC, np.arange(50), True, clock)
     assert sum(store.evict(table, bucket, clock - 1) for table, bucket in DYNAMIC_BUCKETS) == 0, "not old enough"
@@ -212,16 +234,17 @@ def test_a_late_stamp_does_not_bring_an_evicted_row_back(make_arena: MakeArena) 
     assert successor.statistics().repaired_rows == 100
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "rowwise_adagrad"])
-def test_snapshots_restore_every_bit(make_arena: MakeArena, optimizer: RowOptimizer) -> None:
-    settings = {"evict_after_samples": 10 * SAMPLES_PER_STAMP, "optimizer": optimizer}
+def test_snapshots_restore_every_bit(make_arena: MakeArena, optimizer: RowOptimizer, precision: Precision) -> None:
+    settings = {"evict_after_samples": 10 * SAMPLES_PER_STAMP, "optimizer": optimizer, "precision": precision}
     source_arena, target_arena = make_arena(**settings), make_arena(**settings)
     source = adopted(source_arena)
     rows = source.rows_for(DYNAMIC, np.arange(2000), True, 0)
     source.rows_for(DYNAMIC, np.arange(1500), True, 20 * SAMPLES_PER_STAMP)
     for embedding, width, touched in ((0, 8, np.arange(2500)), (1, 4, rows), (2, 4, rows)):
         gradient = np.random.default_rng(0).normal(size=(len(touched), width)).astype(np.float32)
-        source.push(embedding, touched, gradient, 1.0)
+        push(source, embedding, touched, gradient)
     for bucket in DYNAMIC_BUCKETS:
         source.evict(*bucket, 20 * SAMPLES_PER_STAMP)
     blocks = {bucket: source.snapshot_bucket(*bucket) for bucket in ALL}
@@ -265,6 +288,31 @@ def test_blocks_that_do_not_fit_are_refused_by_name(make_arena: MakeArena) -> No
     short = [block if block.kind != "rows" else block._replace(array=block.array[:1]) for block in blocks]
     with pytest.raises(CheckpointError, match=r"block rows 1 is float32 \[1, 4\], not float32"):
         store.restore_bucket(DYNAMIC, 2, short)
+
+
+def test_bfloat16_rows_go_through_a_checkpoint_of_their_precision_only(make_arena: MakeArena, tmp_path: Path) -> None:
+    source, target = (adopted(make_arena(precision="bfloat16")) for _ in range(2))
+    rows = source.rows_for(DYNAMIC, np.arange(500), True, 0)
+    push(source, 1, rows, np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32))
+    with BlockWriter(tmp_path / "server-0.bin") as writer:
+        records = [
+            writer.add(kind, owner, bucket, array)
+            for bucket in range(16)
+            for kind, owner, array in source.snapshot_bucket(DYNAMIC, bucket)
+        ]
+    assert {record.dtype for record in records if record.kind == "rows"} == {"<u2"}
+    for _, bucket in DYNAMIC_BUCKETS:
+        blocks = [(r.kind, r.owner, read_block(tmp_path, r)) for r in records if r.bucket == bucket]
+        target.restore_bucket(DYNAMIC, bucket, blocks)
+    again = target.rows_for(DYNAMIC, np.arange(500), False, 0)
+    for embedding in (1, 2):
+        weights = pulled(source, embedding, rows, 4)
+        assert weights.any()
+        assert np.array_equal(pulled(target, embedding, again, 4), weights)
+    other = adopted(make_arena())
+    with pytest.raises(CheckpointError, match="bucket 0, block rows 1 holds bfloat16 rows, the job wants float32") as e:
+        other.restore_bucket(DYNAMIC, 0, source.snapshot_bucket(DYNAMIC, 0))
+    assert e.value.hint == 'set tables.dynamic.precision = "bfloat16"'
 
 
 def test_a_bucket_whose_restore_was_cut_off_counts_as_empty(make_arena: MakeArena) -> None:

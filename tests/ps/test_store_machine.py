@@ -57,9 +57,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self.store.rows_for(0, np.array(keys, dtype=np.int64), False, 0)
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        out = np.empty((len(rows), 4), np.float32)
-        self.store.pull(0, rows, out)
-        return out
+        return self.store.lines.pull(rows, np.array([0, len(rows)])).reshape(-1, 4)
 
     @rule(keys=KEYS)
     def see(self, keys: list[int]) -> None:
@@ -81,7 +79,7 @@ class StoreMachine(RuleBasedStateMachine):
         known = [key for key in dict.fromkeys(keys) if key in self.weights]
         gradient = np.zeros((len(known), 4), np.float32)
         gradient[:, :2] = step
-        self.store.push(0, self.rows(known), gradient, 1.0)
+        self.store.lines.push(self.rows(known), np.array([0, len(known)]), gradient.reshape(-1), 1.0)
         for key in known:
             self.weights[key][:2] -= np.float32(step)
 

@@ -47,7 +47,7 @@ def test_another_job_is_refused() -> None:
 
 def test_a_message_of_the_other_conversation_is_refused() -> None:
     data: Codec[DataMessage] = Codec(DataMessage, 7, WORKER)
-    pull = Pull(request=1, shard_map_epoch=1, create=True, tables=(), counts=(), embeddings=())
+    pull = Pull(request=1, shard_map_epoch=1, create=True, weights=False, counts=())
     with pytest.raises(ProtocolError, match="malformed"):
         control().decode(data.encode(pull))
 

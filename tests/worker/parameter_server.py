@@ -34,6 +34,7 @@ class ThreadedServers:
         tables = arena.model.tables
         self._map = even_shard_map(tables, tuple(range(count)), epoch=1)
         self.services: list[DataService] = []
+        self.sessions: dict[int, Session] = {}
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._addresses: dict[int, ServerAddress] = {}
@@ -47,7 +48,7 @@ class ThreadedServers:
     def _serve(self, index: int, address: str) -> None:
         store = RowStore(self.arena, self.arena.layout.seed)
         store.adopt(self._map.buckets_of(index), initialise=True)
-        session = Session(shard_map_epoch=1)
+        session = self.sessions[index] = Session(shard_map_epoch=1)
         service = DataService(
             index,
             self.arena.model,
@@ -76,9 +77,13 @@ class ThreadedServers:
 
     def holder(self) -> DirectoryHolder:
         holder = DirectoryHolder()
-        owners = tuple(np.array(row, dtype=np.uint16) for row in self._map.owners)
-        holder.publish(Directory(1, dict(self._addresses), 0, owners))
+        holder.publish(self.directory(1))
         return holder
+
+    def directory(self, epoch: int) -> Directory:
+        """The same owners under any epoch."""
+        owners = tuple(np.array(row, dtype=np.uint16) for row in self._map.owners)
+        return Directory(epoch, dict(self._addresses), 0, owners)
 
     def close(self) -> None:
         self._stop.set()

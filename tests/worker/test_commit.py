@@ -1,9 +1,10 @@
-"""The dense exchange of a worker with direct access: what the model's copy of the vector holds."""
+"""The dense exchange of a worker: what the model's copy of the vector holds, and what comes before a commit."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import torch
 from torch import nn
@@ -11,12 +12,15 @@ from torch import nn
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
 from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
 from elastichost.wire.messages import LeaseProgress
 from elastichost.worker.channel import DirectoryHolder
 from elastichost.worker.commit import BatchRange, Committer
 from elastichost.worker.dense import FlatDense, describe_dense, initial_vector
+from elastichost.worker.served import RowGradients
+from tests.worker import test_rows
 from tests.worker.parameter_server import JOB, ThreadedServers
 
 
@@ -64,3 +68,49 @@ def test_a_fetch_takes_the_acknowledgements_that_come_before_its_answer(tmp_path
     committer.close()
     servers.close()
     arena.close()
+
+
+def test_rows_are_applied_before_their_commit_and_none_of_the_next_batch_before_it(tmp_path: Path) -> None:
+    module = nn.Linear(3, 1)
+    spec = msgspec.structs.replace(test_rows.model(), dense=describe_dense(module))
+    bench = test_rows.Bench(tmp_path, spec, served=True, servers=2)
+    dense, watermarks = DenseStore(bench.arena), Watermarks(bench.arena.directory)
+    dense.load(initial_vector(module, spec.dense), None, 1, 0, 0)
+    flat = FlatDense(module, spec.dense, torch.device("cpu"))
+    committer = Committer(
+        test_rows.WORKER, JOB, bench.holder, flat, None, spec.dense.elements, lambda: None, bench.push
+    )
+    committer.fetch()
+
+    def compute(number: int) -> RowGradients:
+        assert committer.next_sequence == number
+        pulled = bench.rows.prepare(test_rows.batch(number), lease_id=1, epoch=0, create=True, clock=0).pulled
+        assert pulled is not None
+        flat.zero_gradients()
+        return RowGradients(pulled, bench.sums.zeros(number, len(pulled.weights)))
+
+    def commit(number: int, rows: RowGradients) -> None:
+        committer.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0), 1.0, rows)
+
+    def reached() -> tuple[int, int]:
+        return watermarks.reached(0, 1), dense.applied(0, 1).sequence
+
+    commit(1, compute(1))
+    commit(2, compute(2))
+    assert reached()[1] >= 1, "the batch before is committed before rows leave"
+    committer.settle()
+    assert reached() == (2, 2)
+    rows = compute(3)
+    for session in bench.servers.sessions.values():
+        session.shard_map_epoch = 2  # nobody takes what is cut by the first map
+    commit(3, rows)
+    committer.poll()
+    assert reached() == (2, 2)
+    assert committer.next_sequence == 4
+    bench.holder.publish(bench.servers.directory(2))
+    committer.wait_for_peers(3, 1)  # counts batch 3 as finished, so that is committed by then
+    assert reached() == (3, 3)
+    committer.settle()
+    assert committer.progress() == (LeaseProgress(lease_id=1, stop=12, samples=12, skipped=0),)
+    committer.close()
+    bench.close()

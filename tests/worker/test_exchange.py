@@ -1,4 +1,4 @@
-"""Commits: windows, resends, acknowledgements that come twice; progress that is reported once."""
+"""Rows before commits; commits: windows, resends, acknowledgements that come twice; progress that is reported once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.messages import DensePush, DensePushed
-from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, PauseGate
+from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, PauseGate, RowStream
 
 
 def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skipped: int = 0) -> DensePush:
@@ -135,3 +135,115 @@ def test_progress_sums_within_a_lease_and_is_reported_once() -> None:
     assert account.changes() == ()
     account.skipped(8, 6, 2)
     assert [(p.stop, p.samples, p.skipped) for p in account.changes()] == [(6, 4, 2)]
+
+
+SERVERS = (0, 1, 2)
+
+
+class RowsBeforeCommits(RuleBasedStateMachine):
+    """Owners that die, forget what was on its way, and learn of shard maps before or after the worker: a commit is
+    handed out once, when every owner has applied its part once, and rows are never two batches ahead of the commits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.dense = RowStream(), DenseStream()
+        self.epoch = 1  # of the worker and of the supervisor
+        self.known = dict.fromkeys(SERVERS, 1)
+        self.request = 0
+        self.owners: frozenset[int] = frozenset()
+        self.network: list[tuple[int, int, int, int]] = []  # server, epoch, request, sequence
+        self.answers: list[tuple[bool, int]] = []
+        self.applied = {server: list[int]() for server in SERVERS}
+        self.committed: list[int] = []
+
+    def cut(self) -> None:
+        assert self.rows.commit is not None
+        sequence, numbers = self.rows.commit.sequence, range(self.request + 1, self.request + 1 + len(self.owners))
+        self.request += len(self.owners)
+        self.rows.cut(self.epoch, numbers)
+        self.network += [
+            (server, self.epoch, number, sequence) for server, number in zip(self.owners, numbers, strict=True)
+        ]
+        self.take()
+
+    def take(self) -> None:
+        commit = self.rows.take()
+        if commit is not None:
+            assert all(self.applied[server][-1] == commit.sequence for server in self.owners)
+            self.dense.push(commit)
+
+    @rule(owners=st.frozensets(st.sampled_from(SERVERS)))
+    def train(self, owners: frozenset[int]) -> None:
+        following = push(self.dense.sequence + 1)
+        if not self.rows.is_empty:
+            with pytest.raises(ProtocolError, match="before those"):
+                self.rows.begin(following)
+        elif self.dense.is_empty:
+            self.owners = owners
+            self.rows.begin(following)
+            assert self.rows.take() is None
+            self.cut()
+
+    @rule(data=st.data())
+    def serve(self, data: st.DataObject) -> None:
+        if self.network:
+            server, epoch, number, sequence = self.network.pop(data.draw(st.integers(0, len(self.network) - 1)))
+            agrees = epoch == self.known[server]
+            if agrees and sequence not in self.applied[server]:
+                self.applied[server].append(sequence)
+            self.answers.append((agrees, number))
+
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        if self.answers:
+            applied, number = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
+            (self.rows.answer if applied else self.rows.refuse)(number)
+            self.take()
+
+    @rule(server=st.sampled_from(SERVERS))
+    def server_learns(self, server: int) -> None:
+        self.known[server] = self.epoch
+
+    @rule(server=st.sampled_from(SERVERS), is_dead=st.booleans(), first=st.booleans())
+    def shard_map_changes(self, server: int, is_dead: bool, first: bool) -> None:
+        if is_dead:
+            self.network = [message for message in self.network if message[0] != server]
+        self.epoch += 1
+        if first:
+            self.known[server] = self.epoch
+        if not self.rows.is_empty and self.epoch > self.rows.epoch:
+            self.cut()
+
+    @rule()
+    def wait_after_a_refusal(self) -> None:
+        if self.rows.is_refused and not self.rows.is_empty:
+            self.cut()
+
+    @rule()
+    def commit(self) -> None:
+        for message in self.dense.to_resend():
+            self.dense.acknowledge(acknowledged(message.sequence))
+            self.committed.append(message.sequence)
+
+    @invariant()
+    def one_batch_is_torn_at_most(self) -> None:
+        reached = max((sequences[-1] for sequences in self.applied.values() if sequences), default=0)
+        assert reached <= len(self.committed) + 1
+        assert self.committed == list(range(1, len(self.committed) + 1))
+
+    def teardown(self) -> None:
+        """Whatever happened, once everyone knows the shard map the batch is finished."""
+        self.known = dict.fromkeys(SERVERS, self.epoch)
+        if not self.rows.is_empty:
+            self.cut()
+        while self.network:
+            server, _, number, sequence = self.network.pop()
+            if sequence not in self.applied[server]:
+                self.applied[server].append(sequence)
+            self.rows.answer(number)
+        self.take()
+        assert self.rows.is_empty
+
+
+RowsBeforeCommits.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRowsBeforeCommits = RowsBeforeCommits.TestCase

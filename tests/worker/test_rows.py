@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -13,29 +15,31 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
 from elastichost.datasets.api import SampleBatch
-from elastichost.errors import IdOutOfRangeError
+from elastichost.errors import IdOutOfRangeError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import rows_per_bucket
-from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
-from elastichost.worker.channel import FencedError, PullChannel, PushChannel
+from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Precision, RowOptimizerSpec, TableSpec
+from elastichost.worker.channel import FencedError, StoppedError
 from elastichost.worker.direct import DirectLookup
+from elastichost.worker.row_channels import PullChannel, PushChannel
 from elastichost.worker.rows import PreparedBatch, RowPreparer
-from elastichost.worker.served import PulledRows, ServedLookup
+from elastichost.worker.served import GradientSums, PulledRows, RowGradients, ServedLookup
 from tests.worker.parameter_server import JOB, ThreadedServers
+from tests.worker.test_exchange import push
 
 FEATURES = ("dynamic", "checked", "shared", "hashed")
 CPU = torch.device("cpu")
 WORKER = ProcessId("worker", 0, 1)
 
 
-def model(admit_after: int = 1) -> ModelSpec:
+def model(admit_after: int = 1, precision: Precision = "float32") -> ModelSpec:
     tables = (
         TableSpec("items", 0, ("dynamic", "shared"), "int", rows=0, admit_after=admit_after),
         TableSpec("checked", 1, ("checked",), "int", rows=5000),
         TableSpec("hashed", 2, ("hashed",), "string", rows=100),
     )
     embeddings = tuple(
-        EmbeddingSpec(name, i, table, "", "bag", features, dim, "sum", RowOptimizerSpec(), -0.5, 0.5)
+        EmbeddingSpec(name, i, table, "", "bag", features, dim, "sum", RowOptimizerSpec(), -0.5, 0.5, precision)
         for i, (name, table, features, dim) in enumerate(
             [
                 ("items", 0, ("dynamic", "shared"), 8),
@@ -66,7 +70,7 @@ class Bench:
         arena_directory.mkdir(mode=0o700, parents=True)
         self.arena = Arena.create(arena_directory, plan_layout(spec, 3, 1 << 24))
         self.servers = ThreadedServers(self.arena, directory, servers)
-        holder = self.servers.holder()
+        holder = self.holder = self.servers.holder()
         self.pull = PullChannel(WORKER, JOB, holder, spec)
         self.rows = RowPreparer(self.arena, FEATURES, ("train.parquet",), self.pull, served=served)
         bucket_rows = [
@@ -77,8 +81,9 @@ class Bench:
         self.served = [ServedLookup(deep, CPU), ServedLookup(wide, CPU)] if served else []
         self.direct = [] if served else [DirectLookup(self.arena, deep, CPU), DirectLookup(self.arena, wide, CPU)]
         self.sequence = 0
+        self.sums = GradientSums()
 
-    def forward(self, prepared: PreparedBatch, *, train: bool) -> torch.Tensor:
+    def forward(self, prepared: PreparedBatch, sums: npt.NDArray[np.float32] | None) -> torch.Tensor:
         kjt = KeyedJaggedTensor(
             keys=list(FEATURES),
             values=torch.from_numpy(prepared.values),
@@ -87,17 +92,19 @@ class Bench:
         )
         for lookup in self.served:
             assert prepared.pulled is not None
-            lookup.load(prepared.pulled, requires_grad=train)
+            lookup.load(prepared.pulled, sums)
         return torch.cat([lookup.pooled(kjt) for lookup in (*self.served, *self.direct)], dim=1)
 
     def train(self, samples: SampleBatch) -> torch.Tensor:
         prepared = self.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
-        pooled = self.forward(prepared, train=True)
-        (pooled.square().sum() + pooled.sum()).backward()
         self.sequence += 1
-        if prepared.pulled is not None:
-            gradients = {k: g for lookup in self.served for k, g in lookup.gradients().items()}
-            self.push.push(self.sequence, prepared.pulled, gradients, 1.0)
+        pulled = prepared.pulled
+        sums = None if pulled is None else self.sums.zeros(self.sequence, len(pulled.weights))
+        pooled = self.forward(prepared, sums)
+        (pooled.square().sum() + pooled.sum()).backward()
+        if pulled is not None and sums is not None:
+            self.push.begin(RowGradients(pulled, sums), push(self.sequence))
+            assert self.push.wait().sequence == self.sequence
         return pooled.detach()
 
     def close(self) -> None:
@@ -125,6 +132,34 @@ def test_served_training_equals_direct_training(make, servers: int) -> None:  # 
     direct, served = make("d", model(), served=False), make("s", model(), served=True, servers=servers)
     for step in range(6):
         torch.testing.assert_close(direct.train(batch(step)), served.train(batch(step)), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_training_in_bfloat16_is_that_in_float32_but_for_rounding(make, served: bool) -> None:  # type: ignore[no-untyped-def]
+    exact = make("f", model(), served=served)
+    rounded = make("b", model(precision="bfloat16"), served=served)
+    for step in range(6):
+        expected, pooled = exact.train(batch(step)), rounded.train(batch(step))
+        # A row has 8 bits; a handful are summed in a bag.
+        torch.testing.assert_close(pooled, expected, atol=0.1, rtol=0.05)
+        assert not torch.equal(pooled, expected)
+    assert rounded.arena.rows_view(1).dtype == np.uint16
+    assert rounded.arena.rows_view(0).nbytes * 2 == exact.arena.rows_view(0).nbytes
+
+
+@pytest.mark.parametrize("admit_after", [1, 2])
+def test_several_servers_give_the_rows_and_weights_of_one(make, admit_after: int) -> None:  # type: ignore[no-untyped-def]
+    one = make("one", model(admit_after), served=True)
+    several = make("several", model(admit_after), served=True, servers=3)
+    for step in range(3):
+        pulled = []
+        for bench in (one, several):
+            prepared = bench.rows.prepare(batch(step), lease_id=0, epoch=0, create=True, clock=0)
+            assert prepared.pulled is not None
+            pulled.append(prepared.pulled)
+        assert np.array_equal(pulled[0].bounds, pulled[1].bounds)
+        assert np.array_equal(pulled[0].rows, pulled[1].rows)
+        assert np.array_equal(pulled[0].weights, pulled[1].weights)
 
 
 def test_evaluation_creates_nothing_and_leaves_unknown_ids_out(make) -> None:  # type: ignore[no-untyped-def]
@@ -159,9 +194,56 @@ def test_an_id_out_of_range_is_named(make) -> None:  # type: ignore[no-untyped-d
 
 def test_a_push_that_no_ps_takes_ends_in_an_error_not_in_waiting(make) -> None:  # type: ignore[no-untyped-def]
     bench = make("r", model(), served=True)
-    pulled = PulledRows({1: np.array([4999, 5000])}, {})
-    with pytest.raises(FencedError, match="has no row 5000"):
-        bench.push.push(1, pulled, {1: np.zeros((2, 8), np.float32)}, 1.0)
+    pulled = PulledRows(np.array([4999, 5000]), np.array([0, 0, 2, 2]), np.zeros(16, np.float32), np.array([0]))
+    bench.push.begin(RowGradients(pulled, pulled.weights), push(1))
+    with pytest.raises(FencedError, match="table 'checked' has no row 5000"):
+        bench.push.wait()
+
+
+def test_a_push_cut_by_an_old_shard_map_is_cut_anew_and_applied_once(make) -> None:  # type: ignore[no-untyped-def]
+    """One PS knows the next shard map before the worker does; the others have applied their part by then."""
+    plain, served = make("p", model(), served=True), make("s", model(), served=True, servers=3)
+    for bench in (plain, served):
+        bench.train(batch(0))
+        prepared = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
+        bench.sequence += 1
+        assert prepared.pulled is not None
+        sums = bench.sums.zeros(bench.sequence, len(prepared.pulled.weights))
+        bench.forward(prepared, sums).square().sum().backward()
+        gradients = RowGradients(prepared.pulled, sums)
+        if bench is plain:
+            bench.push.begin(gradients, push(bench.sequence))
+            bench.push.wait()
+            continue
+        bench.servers.sessions[1].shard_map_epoch = 2
+        bench.push.begin(gradients, push(bench.sequence))
+        with pytest.raises(ProtocolError, match="before those of"):
+            bench.push.begin(gradients, push(bench.sequence + 1))
+        waits = itertools.count()
+
+        def learn(bench: Bench = bench, waits: Iterator[int] = waits) -> None:
+            if next(waits) == 2:  # the control socket brings it while the push waits
+                for session in bench.servers.sessions.values():
+                    session.shard_map_epoch = 2
+                bench.holder.publish(bench.servers.directory(2))
+
+        bench.push._pump = learn
+        assert bench.push.wait().sequence == bench.sequence
+        assert bench.push.is_empty and bench.push.poll() is None
+    torch.testing.assert_close(served.train(batch(1)), plain.train(batch(1)), atol=1e-6, rtol=1e-5)
+
+
+def test_a_stopped_worker_does_not_wait_for_its_push(make) -> None:  # type: ignore[no-untyped-def]
+    bench = make("t", model(), served=True)
+    bench.train(batch(0))
+    prepared = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
+    assert prepared.pulled is not None
+    bench.servers.sessions[0].shard_map_epoch = 2
+    sums = np.zeros_like(prepared.pulled.weights)
+    bench.push.begin(RowGradients(prepared.pulled, sums), push(2))
+    bench.push._pump = bench.holder.stop
+    with pytest.raises(StoppedError):
+        bench.push.wait()
 
 
 def test_single_valued_batches_share_a_shape_and_give_what_any_batch_gives(make) -> None:  # type: ignore[no-untyped-def]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
@@ -10,7 +12,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from elastichost.specs import EmbeddingSpec, RowOptimizerSpec
 from elastichost.worker.embedding import meta_collections, replace_collections
-from elastichost.worker.served import PulledRows, ServedLookup
+from elastichost.worker.served import GradientSums, PulledRows, ServedLookup
 
 CPU = torch.device("cpu")
 KEYS = ["a", "b", "c", "d"]
@@ -49,14 +51,22 @@ def random_kjt(rows: int, size: int = 5) -> KeyedJaggedTensor:
     return KeyedJaggedTensor(keys=KEYS, values=values, lengths=lengths)
 
 
-def pulled_all(weights: list[torch.Tensor], specs: list[EmbeddingSpec]) -> PulledRows:
+def pulled_all(weights: Sequence[torch.Tensor], specs: list[EmbeddingSpec]) -> PulledRows:
     """Every row of every table is "unique row" of the batch, padded as the arena pads."""
-    padded = {}
+    padded = []
     for s, weight in zip(specs, weights, strict=True):
         array = np.zeros((weight.shape[0], s.padded_dim), dtype=np.float32)
         array[:, : s.dim] = weight.detach().numpy()
-        padded[s.index] = array
-    return PulledRows({s.table: np.arange(len(padded[s.index])) for s in specs}, padded)
+        padded.append(array)
+    counts = [len(array) for array in padded]  # each has a table of its own
+    rows = np.concatenate([np.arange(count) for count in counts])
+    flat = np.concatenate([array.ravel() for array in padded])
+    return PulledRows(rows, np.cumsum([0, *counts]), flat, np.cumsum([0, *(array.size for array in padded)]))
+
+
+def parts(flat: np.ndarray, pulled: PulledRows, specs: list[EmbeddingSpec]) -> list[np.ndarray]:
+    """Per embedding, [rows, padded_dim]."""
+    return [flat[pulled.offsets[s.index] : pulled.offsets[s.index + 1]].reshape(-1, s.padded_dim) for s in specs]
 
 
 def test_pooled_forward_and_row_gradients_equal_torchrec() -> None:
@@ -68,7 +78,9 @@ def test_pooled_forward_and_row_gradients_equal_torchrec() -> None:
     lookup = ServedLookup(specs, CPU)
     replace_collections(swapped, {"": lookup})
     weights = [reference.embedding_bags[s.name].weight for s in specs]
-    lookup.load(pulled_all(weights, specs), requires_grad=True)  # type: ignore[arg-type]
+    pulled = pulled_all(weights, specs)  # type: ignore[arg-type]
+    sums = GradientSums().zeros(1, len(pulled.weights))
+    lookup.load(pulled, sums)
     features = random_kjt(8)
     expected, given = reference(features), swapped(features)
     assert given.keys() == expected.keys()
@@ -76,7 +88,7 @@ def test_pooled_forward_and_row_gradients_equal_torchrec() -> None:
     upstream = torch.randn_like(expected.values())
     expected.values().backward(upstream)
     given.values().backward(upstream)
-    gradients = lookup.gradients()
+    gradients = parts(sums, pulled, specs)
     for s, weight in zip(specs, weights, strict=True):
         assert weight.grad is not None
         np.testing.assert_allclose(gradients[s.index][:, : s.dim], weight.grad.numpy(), atol=1e-6)
@@ -97,7 +109,7 @@ def test_sequences_equal_torchrec() -> None:
     lookup = ServedLookup(specs, CPU)
     replace_collections(swapped, {"": lookup})
     weights = [reference.embeddings[s.name].weight for s in specs]
-    lookup.load(pulled_all(weights, specs), requires_grad=True)  # type: ignore[arg-type]
+    lookup.load(pulled_all(weights, specs), None)  # type: ignore[arg-type]
     features = random_kjt(9)
     expected, given = reference(features), swapped(features)
     assert set(given) == set(expected)
@@ -110,17 +122,18 @@ def test_gradients_of_several_lookups_are_summed_and_evaluation_keeps_none() -> 
     specs = [spec(config, index) for index, config in enumerate(bag_configs())]
     weights = [torch.randn(12, s.dim) for s in specs]
     lookup, features = ServedLookup(specs, CPU), random_kjt(8)
-    pulled = pulled_all(weights, specs)
+    pulled, buffers = pulled_all(weights, specs), GradientSums()
     sums = []
     for repeats in (1, 3):
-        lookup.load(pulled, requires_grad=True)
+        flat = buffers.zeros(repeats, len(pulled.weights))  # odd numbers share a buffer
+        lookup.load(pulled, flat)
         torch.stack([lookup.pooled(features) for _ in range(repeats)]).sum().backward()
-        sums.append(lookup.gradients())
+        sums.append(parts(flat.copy(), pulled, specs))
     for s in specs:
         assert sums[0][s.index].any()
         np.testing.assert_allclose(sums[1][s.index], 3 * sums[0][s.index], rtol=1e-6)
         assert not sums[1][s.index][:, s.dim :].any()
-    lookup.load(pulled, requires_grad=False)
+    lookup.load(pulled, None)
     assert not lookup.pooled(features).requires_grad
     assert not any(part.requires_grad for part in lookup.sequence(features))
 
@@ -128,11 +141,22 @@ def test_gradients_of_several_lookups_are_summed_and_evaluation_keeps_none() -> 
 def test_a_batch_that_has_no_row_at_all() -> None:
     specs = [spec(config, index) for index, config in enumerate(bag_configs())]
     lookup = ServedLookup(specs, CPU)
-    lookup.load(pulled_all([torch.zeros(0, s.dim) for s in specs], specs), requires_grad=True)
+    pulled = pulled_all([torch.zeros(0, s.dim) for s in specs], specs)
+    sums = GradientSums().zeros(1, 0)
+    lookup.load(pulled, sums)
     empty = KeyedJaggedTensor(
         keys=KEYS, values=torch.zeros(0, dtype=torch.int64), lengths=torch.zeros(3 * len(KEYS), dtype=torch.int64)
     )
     pooled = lookup.pooled(empty)
     assert pooled.shape == (3, 4 + 4 + 6 + 4 + 4) and not pooled.any()
     pooled.sum().backward()
-    assert {index: g.shape for index, g in lookup.gradients().items()} == {0: (0, 4), 1: (0, 8), 2: (0, 4)}
+    assert [part.shape for part in parts(sums, pulled, specs)] == [(0, 4), (0, 8), (0, 4)]
+
+
+def test_sums_do_not_touch_those_of_the_batch_before() -> None:
+    buffers = GradientSums()
+    first, second = buffers.zeros(4, 10), buffers.zeros(5, 30)
+    first[:], second[:] = 4.0, 5.0
+    assert (first == 4.0).all() and len(first) == 10
+    again = buffers.zeros(6, 8)
+    assert not again.any() and (second == 5.0).all()

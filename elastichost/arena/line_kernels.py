@@ -1,0 +1,131 @@
+"""Lines of many embeddings in one flat frame: gathered from rows, scattered to rows, applied to rows as gradients.
+
+A frame holds, for each embedding in order, one line per item of its table: [items of the table, padded_dim]. Items
+stand table after table. **Lines**, int64 [E, LINE_FIELDS], one per embedding, say which items and where; the constants
+below name the columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.bag_chains import CHUNK_ROWS
+from elastichost.arena.bag_kernels import prefetch_row, rows_ahead
+from elastichost.arena.bag_updates import state_floats, update_chunk
+from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.lanes import Array, load, store, zeros4, zeros16
+
+__all__ = [
+    "AT",
+    "BASE",
+    "FIRST",
+    "LINE_FIELDS",
+    "OPTIMIZER",
+    "STATE_BASE",
+    "STOP",
+    "UPDATE_FIELDS",
+    "WIDTH",
+    "gather_lines",
+    "scatter_lines",
+    "update_lines",
+]
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+FIRST = 0  # items are numbers[first:stop]
+STOP = 1
+WIDTH = 2  # floats of a line, a multiple of four
+AT = 3  # where the first item's line lies in the frame
+BASE = 4  # where the line of number 0 lies in the flat rows
+LINE_FIELDS = 5
+
+# Columns of `updates`, int64 [E, UPDATE_FIELDS], beside the lines.
+STATE_BASE = 0  # where the state of row 0 begins
+OPTIMIZER = 1
+UPDATE_FIELDS = 2
+
+
+@inlined
+def _copy_line(source: Array, position: int, target: Float32, at: int, width: int) -> None:
+    """target[at : at + width] = source[position : position + width], as float32."""
+    unused = np.uint64(0)
+    element = 0
+    while element + 16 <= width:
+        store(target, at + element, load(source, position + element, zeros16()), unused)
+        element += 16
+    while element < width:
+        store(target, at + element, load(source, position + element, zeros4()), unused)
+        element += 4
+
+
+@compiled
+def gather_lines(rows: Array, lines: Int64, numbers: Int64, frame: Float32) -> None:
+    """Each item's line of the flat rows (float32, or bfloat16 as uint16) into the frame; zeros for number -1."""
+    for e in range(len(lines)):
+        first, stop, width, base = lines[e, FIRST], lines[e, STOP], lines[e, WIDTH], lines[e, BASE]
+        at, ahead = lines[e, AT], rows_ahead(width)
+        for i in range(first, stop):
+            prefetch_row(rows, base + max(0, numbers[min(i + ahead, stop - 1)]) * width, width)
+            if numbers[i] < 0:
+                frame[at : at + width] = 0.0
+            else:
+                _copy_line(rows, base + numbers[i] * width, frame, at, width)
+            at += width
+
+
+@compiled
+def scatter_lines(frame: Float32, lines: Int64, numbers: Int64, rows: Float32) -> None:
+    """The reverse: each item's line of the frame into the flat rows. No number may be negative."""
+    for e in range(len(lines)):
+        width, base, at = lines[e, WIDTH], lines[e, BASE], lines[e, AT]
+        for i in range(lines[e, FIRST], lines[e, STOP]):
+            _copy_line(frame, at, rows, base + numbers[i] * width, width)
+            at += width
+
+
+@compiled
+def update_lines(
+    rows: Array,
+    state: Float32,
+    lines: Int64,
+    updates: Int64,
+    rates: Float32,
+    numbers: Int64,
+    frame: Float32,
+    seed: np.uint64,
+) -> None:
+    """Each embedding's optimizer over distinct rows, whose gradients are the lines of the frame.
+
+    rows: float32 or bfloat16 (as uint16), flat; state float32, flat; rates float32 [E, 2]: learning rate and eps; the
+    seed is that of bfloat16's stochastic rounding and differs from call to call.
+    """
+    factors = np.zeros(CHUNK_ROWS, np.float32)
+    for e in range(len(lines)):
+        first, stop, width, base = lines[e, FIRST], lines[e, STOP], lines[e, WIDTH], lines[e, BASE]
+        state_base, optimizer = updates[e, STATE_BASE], updates[e, OPTIMIZER]
+        state_width, at = state_floats(optimizer, width), lines[e, AT]
+        for start in range(first, stop, CHUNK_ROWS):
+            count = min(CHUNK_ROWS, stop - start)
+            for i in range(start + CHUNK_ROWS, min(start + 2 * CHUNK_ROWS, stop)):
+                prefetch_row(rows, base + numbers[i] * width, width)
+                prefetch_row(state, state_base + numbers[i] * state_width, state_width)
+            update_chunk(
+                rows,
+                base,
+                state,
+                state_base,
+                numbers,
+                start,
+                count,
+                frame,
+                at,
+                width,
+                optimizer,
+                rates[e, 0],
+                rates[e, 1],
+                factors,
+                seed,
+            )
+            at += count * width

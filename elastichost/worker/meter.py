@@ -1,0 +1,62 @@
+"""What a worker measures of itself between two heartbeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elastichost.wire.messages import StepSample
+from elastichost.worker.rows import PreparedBatch
+
+__all__ = ["StepMeter"]
+
+RATE_SMOOTHING = 0.3
+
+
+@dataclass(slots=True)
+class StepMeter:
+    """Sums since `began_s`. `rate`: samples per second while there was work, smoothed over beats; 0 at first."""
+
+    began_s: float
+    rate: float = 0.0
+    steps: int = 0
+    samples: int = 0
+    wait_input_s: float = 0.0
+    lookup_s: float = 0.0
+    compute_s: float = 0.0
+    push_s: float = 0.0
+    wait_peers_s: float = 0.0
+    loss_sum: float = 0.0
+    ids: int = 0
+
+    def count(self, batch: PreparedBatch, loss: float, compute_s: float, push_s: float) -> None:
+        """A batch is pushed."""
+        self.steps += 1
+        self.samples += batch.samples.size
+        self.compute_s += compute_s
+        self.push_s += push_s
+        self.lookup_s += batch.lookup_s
+        self.loss_sum += loss * batch.samples.size
+        self.ids += len(batch.values)
+
+    def beat(self, now_s: float, bytes_sent: int, bytes_received: int) -> tuple[StepSample, StepMeter]:
+        """The sums for a heartbeat, and the meter of the time that begins with it."""
+        seconds = max(now_s - self.began_s, 1e-6)
+        rate = self.rate
+        if self.samples:
+            present = self.samples / max(seconds - self.wait_input_s, 1e-6)
+            rate = present if rate == 0.0 else RATE_SMOOTHING * present + (1 - RATE_SMOOTHING) * rate
+        sample = StepSample(
+            steps=self.steps,
+            samples=self.samples,
+            seconds=seconds,
+            wait_input_s=self.wait_input_s,
+            lookup_s=self.lookup_s,
+            compute_s=self.compute_s,
+            push_s=self.push_s,
+            wait_peers_s=self.wait_peers_s,
+            loss_sum=self.loss_sum,
+            ids=self.ids,
+            bytes_sent=bytes_sent,
+            bytes_received=bytes_received,
+        )
+        return sample, StepMeter(now_s, rate)

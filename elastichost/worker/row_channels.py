@@ -1,0 +1,204 @@
+"""A worker's conversations about rows: keys to rows and weights, gradients to their owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.kernels import gather_lines, kernel_ready, scatter_lines
+from elastichost.arena.lines import LinePlan
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.specs import ModelSpec
+from elastichost.wire.codec import Envelope, Frame, frame_bytes
+from elastichost.wire.messages import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry
+from elastichost.wire.sockets import wait_readable
+from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, StoppedError, pump_nothing
+from elastichost.worker.exchange import RowStream
+from elastichost.worker.routing import Directory, ServerPart, key_router, row_router
+from elastichost.worker.served import PulledRows, RowGradients
+
+__all__ = ["PullChannel", "PushChannel"]
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Int64Array = npt.NDArray[np.int64]
+Float32Array = npt.NDArray[np.float32]
+
+
+def _frame_array(
+    envelope: Envelope[DataMessage], position: int, dtype: type[Scalar], count: int
+) -> npt.NDArray[Scalar]:
+    if position >= len(envelope.frames):
+        raise ProtocolError(f"{type(envelope.message).__name__} of {envelope.sender} lacks frame {position}")
+    frame = envelope.frames[position]
+    if frame.nbytes != count * np.dtype(dtype).itemsize:
+        raise ProtocolError(f"frame {position} of {envelope.sender} has {frame.nbytes} bytes, {count} items expected")
+    return kernel_ready(np.frombuffer(frame, dtype=dtype))
+
+
+class PullChannel(Channel):
+    """Keys to rows, and to weights with served access."""
+
+    def __init__(
+        self,
+        process: ProcessId,
+        job_id: int,
+        holder: DirectoryHolder,
+        model: ModelSpec,
+        name: str = "pull",
+        pump: Callable[[], None] = pump_nothing,
+    ) -> None:
+        super().__init__(process, job_id, name, holder, pump)
+        self._router = key_router(model.tables)
+        self._lines = LinePlan(model.embeddings)
+
+    def pull(self, keys: Int64Array, bounds: Int64Array, *, weights: bool, create: bool, clock: int) -> PulledRows:
+        """Rows, and with `weights` their weights, of unique keys, int64; those of table t are keys[bounds[t] :
+        bounds[t + 1]]. Blocks until every owner has answered."""
+
+        def attempt(directory: Directory) -> PulledRows:
+            parts = self._router.split(keys, bounds, directory)
+            requests: list[tuple[int, DataMessage, Sequence[Frame]]] = []
+            for part in parts:
+                message = Pull(
+                    request=self.next_request(),
+                    shard_map_epoch=directory.epoch,
+                    create=create,
+                    weights=weights,
+                    counts=tuple(np.diff(part.bounds).tolist()),
+                    clock=clock,
+                )
+                requests.append((part.server, message, (part.items,)))
+            return self._merge(parts, bounds, weights, self.call(directory, requests))
+
+        return self.until_current(attempt)
+
+    def _merge(
+        self, parts: Sequence[ServerPart], bounds: Int64Array, weights: bool, answers: Sequence[Envelope[DataMessage]]
+    ) -> PulledRows:
+        """What one PS sent is taken as it came; the parts of several are put together."""
+        offsets = self._lines.offsets(bounds) if weights else np.zeros(1, np.int64)
+        taken = [self._take(part, answer, weights) for part, answer in zip(parts, answers, strict=True)]
+        if len(parts) == 1 and parts[0].positions is None:
+            return PulledRows(taken[0].rows, bounds, taken[0].weights, offsets)
+        whole = PulledRows(np.empty(bounds[-1], np.int64), bounds, np.empty(offsets[-1], np.float32), offsets)
+        bases = self._lines.bases_within(bounds)
+        for part, got in zip(parts, taken, strict=True):
+            assert part.positions is not None
+            whole.rows[part.positions] = got.rows
+            if weights:
+                scatter_lines(got.weights, self._lines.lines(part.bounds, bases), part.positions, whole.weights)
+        return whole
+
+    def _take(self, part: ServerPart, answer: Envelope[DataMessage], weights: bool) -> PulledRows:
+        if not isinstance(answer.message, Pulled):
+            raise ProtocolError(f"{answer.sender} answered a Pull with {type(answer.message).__name__}")
+        offsets = self._lines.offsets(part.bounds) if weights else np.zeros(1, np.int64)
+        rows = _frame_array(answer, 0, np.int64, len(part.items))
+        lines = _frame_array(answer, 1, np.float32, int(offsets[-1])) if weights else np.empty(0, np.float32)
+        return PulledRows(rows, part.bounds, lines, offsets)
+
+
+class PushChannel(Channel):
+    """Gradients of unique rows to their owners (served access), while the next batch is being computed.
+
+    `bucket_rows[table]`: rows between the first rows of consecutive buckets in the table's row space.
+    """
+
+    def __init__(
+        self,
+        process: ProcessId,
+        job_id: int,
+        holder: DirectoryHolder,
+        model: ModelSpec,
+        bucket_rows: Sequence[int],
+        pump: Callable[[], None],
+    ) -> None:
+        super().__init__(process, job_id, "push", holder, pump)
+        self._router = row_router(bucket_rows)
+        self._lines = LinePlan(model.embeddings)
+        self._stream = RowStream()
+        self._gradients: RowGradients | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """No rows are on their way."""
+        return self._stream.is_empty
+
+    def begin(self, gradients: RowGradients, commit: DensePush) -> None:
+        """Sends the rows of a batch, whose commit is handed out by `poll` or `wait`. Rows of -1 have no gradient.
+        `gradients.sums` must not be written to until then. Raises ProtocolError while others are on their way."""
+        self._stream.begin(commit)
+        self._gradients = gradients
+        self._cut()
+
+    def poll(self) -> DensePush | None:
+        """The commit that is due, once every owner has applied its part. Never blocks. Raises FencedError."""
+        if self._stream.is_empty:
+            return None
+        if self._holder.epoch > self._stream.epoch:
+            self._cut()
+        for _, client in self._clients.values():
+            while (envelope := client.receive()) is not None:
+                self._take(envelope)
+        commit = self._stream.take()
+        if commit is not None:
+            self._gradients = None
+        return commit
+
+    def wait(self) -> DensePush:
+        """As `poll`, but blocks. Rows must be on their way. Raises FencedError, StoppedError."""
+        while (commit := self.poll()) is None:
+            if self._stream.is_refused:
+                # The PS may know the next epoch before this worker does, or this worker before the PS.
+                self._pump()
+                self._holder.wait_newer(self._stream.epoch, POLL_S)
+                self._cut()
+                continue
+            wait_readable([client.socket for _, client in self._clients.values()], POLL_S)
+            self._pump()
+            if self._holder.stopped:
+                raise StoppedError("the worker is stopping")
+        return commit
+
+    def _cut(self) -> None:
+        """Sends every owner its part, by the present shard map."""
+        directory, gradients, commit = self._holder.current(), self._gradients, self._stream.commit
+        assert gradients is not None and commit is not None
+        pulled = gradients.pulled
+        parts = self._router.split(pulled.rows, pulled.bounds, directory)
+        requests = [self.next_request() for _ in parts]
+        self._stream.cut(directory.epoch, requests)
+        for part, request in zip(parts, requests, strict=True):
+            message = Push(
+                request=request,
+                sequence=commit.sequence,
+                shard_map_epoch=directory.epoch,
+                counts=tuple(np.diff(part.bounds).tolist()),
+                learning_rate_scale=commit.learning_rate_scale,
+            )
+            frames = (part.items, self._lines_of(part, gradients))
+            self.client(directory, part.server).send(message, frames)
+            self.traffic.sent += sum(frame_bytes(frame) for frame in frames)
+
+    def _lines_of(self, part: ServerPart, gradients: RowGradients) -> Float32Array:
+        if part.positions is None:
+            return gradients.sums
+        lines = self._lines.lines(part.bounds, self._lines.bases_within(gradients.pulled.bounds))
+        frame = np.empty(int(self._lines.offsets(part.bounds)[-1]), np.float32)
+        gather_lines(gradients.sums, lines, part.positions, frame)
+        return frame
+
+    def _take(self, envelope: Envelope[DataMessage]) -> None:
+        match envelope.message:
+            case Pushed(request=request):
+                self._stream.answer(request)
+            case Retry(final=True, reason=reason):
+                raise FencedError(f"a PS refuses {self._process}: {reason}")
+            case Retry(request=request):
+                self._stream.refuse(request)
+            case other:
+                raise ProtocolError(f"{envelope.sender} answered a Push with {type(other).__name__}")
