@@ -61,7 +61,8 @@ class Comparison:
             del arms["tensorflow"]
             python = options.tensorflow_python
             self._say(f"tensorflow is left out: {python} has none (--tensorflow-python PATH names a Python that has)")
-        host = PeerHost(self._workshop, with_bare_loop="bare_loop" in arms) if forked_arms(arms) else None
+        bare = any(entry.module == "bare_loop" for entry in arms.values())
+        host = PeerHost(self._workshop, with_bare_loop=bare) if forked_arms(arms) else None
         samples = draw_samples(options.samples, SEED)
         parquet = self._workshop.disk / "train.parquet"
         write_parquet(samples, parquet)

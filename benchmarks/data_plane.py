@@ -35,6 +35,7 @@ __all__ = ["main"]
 MODELS: tuple[ModelName, ...] = get_args(ModelName)
 Word = TypeVar("Word", bound=str)
 HEADLINE = ("dlrm", 2048)
+NOT_QUICK = ("served2", "bare_loop_fused", "direct1_fused")
 WIDTH = 160  # where there is no terminal
 QUICK_S = 46.0  # a quick run begins no round that would end later
 
@@ -82,8 +83,8 @@ def _options(given: argparse.Namespace, began_s: float) -> Options:
 
 
 def _usual_arms(known: Iterable[str], *, quick: bool) -> list[str]:
-    """A quick run spends most of its time on starting arms: it leaves out the one that no ratio needs."""
-    return [name for name in known if not (quick and name == "served2")]
+    """A quick run spends most of its time on starting arms: it leaves out those that no ratio needs."""
+    return [name for name in known if not (quick and name in NOT_QUICK)]
 
 
 def _chosen(given: str | None, known: Sequence[Word], default: Sequence[Word]) -> tuple[Word, ...]:

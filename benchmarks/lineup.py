@@ -55,6 +55,8 @@ def all_arms() -> dict[str, Entry]:
         "direct1": Entry("elastichost", "elastichost direct, 1 worker, torchrec's dense modules", workers=1),
         "direct2": Entry("elastichost", "elastichost direct, 2 workers, torchrec's dense modules", workers=2),
         "direct2_fused": Entry("elastichost", "elastichost direct, 2 workers, fused", workers=2, fused=True),
+        "bare_loop_fused": Entry("forked", "the bare loop, fused", "bare_loop", fused=True),
+        "direct1_fused": Entry("elastichost", "elastichost direct, 1 worker, fused", workers=1, fused=True),
     }
     if cores > 2:
         words = f"elastichost direct, {cores} workers, torchrec's dense modules"

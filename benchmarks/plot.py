@@ -18,11 +18,13 @@ COLOURS = {
     "rpc": "#c9a876",
     "tensorflow": "#e0c9a6",
     "bare_loop": "#737373",
+    "bare_loop_fused": "#525252",
     "served1": "#b5d3ea",
     "served2": "#8dbbdf",
     "direct1": "#5b9bd0",
     "direct2": "#2a6fb0",
     "direct2_fused": "#0b3c73",
+    "direct1_fused": "#4a86bd",
 }
 MORE_WORKERS = "#14548f"
 

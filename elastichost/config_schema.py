@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 BUILT_IN_FORMATS = ("parquet", "csv", "criteo_tsv", "synthetic")
-NO_ADAM = 'adam is not offered for rows: fbgemm\'s fused CPU kernels have "sgd", "adagrad" and "rowwise_adagrad"'
+NO_ADAM = 'adam is not offered for rows: the fused kernels have "sgd", "adagrad" and "rowwise_adagrad"'
 
 
 def _refuse(allowed: str) -> PydanticCustomError:
@@ -292,7 +292,7 @@ class DataSection(Section):
 
 
 class RowOptimizerSettings(Section):
-    """`train.optimizer_rows`: what fbgemm's fused kernels offer on CPU."""
+    """`train.optimizer_rows`: what the fused kernels of rows offer."""
 
     name: RowOptimizerName = "rowwise_adagrad"
     lr: Positive = 0.1

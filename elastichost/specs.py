@@ -38,7 +38,7 @@ RowOptimizer = Literal["sgd", "adagrad", "rowwise_adagrad"]
 
 
 class RowOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Optimizer of embedding rows, as fbgemm's fused CPU kernels define it.
+    """Optimizer of embedding rows, as fbgemm's fused kernels define it.
 
     rowwise_adagrad: s += mean(g^2); w -= lr / (sqrt(s) + eps) * g     (one s per row)
     adagrad:         s += g^2;       w -= lr / (sqrt(s) + eps) * g     (one s per element)
@@ -95,7 +95,7 @@ class EmbeddingSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def padded_dim(self) -> int:
-        """fbgemm's kernels want multiples of four elements."""
+        """Rows begin at multiples of four elements: kernels work in vectors of four and sixteen."""
         return (self.dim + 3) // 4 * 4
 
     @property

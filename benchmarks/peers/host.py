@@ -19,7 +19,11 @@ __all__ = ["Fork", "main"]
 
 IMPORTS = ("torch", "torch.distributed.rpc", "benchmarks.peers.tbe", "benchmarks.peers.dmp", "benchmarks.peers.rpc")
 LATE_IMPORTS = ("benchmarks.peers.bare_loop",)
-CALLS = ("elastichost.arena.kernels:warm", "elastichost.datasets.warm:warm_kernels")
+CALLS = (
+    "elastichost.arena.kernels:warm",
+    "elastichost.datasets.warm:warm_kernels",
+    "elastichost.worker.interaction_kernels:warm",
+)
 
 
 @dataclass(frozen=True, slots=True)

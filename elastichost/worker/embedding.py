@@ -238,5 +238,5 @@ def replace_collections(model: nn.Module, lookups: Mapping[str, CollectionLookup
             ArenaEmbeddingBagCollection if isinstance(collection, EmbeddingBagCollection) else ArenaEmbeddingCollection
         )
         collection.__class__ = replacement
-        # A plain attribute: were the lookup a submodule, its fbgemm parameters would count as dense ones.
+        # A plain attribute: the lookup is no part of the user's module tree.
         object.__setattr__(collection, "_arena_lookup", lookups[path])
