@@ -29,7 +29,7 @@ from elastichost.wire.messages import (
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, StoppedError
 from elastichost.worker.dense import FlatDense
-from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount
+from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, half_of
 from elastichost.worker.routing import Directory
 from elastichost.worker.row_channels import PushChannel
 from elastichost.worker.served import RowGradients
@@ -170,7 +170,7 @@ class Committer:
     def _stage(self, batch: BatchRange, learning_rate_scale: float) -> DensePush:
         """Copies the model's gradients to where the push will take them from."""
         sequence = self.next_sequence
-        half = sequence % WINDOW
+        half = half_of(sequence)
         dense = self._dense
         self.flat.write_push(self._halves[half] if dense is None else dense.mailbox(self._process.index, half))
         return DensePush(
@@ -213,7 +213,7 @@ class Committer:
         frames: tuple[Frame, ...] = ()
         if message.mailbox < 0:
             # A copy: the half is written again while ZeroMQ may still be reading the frame.
-            frames = (self._halves[message.sequence % WINDOW].copy(),)
+            frames = (self._halves[half_of(message.sequence)].copy(),)
             self.channel.traffic.sent += frame_bytes(frames[0])
         self.channel.client(directory, directory.dense_owner).send(message, frames)
 

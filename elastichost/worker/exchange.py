@@ -15,9 +15,14 @@ from dataclasses import dataclass, field
 from elastichost.errors import ProtocolError
 from elastichost.wire.messages import DensePush, DensePushed, LeaseProgress
 
-__all__ = ["WINDOW", "DenseStream", "LeaseAccount", "PauseGate", "RowStream"]
+__all__ = ["WINDOW", "DenseStream", "LeaseAccount", "PauseGate", "RowStream", "half_of"]
 
 WINDOW = 2
+
+
+def half_of(sequence: int) -> int:
+    """Which half of the mailbox a push of this sequence number uses."""
+    return sequence % WINDOW
 
 
 @dataclass(slots=True)
@@ -35,11 +40,6 @@ class DenseStream:
     @property
     def is_empty(self) -> bool:
         return not self._outstanding
-
-    @property
-    def next_half(self) -> int:
-        """Which half of the mailbox the next push may use."""
-        return (self.sequence + 1) % WINDOW
 
     def push(self, message: DensePush) -> None:
         """Notes a push that is about to be sent. Raises ProtocolError when the window is full or numbers skip."""

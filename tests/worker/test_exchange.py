@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.messages import DensePush, DensePushed
-from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, PauseGate, RowStream
+from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, PauseGate, RowStream, half_of
 
 
 def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skipped: int = 0) -> DensePush:
@@ -84,9 +84,9 @@ class Commits(RuleBasedStateMachine):
     def train(self) -> None:
         if self.stream.is_full:
             return
-        half = self.stream.next_half
-        assert half not in self.halves.values(), "a mailbox half is written while its push is on the way"
         message = push(self.stream.sequence + 1)
+        half = half_of(message.sequence)
+        assert half not in self.halves.values(), "a mailbox half is written while its push is on the way"
         self.halves[message.sequence] = half
         self.stream.push(message)
         self.network.append(message)
