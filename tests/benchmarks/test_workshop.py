@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
 import os, signal, subprocess, time
 from benchmarks.workshop import Workshop
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 with Workshop() as shop:
     child = subprocess.Popen(["sleep", "1000"], env=shop.environment(), start_new_session=True)
     os.kill(child.pid, signal.SIGSTOP)
