@@ -27,6 +27,7 @@ from benchmarks.comparison import SEED, Comparison, Options
 from benchmarks.criteo26 import ModelName
 from benchmarks.interleave import Schedule
 from benchmarks.lineup import all_arms
+from benchmarks.machine import Machine, read_machine
 from benchmarks.report import CaseResult
 from benchmarks.workshop import Workshop
 
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDTH)
     with Workshop() as workshop:
         results, tensorflow = Comparison(workshop, options, console, began_s).all_cases()
-    machine = report.read_machine(tensorflow)
+    machine = read_machine({"tensorflow": tensorflow} if tensorflow is not None else None)
     if not given.json:
         for result in results:
             console.print("", report.figures_table(result), "", report.ratios_table(result), sep="\n")
@@ -125,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(result.failures for result in results))
 
 
-def _write(results: Sequence[CaseResult], machine: report.Machine, out: Path, console: Console) -> None:
+def _write(results: Sequence[CaseResult], machine: Machine, out: Path, console: Console) -> None:
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "data_plane.png"
     has_picture = plot.is_available()

@@ -1,22 +1,19 @@
-"""What the benchmarks inside one process share: interleaved rounds, medians, facts of the machine, how they report."""
+"""What the benchmarks inside one process share: interleaved rounds, medians, how they report."""
 
 from __future__ import annotations
 
 import math
-import os
-import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 
 import msgspec
 
-__all__ = ["Machine", "Spread", "interleaved", "machine", "percentile", "print_table", "spread_of", "write_json"]
+from benchmarks.machine import read_machine
+
+__all__ = ["Spread", "interleaved", "percentile", "print_table", "spread_of", "write_json"]
 
 SCHEMA = "elastichost-benchmark/v1"
-PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "numba", "numpy", "pyarrow")
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -28,17 +25,6 @@ class Spread(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.median:.3g} ({self.least:.3g}-{self.most:.3g})"
-
-
-class Machine(msgspec.Struct, frozen=True):
-    """What a figure depends on."""
-
-    processor: str
-    cores: int  # that this process may use
-    memory_bytes: int
-    kernel: str
-    python: str
-    packages: dict[str, str]
 
 
 def spread_of(values: Iterable[float]) -> Spread:
@@ -67,25 +53,6 @@ def interleaved(arms: Mapping[str, Callable[[int], float]], rounds: int) -> dict
     return {name: spread_of(values) for name, values in found.items()}
 
 
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def machine() -> Machine:
-    """Of this process."""
-    return Machine(
-        processor=_processor(),
-        cores=len(os.sched_getaffinity(0)),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        kernel=platform.release(),
-        python=platform.python_version(),
-        packages={name: version(name) for name in PACKAGES},
-    )
-
-
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """On stdout; the first column to the left, the others to the right."""
     lines = [tuple(header), *(tuple(row) for row in rows)]
@@ -97,6 +64,6 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def write_json(benchmark: str, figures: msgspec.Struct | Mapping[str, object]) -> None:
     """The last line of stdout: what was measured and where."""
-    found = {"schema": SCHEMA, "benchmark": benchmark, "machine": machine(), "figures": figures}
+    found = {"schema": SCHEMA, "benchmark": benchmark, "machine": read_machine(), "figures": figures}
     sys.stdout.flush()
     print(msgspec.json.encode(found).decode(), flush=True)

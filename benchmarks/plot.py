@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import CaseResult, Machine
+from benchmarks.machine import Machine
+from benchmarks.report import CaseResult
 
 __all__ = ["is_available", "save_plot"]
 

@@ -19,7 +19,6 @@ __all__ = [
     "end_processes",
     "is_running",
     "memory_bytes",
-    "ram_bytes",
     "signal_all",
     "tree_of",
 ]
@@ -128,8 +127,3 @@ def end_marked(mark: str) -> None:
     deadline_s = time.monotonic() + KILL_S
     while (left := _marked(mark)) and time.monotonic() < deadline_s:
         end_processes(left)
-
-
-def ram_bytes() -> int:
-    """Memory of the machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from benchmarks.figures import RATIOS, ArmFigures, aim_of
-from benchmarks.processes import ram_bytes
+from benchmarks.machine import Machine
 
 __all__ = [
     "CaseResult",
-    "Machine",
     "disturbance",
     "figures_table",
     "markdown",
     "ratios_table",
-    "read_machine",
     "to_json",
 ]
-
-PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numba", "pyarrow", "pyzmq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +35,6 @@ class CaseResult:
     rejected: int
     kept_disturbed: int
     failures: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    cpu: str
-    cores: int
-    memory_bytes: int
-    system: str
-    versions: Mapping[str, str]
-
-
-def read_machine(tensorflow_version: str | None) -> Machine:
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    if tensorflow_version is not None:
-        versions["tensorflow"] = tensorflow_version
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    cpu = names[0] if names else platform.machine()
-    return Machine(cpu, len(os.sched_getaffinity(0)), ram_bytes(), platform.platform(), versions)
 
 
 HEADINGS = ("arm", "samples/s", "min", "max", "CPU us/sample", "MiB", "what it is", "CPU us/sample by role")

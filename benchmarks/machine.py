@@ -1,0 +1,45 @@
+"""The machine that figures come from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Machine", "read_machine"]
+
+PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numba", "numpy", "pyarrow", "pyzmq")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a figure depends on. `cores`: that this process may use; `versions`: of Python and of packages, by name."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    system: str
+    versions: Mapping[str, str]
+
+
+def read_machine(more_versions: Mapping[str, str] | None = None) -> Machine:
+    """Of this process. `more_versions`: of what other processes use. Packages that are not installed are left out."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores = len(os.sched_getaffinity(0))
+    return Machine(_cpu(), cores, memory_bytes, platform.platform(), {**versions, **(more_versions or {})})
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
