@@ -19,7 +19,7 @@ from elastichost.arena.compiled import kernel_ready
 from elastichost.arena.dense_kernels import adagrad_step, adam_step, announce, copy_half, load_word, sgd_step
 from elastichost.arena.layout import APPLIED_WORDS, HEADER_WORDS
 from elastichost.errors import ArenaError
-from elastichost.wire.messages import AppliedBatch
+from elastichost.wire.facts import AppliedBatch
 
 __all__ = ["DenseOptimizerSpec", "DenseState", "DenseStore"]
 

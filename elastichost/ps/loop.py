@@ -26,10 +26,7 @@ from elastichost.ps.store import RowStore
 from elastichost.sharding import bucket_count
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope, frame_bytes
-from elastichost.wire.crash import crash_point
-from elastichost.wire.messages import (
-    HEARTBEAT_S,
-    AppliedBatch,
+from elastichost.wire.control import (
     ControlMessage,
     Drain,
     Fence,
@@ -43,9 +40,10 @@ from elastichost.wire.messages import (
     Snapshot,
     SnapshotCut,
     SnapshotWritten,
-    StepSample,
     Stop,
 )
+from elastichost.wire.crash import crash_point
+from elastichost.wire.facts import HEARTBEAT_S, AppliedBatch, StepSample
 from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]

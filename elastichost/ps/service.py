@@ -18,7 +18,7 @@ from elastichost.ps.session import Reply, Session
 from elastichost.ps.store import RowStore
 from elastichost.specs import ModelSpec
 from elastichost.wire.codec import Envelope, Frame
-from elastichost.wire.messages import (
+from elastichost.wire.data import (
     ClockAdvanced,
     ClockReached,
     DataMessage,

@@ -36,7 +36,7 @@ from elastichost.supervisor.ledger_facts import LedgerState
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
-from elastichost.wire.messages import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
+from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
 
 __all__ = ["Checkpointer", "RunRecord", "find_checkpoint", "load_dense", "read_record"]
 

@@ -14,7 +14,7 @@ from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.recovery import Recovery
 from elastichost.supervisor.run import Run
 from elastichost.wire.codec import Envelope
-from elastichost.wire.messages import (
+from elastichost.wire.control import (
     ControlMessage,
     Drained,
     EvaluationScores,

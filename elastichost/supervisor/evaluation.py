@@ -12,7 +12,7 @@ import numpy.typing as npt
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger_facts import Span
-from elastichost.wire.messages import EvaluationGrant, EvaluationScores
+from elastichost.wire.control import EvaluationGrant, EvaluationScores
 
 __all__ = ["EvaluationRound", "ScoreTable"]
 

@@ -14,7 +14,7 @@ from elastichost.supervisor.evaluation import EvaluationRound, ScoreTable
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.outcome import TestFigures
 from elastichost.supervisor.run import Run
-from elastichost.wire.messages import EvaluationScores
+from elastichost.wire.control import EvaluationScores
 
 __all__ = ["Judge", "JudgeMemory"]
 

@@ -29,7 +29,7 @@ from elastichost.supervisor.ledger_facts import (
     epoch_order,
     unit_shuffle_seed,
 )
-from elastichost.wire.messages import AppliedBatch, Lease
+from elastichost.wire.facts import AppliedBatch, Lease
 
 __all__ = ["Ledger", "LedgerSettings", "LedgerState", "Quarantined", "Settlement", "Span"]
 

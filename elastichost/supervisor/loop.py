@@ -32,7 +32,7 @@ from elastichost.supervisor.recovery import Recovery
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.status import Reporter
-from elastichost.wire.messages import Stop
+from elastichost.wire.control import Stop
 
 __all__ = ["Supervisor"]
 

@@ -14,7 +14,8 @@ from elastichost.metrics import ProcessStatus
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.supervisor.lifecycle import LIVE, Event, State, next_state
 from elastichost.supervisor.reconcile import Failure, ObservedProcess
-from elastichost.wire.messages import Heartbeat, StepSample
+from elastichost.wire.control import Heartbeat
+from elastichost.wire.facts import StepSample
 
 __all__ = ["Fleet", "ProcessRecord"]
 

@@ -11,7 +11,7 @@ from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.training import Training
-from elastichost.wire.messages import EvaluationScores
+from elastichost.wire.control import EvaluationScores
 
 __all__ = ["Parts"]
 

@@ -26,7 +26,7 @@ from elastichost.supervisor.reconcile import (
     reconcile,
 )
 from elastichost.supervisor.run import Run
-from elastichost.wire import messages
+from elastichost.wire import control as wire_control
 from elastichost.wire.child import ChildArguments
 
 __all__ = ["Recovery", "error_of"]
@@ -117,7 +117,7 @@ class Recovery:
             return f"{record.failure.error_type}: {first_line}"
         return event.cause
 
-    def reported(self, record: ProcessRecord, report: messages.FailureReport) -> None:
+    def reported(self, record: ProcessRecord, report: wire_control.FailureReport) -> None:
         """A process says why it will exit."""
         self._run.directory.write_error(record.process, report)
         record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text)
@@ -145,9 +145,9 @@ class Recovery:
             case Kill():
                 self._kill(action, now_s)
             case Drain(process=process, reason=reason):
-                self._tell(process, Event.DRAIN, messages.Drain(), f"drained: {reason}", now_s)
+                self._tell(process, Event.DRAIN, wire_control.Drain(), f"drained: {reason}", now_s)
             case StopProcess(process=process, reason=reason):
-                self._tell(process, Event.STOP, messages.Stop(), f"stopped: {reason}", now_s)
+                self._tell(process, Event.STOP, wire_control.Stop(), f"stopped: {reason}", now_s)
             case GiveUp():
                 raise self._give_up(action)
 
@@ -203,7 +203,7 @@ class Recovery:
         self._run.note("decision", f"kill {action.process}: {action.reason}", process=action.process.name)
 
     def _tell(
-        self, process: ProcessId, event: Event, message: messages.ControlMessage, text: str, now_s: float
+        self, process: ProcessId, event: Event, message: wire_control.ControlMessage, text: str, now_s: float
     ) -> None:
         record = self._run.fleet.find(process)
         if record is None:

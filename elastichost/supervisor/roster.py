@@ -13,7 +13,8 @@ from elastichost.specs import TableSpec
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
-from elastichost.wire.messages import Membership, Restore, ServerAddress, ShardMapUpdate
+from elastichost.wire.control import Membership, Restore, ShardMapUpdate
+from elastichost.wire.facts import ServerAddress
 
 __all__ = ["Roster"]
 

@@ -20,7 +20,7 @@ from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.observed import Fleet
 from elastichost.supervisor.reconcile import Death, Limits
 from elastichost.supervisor.rundir import RunDirectory
-from elastichost.wire.messages import ControlMessage
+from elastichost.wire.control import ControlMessage
 from elastichost.wire.sockets import ControlServer
 
 __all__ = ["Entries", "Run"]

@@ -16,7 +16,7 @@ from elastichost.config import JobSpec, to_toml
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
-from elastichost.wire.messages import FailureReport
+from elastichost.wire.control import FailureReport
 
 __all__ = ["RunDirectory", "new_run_path", "write_atomically"]
 

@@ -11,7 +11,7 @@ from elastichost.supervisor.ledger_facts import Settlement
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
-from elastichost.wire.messages import Fence, Fenced, LeaseGrant, LeaseProgress
+from elastichost.wire.control import Fence, Fenced, LeaseGrant, LeaseProgress
 
 __all__ = ["Training"]
 

@@ -1,6 +1,6 @@
 """Bytes of a message: a fixed header, a msgspec body, raw frames.
 
-Part 0 is the header, part 1 the msgpack body (a tagged struct of `wire.messages`), the rest are raw
+Part 0 is the header, part 1 the msgpack body (a tagged struct of `wire.control` or `wire.data`), the rest are raw
 little-endian frames. The header names the job and the sender's incarnation, so a message of another job or of
 a fenced life is refused before its body is read.
 

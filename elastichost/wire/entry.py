@@ -13,8 +13,8 @@ import msgspec
 from elastichost.config import JobSpec, load_job
 from elastichost.errors import ElastichostError
 from elastichost.wire.child import ChildArguments
+from elastichost.wire.control import FailureReport
 from elastichost.wire.crash import arm
-from elastichost.wire.messages import FailureReport
 from elastichost.wire.sockets import ControlClient
 
 __all__ = ["decode_arguments", "failure_report", "report_failure", "run_child", "run_loop"]

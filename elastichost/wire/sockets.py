@@ -16,7 +16,8 @@ from typing_extensions import Buffer
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope, Frame, frame_bytes
-from elastichost.wire.messages import ControlMessage, DataMessage
+from elastichost.wire.control import ControlMessage
+from elastichost.wire.data import DataMessage
 
 __all__ = ["ControlClient", "ControlServer", "DataClient", "DataServer", "Waiter", "wait_readable"]
 

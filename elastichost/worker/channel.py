@@ -14,7 +14,7 @@ from typing import TypeVar
 from elastichost.errors import ElastichostError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
-from elastichost.wire.messages import DataMessage, Retry
+from elastichost.wire.data import DataMessage, Retry
 from elastichost.wire.sockets import DataClient, wait_readable
 from elastichost.worker.routing import Directory
 

@@ -16,16 +16,9 @@ from elastichost.arena.dense import DenseStore
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
+from elastichost.wire.control import LeaseProgress
 from elastichost.wire.crash import crash_point
-from elastichost.wire.messages import (
-    ClockAdvanced,
-    DataMessage,
-    DenseFetch,
-    DensePush,
-    DensePushed,
-    LeaseProgress,
-    Retry,
-)
+from elastichost.wire.data import ClockAdvanced, DataMessage, DenseFetch, DensePush, DensePushed, Retry
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, StoppedError
 from elastichost.worker.dense import FlatDense

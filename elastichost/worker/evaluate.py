@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from elastichost.errors import PreflightError
 from elastichost.wire.codec import Frame
-from elastichost.wire.messages import EvaluationGrant, EvaluationScores
+from elastichost.wire.control import EvaluationGrant, EvaluationScores
 from elastichost.worker.setup import WorkerParts
 
 __all__ = ["score_range"]

@@ -13,7 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from elastichost.errors import ProtocolError
-from elastichost.wire.messages import DensePush, DensePushed, LeaseProgress
+from elastichost.wire.control import LeaseProgress
+from elastichost.wire.data import DensePush, DensePushed
 
 __all__ = ["WINDOW", "DenseStream", "LeaseAccount", "PauseGate", "RowStream", "half_of"]
 

@@ -14,16 +14,13 @@ from elastichost.datasets.api import SampleBatch
 from elastichost.errors import NonFiniteError, ProtocolError
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
-from elastichost.wire.crash import crash_point
-from elastichost.wire.messages import (
-    HEARTBEAT_S,
+from elastichost.wire.control import (
     ControlMessage,
     Drain,
     Drained,
     EvaluationGrant,
     Heartbeat,
     Hello,
-    Lease,
     LeaseGrant,
     LeaseRequest,
     Membership,
@@ -34,6 +31,8 @@ from elastichost.wire.messages import (
     ShardMapUpdate,
     Stop,
 )
+from elastichost.wire.crash import crash_point
+from elastichost.wire.facts import HEARTBEAT_S, Lease
 from elastichost.wire.sockets import ControlClient, wait_readable
 from elastichost.worker.channel import DirectoryHolder, StoppedError
 from elastichost.worker.commit import BatchRange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elastichost.wire.messages import StepSample
+from elastichost.wire.facts import StepSample
 from elastichost.worker.rows import PreparedBatch
 
 __all__ = ["StepMeter"]

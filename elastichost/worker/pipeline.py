@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from elastichost.datasets.api import Reader, SampleBatch, Unit
-from elastichost.wire.messages import Lease
+from elastichost.wire.facts import Lease
 from elastichost.worker.channel import StoppedError
 from elastichost.worker.rows import PreparedBatch
 

@@ -13,8 +13,8 @@ from elastichost.config_tables import resolve_tables
 from elastichost.datasets import open_reader
 from elastichost.specs import ModelSpec
 from elastichost.wire.child import ChildArguments
+from elastichost.wire.control import Hello, ModelDescribed
 from elastichost.wire.entry import run_child
-from elastichost.wire.messages import Hello, ModelDescribed
 from elastichost.wire.sockets import ControlClient
 from elastichost.worker.dense import describe_dense, initial_vector
 from elastichost.worker.embedding import describe_embeddings, meta_collections, table_rows

@@ -12,7 +12,7 @@ from elastichost.arena.kernels import kernel_ready, split_by_owner
 from elastichost.errors import ProtocolError
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import TableSpec
-from elastichost.wire.messages import ServerAddress
+from elastichost.wire.facts import ServerAddress
 
 __all__ = ["Directory", "Router", "ServerPart", "key_router", "row_router"]
 

@@ -14,7 +14,7 @@ from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
-from elastichost.wire.messages import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry
+from elastichost.wire.data import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, StoppedError, pump_nothing
 from elastichost.worker.exchange import RowStream

@@ -18,7 +18,7 @@ from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
 from elastichost.arena.dense_kernels import announce
 from elastichost.errors import ArenaError
 from elastichost.specs import ModelSpec
-from elastichost.wire.messages import AppliedBatch
+from elastichost.wire.facts import AppliedBatch
 
 MakeModel = Callable[..., ModelSpec]
 MakeArena = Callable[..., Arena]

@@ -16,7 +16,7 @@ from elastichost.supervisor.evaluation import EvaluationRound
 from elastichost.supervisor.judging import JudgeMemory, figures
 from elastichost.supervisor.ledger import Ledger, LedgerSettings
 from elastichost.supervisor.outcome import TestFigures as Figures
-from elastichost.wire.messages import EvaluationGrant, EvaluationScores
+from elastichost.wire.control import EvaluationGrant, EvaluationScores
 
 WORKERS = [ProcessId("worker", index, 1) for index in range(3)]
 

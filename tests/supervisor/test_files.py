@@ -16,7 +16,7 @@ from elastichost.plan import ProcessId
 from elastichost.supervisor.journal import Journal, follow, read_journal
 from elastichost.supervisor.meter import Meter, MetricsStore
 from elastichost.supervisor.rundir import RunDirectory, new_run_path
-from elastichost.wire.messages import FailureReport
+from elastichost.wire.control import FailureReport
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from elastichost.errors import CheckpointError, IllegalTransitionError, Protocol
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger import Ledger, LedgerSettings, Span
 from elastichost.supervisor.ledger_facts import epoch_order
-from elastichost.wire.messages import AppliedBatch, Lease
+from elastichost.wire.facts import AppliedBatch, Lease
 
 
 def worker(index: int, life: int = 1) -> ProcessId:

@@ -8,7 +8,8 @@ from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import Fleet
 from elastichost.supervisor.reconcile import Failure
 from elastichost.supervisor.recovery import error_of
-from elastichost.wire.messages import Heartbeat, StepSample
+from elastichost.wire.control import Heartbeat
+from elastichost.wire.facts import StepSample
 
 SPEC = ProcessSpec("worker", 0, (0,), 1)
 

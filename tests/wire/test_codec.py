@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import Codec
-from elastichost.wire.messages import ControlMessage, DataMessage, Hello, Lease, LeaseGrant, Pull
+from elastichost.wire.control import ControlMessage, Hello, LeaseGrant
+from elastichost.wire.data import DataMessage, Pull
+from elastichost.wire.facts import Lease
 
 WORKER = ProcessId("worker", 3, 2)
 

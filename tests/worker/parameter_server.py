@@ -17,7 +17,7 @@ from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
 from elastichost.ps.store import RowStore
 from elastichost.sharding import even_shard_map
-from elastichost.wire.messages import ServerAddress
+from elastichost.wire.facts import ServerAddress
 from elastichost.wire.sockets import DataServer, wait_readable
 from elastichost.worker.channel import DirectoryHolder
 from elastichost.worker.routing import Directory

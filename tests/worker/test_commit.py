@@ -15,7 +15,7 @@ from elastichost.arena.layout import plan_layout
 from elastichost.arena.watermarks import Watermarks
 from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
-from elastichost.wire.messages import LeaseProgress
+from elastichost.wire.control import LeaseProgress
 from elastichost.worker.channel import DirectoryHolder
 from elastichost.worker.commit import BatchRange, Committer
 from elastichost.worker.dense import FlatDense, describe_dense, initial_vector

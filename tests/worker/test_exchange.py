@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.errors import ProtocolError
-from elastichost.wire.messages import DensePush, DensePushed
+from elastichost.wire.data import DensePush, DensePushed
 from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, PauseGate, RowStream, half_of
 
 

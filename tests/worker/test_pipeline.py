@@ -10,7 +10,7 @@ import pytest
 
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.errors import DataError
-from elastichost.wire.messages import Lease
+from elastichost.wire.facts import Lease
 from elastichost.worker.pipeline import PREFETCH_BATCHES, LeaseFinished, Pipeline
 from elastichost.worker.rows import PreparedBatch
 

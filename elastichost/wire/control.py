@@ -1,0 +1,295 @@
+"""The control conversation (supervisor ROUTER, everyone else DEALER), as tagged msgspec structs. Each docstring says
+who sends it to whom, and which raw frames follow it."""
+
+from __future__ import annotations
+
+from elastichost.specs import ModelSpec
+from elastichost.wire.facts import AppliedBatch, CommittedBatch, Lease, Message, ServerAddress, StepSample
+
+__all__ = [
+    "ControlMessage",
+    "Drain",
+    "Drained",
+    "EvaluationGrant",
+    "EvaluationScores",
+    "FailureReport",
+    "Fence",
+    "Fenced",
+    "Heartbeat",
+    "Hello",
+    "LeaseGrant",
+    "LeaseProgress",
+    "LeaseRequest",
+    "Membership",
+    "ModelDescribed",
+    "Pause",
+    "Paused",
+    "Proceed",
+    "Ready",
+    "Repin",
+    "Repinned",
+    "Restore",
+    "Settle",
+    "Settled",
+    "ShardMapUpdate",
+    "Snapshot",
+    "SnapshotCut",
+    "SnapshotWritten",
+    "Stop",
+    "Unsettled",
+]
+
+# --- process -> supervisor -----------------------------------------------------------------------------
+
+
+class Hello(Message, frozen=True):
+    """First message of every process. PS: `address` is where its data socket is bound."""
+
+    role: str  # "worker" | "server" | "probe"
+    index: int
+    life: int
+    pid: int
+    address: str = ""
+
+
+class ModelDescribed(Message, frozen=True):
+    """Probe: the model was built on the meta device. Frame: initial flat dense vector, float32 [dense.elements]."""
+
+    model: ModelSpec
+    warnings: tuple[str, ...] = ()
+
+
+class Ready(Message, frozen=True):
+    """PS: owns its buckets, rows initialised or restored, serving. Worker: model built, about to ask for a lease.
+
+    `committed`, of the dense owner with served access: batches staged under older epochs that count; it commits no
+    other of those any more."""
+
+    shard_map_epoch: int
+    committed: tuple[CommittedBatch, ...] = ()
+
+
+class Heartbeat(Message, frozen=True):
+    """From the work loop, every HEARTBEAT_S; `progress` only grows while the loop makes progress."""
+
+    progress: int
+    sample: StepSample
+    state: str = ""  # what the loop is doing, in a word
+    gpu_memory_bytes: int = 0
+
+
+class LeaseRequest(Message, frozen=True):
+    """Worker: the pipeline wants more. The answer is LeaseGrant, EvaluationGrant, or nothing until there is one."""
+
+    samples_per_s: float
+
+
+class LeaseProgress(Message, frozen=True):
+    """Worker: positions up to `stop` of this lease are applied (acknowledged by the PS)."""
+
+    lease_id: int
+    stop: int
+    samples: int  # trained in this lease so far
+    skipped: int  # bad rows skipped in this lease so far
+
+
+class EvaluationScores(Message, frozen=True):
+    """Worker: one evaluation lease is scored. Frames: logits float32 [n * labels], labels float32 [n * labels],
+    weights float32 [n] or empty, truth float32 [n] or empty."""
+
+    round: int
+    unit: int
+    start: int
+    stop: int
+    samples: int
+    skipped: int
+
+
+class Paused(Message, frozen=True):
+    """Worker: stands at a batch boundary with every push acknowledged; LeaseProgress was sent before."""
+
+    cut: int
+
+
+class Drained(Message, frozen=True):
+    """Worker: gave its leases back (LeaseProgress sent before), will exit on Stop."""
+
+
+class SnapshotCut(Message, frozen=True):
+    """PS: its buckets are copied; training may go on."""
+
+    cut: int
+    rows: int
+    bytes: int
+
+
+class SnapshotWritten(Message, frozen=True):
+    """PS: the copied buckets are on disk and fsynced. Frame: msgpack list of checkpoint BlockRecords."""
+
+    cut: int
+    dense_version: int
+
+
+class Fenced(Message, frozen=True):
+    """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch.
+    `torn` is 1 when rows may hold a part of a batch that was never committed."""
+
+    worker: int
+    life: int
+    applied: AppliedBatch
+    torn: int
+
+
+class Unsettled(Message, frozen=True):
+    """PS: a push of this worker life is staged here, and the life speaks no more: was its batch committed?"""
+
+    worker: int
+    life: int
+
+
+class Settled(Message, frozen=True):
+    """PS: nothing of this worker life is staged here any more."""
+
+    worker: int
+    life: int
+
+
+class Repinned(Message, frozen=True):
+    """Process: runs on these cores now."""
+
+    cores: tuple[int, ...]
+
+
+class FailureReport(Message, frozen=True):
+    """Any process, before it exits because of an error. `error_type` is a class name of elastichost.errors, or
+    another exception's; `traceback_text` is for the log and, for ModelError, the user's own."""
+
+    error_type: str
+    message: str
+    hint: str
+    traceback_text: str
+
+
+# --- supervisor -> process -----------------------------------------------------------------------------
+
+
+class Membership(Message, frozen=True):
+    """Everyone: lives of the workers that count now (bounded mode's clock; the PS refuses others)."""
+
+    epoch: int
+    workers: tuple[tuple[int, int], ...]  # (index, life)
+
+
+class ShardMapUpdate(Message, frozen=True):
+    """Everyone: bucket owners and PS addresses. Frames: one uint16 array per table (owner of each bucket), in
+    table order. `dense_owner` owns the dense vector. Epochs only grow; older ones are ignored."""
+
+    epoch: int
+    servers: tuple[ServerAddress, ...]
+    dense_owner: int
+    committed: tuple[CommittedBatch, ...] = ()  # of batches staged under older epochs these count, no others
+
+
+class LeaseGrant(Message, frozen=True):
+    """Worker: train this range."""
+
+    lease: Lease
+    shuffle_seed: int  # -1: file order
+
+
+class EvaluationGrant(Message, frozen=True):
+    """Worker: score this range of the test set with the present weights."""
+
+    round: int
+    unit: int
+    start: int
+    stop: int
+
+
+class Pause(Message, frozen=True):
+    """Worker: stop at the next batch boundary and answer Paused (a checkpoint's cut)."""
+
+    cut: int
+
+
+class Proceed(Message, frozen=True):
+    """Worker: go on after a Pause."""
+
+    cut: int
+
+
+class Snapshot(Message, frozen=True):
+    """PS: copy your buckets (answer SnapshotCut), then write them to `path` (answer SnapshotWritten)."""
+
+    cut: int
+    path: str
+
+
+class Restore(Message, frozen=True):
+    """PS: before Ready, fill your buckets from this checkpoint directory instead of initialising them."""
+
+    checkpoint: str
+
+
+class Fence(Message, frozen=True):
+    """PS: refuse this worker life from now on; the dense owner answers Fenced."""
+
+    worker: int
+    life: int
+
+
+class Settle(Message, frozen=True):
+    """PS: this worker life has ended; its batches up to `sequence` are committed. Apply what is staged of them, drop
+    the rest, answer Settled."""
+
+    worker: int
+    life: int
+    sequence: int
+
+
+class Repin(Message, frozen=True):
+    """Everyone: run on these cores, a worker with that many threads, from the next batch on. Answer Repinned."""
+
+    cores: tuple[int, ...]
+    threads: int
+
+
+class Drain(Message, frozen=True):
+    """Worker: finish the batch in hand, give leases back, answer Drained."""
+
+
+class Stop(Message, frozen=True):
+    """Everyone: exit with code 0, now."""
+
+
+ControlMessage = (
+    Hello
+    | ModelDescribed
+    | Ready
+    | Heartbeat
+    | LeaseRequest
+    | LeaseProgress
+    | EvaluationScores
+    | Paused
+    | Drained
+    | SnapshotCut
+    | SnapshotWritten
+    | Fenced
+    | Unsettled
+    | Settled
+    | Repinned
+    | FailureReport
+    | Membership
+    | ShardMapUpdate
+    | LeaseGrant
+    | EvaluationGrant
+    | Pause
+    | Proceed
+    | Snapshot
+    | Restore
+    | Fence
+    | Settle
+    | Repin
+    | Drain
+    | Stop
+)

@@ -1,0 +1,169 @@
+"""The data conversation (PS ROUTER, workers DEALER), as tagged msgspec structs. Each docstring says who sends it to
+whom, and which raw frames follow it."""
+
+from __future__ import annotations
+
+from elastichost.wire.facts import Message
+
+__all__ = [
+    "ClockAdvanced",
+    "ClockReached",
+    "DataMessage",
+    "DenseFetch",
+    "DensePush",
+    "DensePushed",
+    "Pull",
+    "Pulled",
+    "Push",
+    "Pushed",
+    "Retry",
+    "RowsApplied",
+    "RowsCommitted",
+]
+
+# --- worker -> PS -----------------------------------------------------------------------------------------------------
+
+
+class Pull(Message, frozen=True):
+    """Worker -> PS: keys to rows, and with `weights` also their weights (served access).
+
+    Frame 0: keys int64, table after table (counts[t] keys of table t); unique within a table; for fixed tables the key
+    is the row. With `create`, dynamic tables make rows for new ids (subject to admission).
+    """
+
+    request: int
+    shard_map_epoch: int
+    create: bool
+    weights: bool
+    counts: tuple[int, ...]  # one per table of the model
+    clock: int = 0  # samples trained so far, for eviction by age
+
+
+class Push(Message, frozen=True):
+    """Worker -> PS: gradients of unique rows (served access). The PS stages them; they are applied when the batch is
+    committed, which the PS learns as the dense owner, from RowsCommitted, or from `committed` of the next push.
+
+    Frame 0: rows int64, table after table (counts[t] rows of table t), as Pulled gave them (rows >= 0). Frame 1:
+    gradients float32, summed over the batch, laid out as the weights of Pulled.
+    """
+
+    request: int
+    sequence: int  # the worker's batch; a PS applies a (worker, life, sequence) once
+    committed: int = 0  # this life's batches up to here are committed
+    shard_map_epoch: int
+    counts: tuple[int, ...]  # one per table of the model
+    learning_rate_scale: float = 1.0
+
+
+class RowsCommitted(Message, frozen=True):
+    """Worker -> PS: this life's batches up to `sequence` are committed: apply what is staged of them. The answer is
+    RowsApplied."""
+
+    request: int
+    sequence: int
+
+
+class DensePush(Message, frozen=True):
+    """Worker -> dense owner: gradient of one batch; its application commits the batch.
+
+    Frame 0 when `mailbox` is -1: float32 [dense.elements] (gradients, then buffer values); otherwise the vector
+    lies in that half (0 or 1) of the worker's mailbox in the arena, and there is no frame.
+    """
+
+    request: int
+    sequence: int
+    mailbox: int
+    lease_id: int
+    epoch: int
+    unit: int
+    start: int
+    stop: int
+    samples: int
+    skipped: int
+    want_parameters: bool  # answer with the parameters (served access)
+    shard_map_epoch: (
+        int  # under which the rows were staged (served access): of an older one it is refused; 0: none were
+    )
+    learning_rate_scale: float = 1.0
+
+
+class DenseFetch(Message, frozen=True):
+    """Worker -> dense owner: the present dense vector, please (served access; at start and before evaluation)."""
+
+    request: int
+
+
+class ClockAdvanced(Message, frozen=True):
+    """Worker -> dense owner (bounded mode): this life has finished `batch` batches; answer ClockReached when every
+    member has finished `batch - staleness`. `batch` -1: idle, do not wait for me (answered at once)."""
+
+    request: int
+    batch: int
+    staleness: int
+
+
+# --- PS -> worker -----------------------------------------------------------------------------------------------------
+
+
+class Pulled(Message, frozen=True):
+    """Frame 0: rows int64, one for each key (-1: no row: not admitted, or unknown without `create`). Frame 1, when
+    weights were asked for: float32, flat; embedding after embedding, in the model's order, [rows of its table,
+    padded_dim], zeros where the row is -1. Rows kept as bfloat16 are widened."""
+
+    request: int
+
+
+class Pushed(Message, frozen=True):
+    """The rows' gradients are staged (or were before: `duplicate`)."""
+
+    request: int
+    duplicate: bool = False
+
+
+class RowsApplied(Message, frozen=True):
+    """Nothing of this life up to that sequence is staged any more."""
+
+    request: int
+    sequence: int
+
+
+class DensePushed(Message, frozen=True):
+    """The batch is committed. Frame 0 if asked for: float32 [dense.elements], the new parameters and buffers."""
+
+    request: int
+    sequence: int
+    version: int
+    samples_applied: int  # by all workers, since the job began: the learning rate schedule's clock
+    duplicate: bool = False
+
+
+class ClockReached(Message, frozen=True):
+    """Answer to ClockAdvanced, sent when it is true."""
+
+    request: int
+    slowest: int
+
+
+class Retry(Message, frozen=True):
+    """The PS cannot serve this request: stale shard map, bucket being moved, or fenced (`final`)."""
+
+    request: int
+    reason: str
+    shard_map_epoch: int
+    final: bool = False
+
+
+DataMessage = (
+    Pull
+    | Push
+    | RowsCommitted
+    | DensePush
+    | DenseFetch
+    | ClockAdvanced
+    | Pulled
+    | Pushed
+    | RowsApplied
+    | DensePushed
+    | ClockReached
+    | Retry
+)

@@ -1,0 +1,75 @@
+"""What messages of both conversations are made of. All arrays are little-endian and C-contiguous; the receiver checks
+dtype and length before it uses them."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "HEARTBEAT_S",
+    "AppliedBatch",
+    "CommittedBatch",
+    "Lease",
+    "Message",
+    "ServerAddress",
+    "StepSample",
+]
+
+HEARTBEAT_S = 0.5
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=False):
+    """Base of all messages; the tag is the class name."""
+
+
+class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A range of positions of one dataset unit that one worker may train now."""
+
+    lease_id: int
+    epoch: int
+    unit: int
+    start: int
+    stop: int
+
+
+class AppliedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The last batch of a worker life whose dense update the PS applied: the commit point of a batch."""
+
+    sequence: int  # 0: none yet
+    lease_id: int
+    stop: int  # position in the lease's unit up to which this life's batches are applied
+    samples: int  # samples trained by this life so far (skipped ones not counted)
+    skipped: int
+
+
+class CommittedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The batches of a worker life are committed up to `sequence`."""
+
+    worker: int
+    life: int
+    sequence: int
+
+
+class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a process did since its last heartbeat; sums over the steps."""
+
+    steps: int = 0
+    samples: int = 0
+    seconds: float = 0.0  # wall time covered
+    wait_input_s: float = 0.0  # waiting for the pipeline (reader or lease)
+    lookup_s: float = 0.0  # ids to rows, pulls (in the prefetch thread: overlapped)
+    compute_s: float = 0.0  # forward and backward
+    push_s: float = 0.0  # rows and dense gradients
+    wait_peers_s: float = 0.0  # bounded mode
+    loss_sum: float = 0.0  # sum over samples of the loss
+    ids: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    requests: int = 0  # PS: requests served
+    busy_s: float = 0.0  # PS: time spent serving
+
+
+class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    index: int
+    life: int
+    address: str
