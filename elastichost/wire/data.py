@@ -49,9 +49,9 @@ class Push(Message, frozen=True):
 
     request: int
     sequence: int  # the worker's batch; a PS applies a (worker, life, sequence) once
-    committed: int = 0  # this life's batches up to here are committed
     shard_map_epoch: int
     counts: tuple[int, ...]  # one per table of the model
+    committed: int = 0  # this life's batches up to here are committed
     learning_rate_scale: float = 1.0
 
 
@@ -81,10 +81,8 @@ class DensePush(Message, frozen=True):
     samples: int
     skipped: int
     want_parameters: bool  # answer with the parameters (served access)
-    shard_map_epoch: (
-        int  # under which the rows were staged (served access): of an older one it is refused; 0: none were
-    )
     learning_rate_scale: float = 1.0
+    shard_map_epoch: int = 0  # under which rows were staged (served access); of an older one it is refused
 
 
 class DenseFetch(Message, frozen=True):
