@@ -19,7 +19,7 @@ from elastichost.arena.compiled import kernel_ready
 from elastichost.arena.dense_kernels import adagrad_step, adam_step, announce, copy_half, load_word, sgd_step
 from elastichost.arena.layout import APPLIED_WORDS, HEADER_WORDS
 from elastichost.errors import ArenaError
-from elastichost.wire.facts import AppliedBatch
+from elastichost.wire.facts import AppliedBatch, CommittedBatch
 
 __all__ = ["DenseOptimizerSpec", "DenseState", "DenseStore"]
 
@@ -150,6 +150,14 @@ class DenseStore:
         """The last batch of this worker life that was committed; zeros if there is none."""
         self._require_worker(worker)
         return self._record(self._live(), worker, life)
+
+    def committed(self) -> tuple[CommittedBatch, ...]:
+        """How far the newest life of each worker that ever committed has come."""
+        applied = self._live().applied
+        return tuple(
+            CommittedBatch(worker=int(worker), life=int(applied[worker, 0]), sequence=int(applied[worker, 1]))
+            for worker in np.flatnonzero(applied[:, 0])
+        )
 
     def _record(self, half: _Half, worker: int, life: int) -> AppliedBatch:
         words = [int(word) for word in half.applied[worker]]

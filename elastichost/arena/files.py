@@ -59,6 +59,14 @@ class MappedFile:
         return cls._open(path, 0, size_bytes)
 
     @classmethod
+    def attach_or_create(cls, path: Path, size_bytes: int) -> MappedFile:
+        """Maps a file of this process' own, which its predecessor may have made, or been killed while making it.
+        Raises ArenaError when it has another size or the file system refuses."""
+        if path.exists() and path.stat(follow_symlinks=False).st_size == 0:
+            path.unlink()
+        return cls._open(path, 0 if path.exists() else os.O_CREAT | os.O_EXCL, size_bytes)
+
+    @classmethod
     def _open(cls, path: Path, flags: int, size_bytes: int) -> MappedFile:
         try:
             descriptor = os.open(path, flags | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -13,7 +13,7 @@ from elastichost.arena.hashing import initial_stream, mix64
 from elastichost.arena.index import lookup_dynamic
 from elastichost.arena.key_kernels import first_bad_row, leave_missing_out, split_by_owner, take_keys, unique_by_table
 from elastichost.arena.layout import HEADER_WORDS
-from elastichost.arena.line_kernels import gather_lines, scatter_lines, update_lines
+from elastichost.arena.line_kernels import gather_lines, gather_states, scatter_lines, scatter_states, update_lines
 from elastichost.arena.row_kernels import (
     KEY_CHECKED,
     KEY_HASHED,
@@ -32,6 +32,7 @@ __all__ = [
     "first_bad_row",
     "fixed_rows",
     "gather_lines",
+    "gather_states",
     "initial_stream",
     "initialise_rows",
     "kernel_ready",
@@ -42,6 +43,7 @@ __all__ = [
     "pool_bags",
     "scatter_gradients",
     "scatter_lines",
+    "scatter_states",
     "seen_stamp",
     "split_by_owner",
     "take_keys",
@@ -131,7 +133,9 @@ def _warm_lines(line: line_kernels.Float32, numbers: line_kernels.Int64) -> None
     for rows in (line.copy(), np.zeros(4, np.uint16)):
         gather_lines(rows, lines, numbers, line)
         update_lines(rows, line, lines, updates, np.zeros((1, 2), np.float32), numbers, line, np.uint64(0))
-    scatter_lines(line, lines, numbers, line.copy())
+        scatter_lines(line, lines, numbers, rows)
+    gather_states(line.copy(), lines, numbers, line)
+    scatter_states(line, lines, numbers, line.copy())
 
 
 def _warm_bags(line: bag_kernels.Float32, values: bag_kernels.Int64) -> None:

@@ -27,7 +27,9 @@ __all__ = [
     "UPDATE_FIELDS",
     "WIDTH",
     "gather_lines",
+    "gather_states",
     "scatter_lines",
+    "scatter_states",
     "update_lines",
 ]
 
@@ -48,8 +50,8 @@ UPDATE_FIELDS = 2
 
 
 @inlined
-def _copy_line(source: Array, position: int, target: Float32, at: int, width: int) -> None:
-    """target[at : at + width] = source[position : position + width], as float32."""
+def _copy_line(source: Array, position: int, target: Array, at: int, width: int) -> None:
+    """target[at : at + width] = source[position : position + width], as float32 or, exactly, as bfloat16."""
     unused = np.uint64(0)
     element = 0
     while element + 16 <= width:
@@ -76,12 +78,38 @@ def gather_lines(rows: Array, lines: Int64, numbers: Int64, frame: Float32) -> N
 
 
 @compiled
-def scatter_lines(frame: Float32, lines: Int64, numbers: Int64, rows: Float32) -> None:
-    """The reverse: each item's line of the frame into the flat rows. No number may be negative."""
+def scatter_lines(frame: Float32, lines: Int64, numbers: Int64, rows: Array) -> None:
+    """The reverse: each item's line of the frame into the flat rows. No number may be negative. Into bfloat16 rows go
+    values that were bfloat16 before: nothing is rounded."""
     for e in range(len(lines)):
         width, base, at = lines[e, WIDTH], lines[e, BASE], lines[e, AT]
         for i in range(lines[e, FIRST], lines[e, STOP]):
             _copy_line(frame, at, rows, base + numbers[i] * width, width)
+            at += width
+
+
+@compiled
+def gather_states(state: Float32, lines: Int64, numbers: Int64, frame: Float32) -> None:
+    """Each item's optimizer state into the frame. Lines as above, of the flat state; a width is any number of floats,
+    one or none too. No number may be negative."""
+    for e in range(len(lines)):
+        width, base, at = lines[e, WIDTH], lines[e, BASE], lines[e, AT]
+        for i in range(lines[e, FIRST], lines[e, STOP]):
+            place = base + numbers[i] * width
+            for element in range(width):
+                frame[at + element] = state[place + element]
+            at += width
+
+
+@compiled
+def scatter_states(frame: Float32, lines: Int64, numbers: Int64, state: Float32) -> None:
+    """The reverse of `gather_states`."""
+    for e in range(len(lines)):
+        width, base, at = lines[e, WIDTH], lines[e, BASE], lines[e, AT]
+        for i in range(lines[e, FIRST], lines[e, STOP]):
+            place = base + numbers[i] * width
+            for element in range(width):
+                state[place + element] = frame[at + element]
             at += width
 
 

@@ -16,12 +16,14 @@ Int64 = npt.NDArray[np.int64]
 
 
 class LinePlan:
-    """Some embeddings, in the order in which their lines follow one another in frames."""
+    """Some embeddings, in the order in which their lines follow one another in frames. `of_states`: the lines are those
+    of the optimizer's state."""
 
-    def __init__(self, embeddings: Sequence[EmbeddingSpec]) -> None:
+    def __init__(self, embeddings: Sequence[EmbeddingSpec], *, of_states: bool = False) -> None:
         self.embeddings = tuple(embeddings)
         self._tables = np.array([e.table for e in self.embeddings], np.int64)
-        self._widths = np.array([e.padded_dim for e in self.embeddings], np.int64)
+        widths = [e.state_floats_per_row if of_states else e.padded_dim for e in self.embeddings]
+        self._widths = np.array(widths, np.int64)
 
     def offsets(self, bounds: Int64) -> Int64:
         """int64 [embeddings + 1]: where each embedding's lines begin in a frame of the items bounds[t]:bounds[t + 1]

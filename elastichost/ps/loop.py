@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ from elastichost.checkpoint.format import load_manifest, read_block
 from elastichost.config import JobSpec
 from elastichost.errors import CheckpointError, ProtocolError
 from elastichost.ps.applied_log import AppliedLog
+from elastichost.ps.applier import RowApplier
 from elastichost.ps.eviction import EvictionRounds
 from elastichost.ps.service import DataService, Outgoing, outgoing_clock
 from elastichost.ps.session import Session
@@ -36,11 +38,14 @@ from elastichost.wire.control import (
     Membership,
     Ready,
     Restore,
+    Settle,
+    Settled,
     ShardMapUpdate,
     Snapshot,
     SnapshotCut,
     SnapshotWritten,
     Stop,
+    Unsettled,
 )
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import HEARTBEAT_S, AppliedBatch, StepSample
@@ -76,8 +81,8 @@ class ServerLoop:
         self._session = Session()
         self._log = AppliedLog(self._run_dir)
         optimizer = job.train.optimizer_dense
+        self._applier = RowApplier(arena_directory, arguments.index, len(self._arena.model.tables), self._store.lines)
         self._service = DataService(
-            arguments.index,
             self._arena.model,
             self._session,
             self._store,
@@ -91,7 +96,7 @@ class ServerLoop:
                 weight_decay=optimizer.weight_decay,
                 momentum=optimizer.momentum,
             ),
-            self._watermarks,
+            self._applier,
             self._log,
         )
         self._eviction = EvictionRounds(self._arena.model.tables)
@@ -101,6 +106,7 @@ class ServerLoop:
         self._control = ControlClient(arguments.control_address, arguments.job_id, self._process)
         self._owned: frozenset[tuple[int, int]] = frozenset()
         self._restore_from: Path | None = None
+        self._update: tuple[ShardMapUpdate, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
         self._progress = 0
         self._meter = _Meter()
         self._beat_at_s = 0.0
@@ -128,6 +134,7 @@ class ServerLoop:
         self._control.flush(1.0)
         self._snapshots.close()
         self._log.close()
+        self._applier.close()
 
     @property
     def control(self) -> ControlClient:
@@ -181,8 +188,11 @@ class ServerLoop:
                 self._restore_from = Path(checkpoint)
             case Membership(epoch=epoch, workers=workers):
                 self._send(outgoing_clock(self._session.set_members(epoch, workers)))
+                self._ask_about_strangers()
             case Fence(worker=worker, life=life):
                 self._fence(worker, life)
+            case Settle(worker=worker, life=life, sequence=sequence):
+                self._settle(worker, life, sequence)
             case Snapshot(cut=cut, path=path):
                 self._snapshot(cut, Path(path))
             case Stop() | Drain():
@@ -193,6 +203,7 @@ class ServerLoop:
     def _adopt(self, update: ShardMapUpdate, frames: tuple[memoryview, ...]) -> None:
         if update.epoch <= self._session.shard_map_epoch:
             return
+        self._update = None
         owned = {
             (table.index, bucket)
             for table, frame in zip(self._arena.model.tables, frames, strict=True)
@@ -200,7 +211,9 @@ class ServerLoop:
             if np.frombuffer(frame, dtype=np.uint16)[bucket] == self._arguments.index
         }
         gained, lost = sorted(owned - self._owned), sorted(self._owned - owned)
-        self._store.release(lost)
+        if not self._let_go(lost, update):
+            self._update = (update, frames)  # again when it is known what became of the pushes that wait
+            return
         if self._restore_from is None:
             self._store.adopt(gained, initialise=True)
         else:
@@ -212,8 +225,50 @@ class ServerLoop:
         )
         if self._service.is_dense_owner and not was_owner:
             self._log.truncate(self._dense.version())
+            self._apply_own_commits()
         self._session.shard_map_epoch = update.epoch
-        self._control.send(Ready(shard_map_epoch=update.epoch))
+        committed = self._dense.committed() if self._service.is_dense_owner or was_owner else ()
+        self._control.send(Ready(shard_map_epoch=update.epoch, committed=committed))
+
+    # --- staged pushes --------------------------------------------------------------------------------------
+
+    def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdate) -> bool:
+        """Gives buckets up. What is staged must be settled first: their next owner knows nothing of it. False: a push
+        waits of a life of which only the supervisor knows the end."""
+        if lost:
+            newest = {entry.worker: entry for entry in update.committed}
+            for worker, life, _ in self._applier.waiting():
+                known = newest.get(worker)
+                if known is None or known.life <= life:
+                    committed = known.sequence if known is not None and known.life == life else 0
+                    self._applier.settle(worker, life, committed, is_over=True)
+            if self._applier.waiting():
+                self._ask_about(self._applier.waiting())
+                return False
+        self._store.release(lost)
+        return True
+
+    def _apply_own_commits(self) -> None:
+        """The owner of the dense vector before may have been killed between a commit and its rows."""
+        for worker, life, _ in self._applier.waiting():
+            self._applier.settle(worker, life, self._dense.applied(worker, life).sequence)
+
+    def _ask_about_strangers(self) -> None:
+        """Pushes wait of lives that are no members any more: their last words may have gone to the life before."""
+        members = self._session.members
+        self._ask_about(entry for entry in self._applier.waiting() if members.get(entry[0]) != entry[1])
+
+    def _ask_about(self, waiting: Iterable[tuple[int, int, int]]) -> None:
+        for worker, life, _ in waiting:
+            self._control.send(Unsettled(worker, life))
+
+    def _settle(self, worker: int, life: int, sequence: int) -> None:
+        self._applier.settle(worker, life, sequence, is_over=True)
+        self._control.send(Settled(worker, life))
+        if self._update is not None:
+            self._adopt(*self._update)
+
+    # --- restoring ------------------------------------------------------------------------------------------
 
     def _restore(self, checkpoint: Path, buckets: list[tuple[int, int]]) -> None:
         manifest = load_manifest(checkpoint)
@@ -237,7 +292,7 @@ class ServerLoop:
         if not self._service.is_dense_owner:
             return
         applied: AppliedBatch = self._dense.applied(worker, life)
-        torn = int(self._watermarks.reached(worker, life) > applied.sequence)
+        torn = int(self._watermarks.begun(worker, life) > applied.sequence)
         self._control.send(Fenced(worker=worker, life=life, applied=applied, torn=torn))
 
     # --- checkpoints ----------------------------------------------------------------------------------------

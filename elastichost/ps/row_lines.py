@@ -12,10 +12,21 @@ from elastichost.arena import key_kernels as facts
 from elastichost.arena import line_kernels as columns
 from elastichost.arena.arena import Arena, Rows
 from elastichost.arena.bag_updates import OPTIMIZER_CODES
-from elastichost.arena.kernels import first_bad_row, gather_lines, initial_stream, kernel_ready, mix64, update_lines
+from elastichost.arena.kernels import (
+    first_bad_row,
+    gather_lines,
+    gather_states,
+    initial_stream,
+    kernel_ready,
+    mix64,
+    scatter_lines,
+    scatter_states,
+    update_lines,
+)
 from elastichost.arena.layout import HEADER_WORDS, ArenaLayout
 from elastichost.arena.lines import LinePlan
 from elastichost.errors import ProtocolError
+from elastichost.wire.crash import crash_point
 
 __all__ = ["RowLines", "table_facts"]
 
@@ -37,7 +48,7 @@ def table_facts(layout: ArenaLayout) -> Int64:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The embeddings of one precision, one kernel call."""
+    """Embeddings of one precision, one kernel call. A precision has two parts: a test can kill between them."""
 
     members: Int64  # indices of the embeddings
     rows: Rows
@@ -51,19 +62,21 @@ class RowLines:
     def __init__(self, arena: Arena) -> None:
         layout, embeddings = arena.layout, arena.model.embeddings
         self._arena, self._facts = arena, table_facts(layout)
-        self._plan = LinePlan(embeddings)
+        self._plan, self._states = LinePlan(embeddings), LinePlan(embeddings, of_states=True)
         self._bases = np.array([layout.rows_offset(e.index) for e in embeddings], np.int64)
+        self._state_bases = np.array([max(0, layout.state_offset(e.index)) for e in embeddings], np.int64)
         rates = [(e.kernel_learning_rate, e.optimizer.eps) for e in embeddings]
         self._rates = np.array(rates, np.float32).reshape(-1, 2)
         updates = np.zeros((len(embeddings), columns.UPDATE_FIELDS), np.int64)
-        updates[:, columns.STATE_BASE] = [max(0, layout.state_offset(e.index)) for e in embeddings]
+        updates[:, columns.STATE_BASE] = self._state_bases
         updates[:, columns.OPTIMIZER] = [OPTIMIZER_CODES[e.optimizer.name] for e in embeddings]
         self._parts: list[_Part] = []
         rows: Rows
         for precision, rows in (("float32", arena.rows_flat), ("bfloat16", arena.rows_flat_half)):
-            members = np.array([e.index for e in embeddings if e.precision == precision], np.int64)
-            if len(members):
-                self._parts.append(_Part(members, rows, updates[members]))
+            chosen = np.array([e.index for e in embeddings if e.precision == precision], np.int64)
+            for members in (chosen[::2].copy(), chosen[1::2].copy()):
+                if len(members):
+                    self._parts.append(_Part(members, rows, updates[members]))
         self._stream = initial_stream(layout.seed, "rounding of rows")
         self._pushes = 0
 
@@ -73,23 +86,45 @@ class RowLines:
 
     def pull(self, rows: Int64, bounds: Int64) -> Float32:
         """float32: the lines of rows (int64 [n], each one allocated, or -1: zeros)."""
-        lines = self._plan.lines(bounds, self._bases)
         frame = np.empty(self.floats(bounds), np.float32)
-        for part in self._parts:
-            gather_lines(part.rows, lines[part.members], rows, frame)
+        self._gather(rows, bounds, frame)
         return frame
 
-    def push(self, rows: Int64, bounds: Int64, gradients: Float32, learning_rate_scale: float) -> None:
-        """Applies gradients, float32 lines of distinct rows (int64 [n]). Raises ProtocolError, with nothing applied,
-        for a row whose memory does not exist (touching it would kill the process) and for lines too few or too many."""
-        rows, gradients = kernel_ready(rows), kernel_ready(gradients)
-        lines, elements = self._plan.lines(bounds, self._bases), self.floats(bounds)
-        if len(gradients) != elements:
-            raise ProtocolError(f"gradients of {len(rows)} rows must be {elements} floats, not {len(gradients)}")
-        bad = int(first_bad_row(rows, bounds, self._facts, self._arena.control, HEADER_WORDS))
+    def _gather(self, rows: Int64, bounds: Int64, frame: Float32) -> None:
+        lines = self._plan.lines(bounds, self._bases)
+        for part in self._parts:
+            gather_lines(part.rows, lines[part.members], rows, frame)
+
+    def sizes(self, bounds: Int64) -> tuple[int, int]:
+        """Floats of the lines and of the optimizer state of a frame's items."""
+        return self.floats(bounds), int(self._states.offsets(bounds)[-1])
+
+    def save(self, rows: Int64, bounds: Int64, lines: Float32, states: Float32) -> None:
+        """The lines and the optimizer state of rows (int64 [n], each one allocated) into float32 arrays of `sizes`."""
+        self._gather(rows, bounds, lines)
+        gather_states(self._arena.state_flat, self._states.lines(bounds, self._state_bases), rows, states)
+
+    def put_back(self, rows: Int64, bounds: Int64, lines: Float32, states: Float32) -> None:
+        """What `save` has given becomes the rows' content again."""
+        places = self._plan.lines(bounds, self._bases)
+        for part in self._parts:
+            scatter_lines(lines, places[part.members], rows, part.rows)
+        scatter_states(states, self._states.lines(bounds, self._state_bases), rows, self._arena.state_flat)
+
+    def check(self, rows: Int64, bounds: Int64, floats: int) -> None:
+        """Raises ProtocolError for a row whose memory does not exist (touching it would kill the process), and for
+        lines of so many floats too few or too many. rows int64 [n]."""
+        elements = self.floats(bounds)
+        if floats != elements:
+            raise ProtocolError(f"gradients of {len(rows)} rows must be {elements} floats, not {floats}")
+        bad = int(first_bad_row(kernel_ready(rows), bounds, self._facts, self._arena.control, HEADER_WORDS))
         if bad >= 0:
             table = int(np.searchsorted(bounds, bad, side="right")) - 1
             raise ProtocolError(f"table {self._arena.model.tables[table].name!r} has no row {rows[bad]}")
+
+    def update(self, rows: Int64, bounds: Int64, gradients: Float32, learning_rate_scale: float) -> None:
+        """Applies gradients, float32 lines of distinct rows (int64 [n]), which `check` has let pass."""
+        lines = self._plan.lines(bounds, self._bases)
         rates = self._rates.copy()
         rates[:, 0] *= np.float32(learning_rate_scale)
         self._pushes += 1
@@ -98,3 +133,4 @@ class RowLines:
         for part in self._parts:
             chosen = part.members
             update_lines(part.rows, state, lines[chosen], part.updates, rates[chosen], rows, gradients, seed)
+            crash_point("ps.apply.midway")

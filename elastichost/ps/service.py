@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
-from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
+from elastichost.ps.applier import RowApplier
 from elastichost.ps.session import Reply, Session
 from elastichost.ps.store import RowStore
 from elastichost.specs import ModelSpec
 from elastichost.wire.codec import Envelope, Frame
+from elastichost.wire.crash import crash_point
 from elastichost.wire.data import (
     ClockAdvanced,
     ClockReached,
@@ -30,6 +31,8 @@ from elastichost.wire.data import (
     Push,
     Pushed,
     Retry,
+    RowsApplied,
+    RowsCommitted,
 )
 
 __all__ = ["DataService", "Outgoing"]
@@ -50,26 +53,23 @@ def outgoing_clock(replies: Sequence[Reply]) -> list[Outgoing]:
 
 
 class DataService:
-    """Applies data messages to the arena. `index`: this PS; `is_dense_owner` follows the shard map."""
+    """Applies data messages to the arena. `is_dense_owner` follows the shard map."""
 
     def __init__(
         self,
-        index: int,
         model: ModelSpec,
         session: Session,
         store: RowStore,
         dense: DenseStore,
         dense_optimizer: DenseOptimizerSpec,
-        watermarks: Watermarks,
+        applier: RowApplier,
         log: AppliedLog,
     ) -> None:
-        self._index, self._model, self._session = index, model, session
+        self._model, self._session = model, session
         self._store, self._dense, self._optimizer = store, dense, dense_optimizer
-        self._watermarks, self._log = watermarks, log
+        self._applier, self._log = applier, log
         self.is_dense_owner = False
         self.rows_touched = 0
-        for worker, life, sequence in watermarks.applied(index):
-            session.note_applied(ProcessId("worker", worker, life), sequence)
 
     def handle(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
         """Replies due now. Raises ProtocolError for a malformed request (the peer's fault)."""
@@ -87,6 +87,8 @@ class DataService:
                 return [self._pull(peer, message, envelope.frames)]
             case Push():
                 return [self._push(peer, sender, message, envelope.frames)]
+            case RowsCommitted():
+                return [self._rows_committed(peer, sender, message)]
             case DensePush():
                 return [self._dense_push(peer, sender, message, envelope.frames)]
             case DenseFetch():
@@ -116,16 +118,23 @@ class DataService:
         return Outgoing(peer, Pulled(request=message.request), answer)
 
     def _push(self, peer: bytes, sender: ProcessId, message: Push, frames: Sequence[memoryview]) -> Outgoing:
-        if self._session.is_duplicate(sender, message.sequence):
+        worker, life, epoch = sender.index, sender.life, message.shard_map_epoch
+        self._applier.settle(worker, life, message.committed)
+        if self._applier.knows(worker, life, message.sequence, epoch):
             return Outgoing(peer, Pushed(request=message.request, duplicate=True))
+        if self._applier.life_waiting(worker) not in (0, life):
+            return self._retry(peer, message.request, f"a push of the life before {sender} waits to be settled")
         bounds = self._bounds(message.counts)
         rows = _int64(frames, int(bounds[-1]))
         gradients = _float32(frames, 1, self._store.lines.floats(bounds))
-        self._store.lines.push(rows, bounds, gradients, message.learning_rate_scale)
-        self._session.note_applied(sender, message.sequence)
-        self._watermarks.note_applied(self._index, sender.index, sender.life, message.sequence)
+        scale = message.learning_rate_scale
+        self._applier.stage(worker, life, message.sequence, epoch, scale, rows, bounds, gradients)
         self.rows_touched += len(rows)
         return Outgoing(peer, Pushed(request=message.request))
+
+    def _rows_committed(self, peer: bytes, sender: ProcessId, message: RowsCommitted) -> Outgoing:
+        self._applier.settle(sender.index, sender.life, message.sequence)
+        return Outgoing(peer, RowsApplied(request=message.request, sequence=message.sequence))
 
     def _bounds(self, counts: tuple[int, ...]) -> npt.NDArray[np.int64]:
         """Where each table's items begin in a frame, and where the last ones end. Raises ProtocolError."""
@@ -139,9 +148,13 @@ class DataService:
         before = self._dense.applied(sender.index, sender.life)
         duplicate = message.sequence <= before.sequence
         if not duplicate:
+            if 0 < message.shard_map_epoch < self._session.shard_map_epoch:
+                return self._retry(peer, message.request, "its rows were staged under an older shard map")
             if message.sequence != before.sequence + 1:
                 raise ProtocolError(f"{sender} pushed dense batch {message.sequence} after {before.sequence}")
             self._commit(sender, message, frames)
+            crash_point("ps.commit.before_apply")
+        self._applier.settle(sender.index, sender.life, message.sequence)
         answer: tuple[Frame, ...] = ()
         if message.want_parameters:
             vector = np.empty(self._model.dense.elements, dtype=np.float32)

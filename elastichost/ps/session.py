@@ -1,7 +1,7 @@
-"""What a PS remembers of its peers: memberships, fences, applied pushes, the clock of bounded mode. Sans-IO.
+"""What a PS remembers of its peers: memberships, fences, the clock of bounded mode. Sans-IO.
 
 Every method takes facts and returns facts or effects (`Reply`); nothing here knows sockets or time. A successor of
-a killed PS begins with an empty session and the watermarks read back from the arena.
+a killed PS begins with an empty session: what must not be forgotten is in the arena.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class Session:
     membership_epoch: int = 0
     members: dict[int, int] = field(default_factory=dict)
     _fenced: dict[int, int] = field(default_factory=dict)
-    _applied: dict[int, tuple[int, int]] = field(default_factory=dict)
     _finished: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # worker -> life, base, batches
     _waiters: list[_Waiter] = field(default_factory=list)
 
@@ -77,17 +76,6 @@ class Session:
                 del self._finished[worker]
         return self._due()
 
-    # --- pushes applied once --------------------------------------------------------------------------------
-
-    def is_duplicate(self, sender: ProcessId, sequence: int) -> bool:
-        """Whether this row push was applied before."""
-        life, applied = self._applied.get(sender.index, (0, 0))
-        return life == sender.life and sequence <= applied
-
-    def note_applied(self, sender: ProcessId, sequence: int) -> None:
-        """The row push is applied; also called with the watermarks of the life before."""
-        self._applied[sender.index] = (sender.life, sequence)
-
     # --- the clock of bounded mode --------------------------------------------------------------------------
 
     def advanced(self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int) -> tuple[Reply, ...]:
@@ -102,6 +90,8 @@ class Session:
             self._finished[sender.index] = (sender.life, base, batch)
         else:
             self._finished[sender.index] = (sender.life, known[1], batch)
+        # A request that was sent again takes the place of the first.
+        self._waiters = [waiter for waiter in self._waiters if waiter.worker != sender.index]
         self._waiters.append(_Waiter(peer, request, sender.index, batch, staleness))
         return self._due()
 

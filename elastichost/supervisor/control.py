@@ -27,8 +27,10 @@ from elastichost.wire.control import (
     ModelDescribed,
     Paused,
     Ready,
+    Settled,
     SnapshotCut,
     SnapshotWritten,
+    Unsettled,
 )
 
 __all__ = ["Described", "Dispatcher"]
@@ -124,6 +126,10 @@ class Dispatcher:
                 parts.checkpointer.written(record, written, frames)
             case Fenced() as fenced if record.process.role == "server":
                 parts.training.fenced(fenced)
+            case Settled() as settled if record.process.role == "server":
+                parts.training.rows_settled(record.process, settled)
+            case Unsettled() as unsettled if record.process.role == "server":
+                parts.training.rows_unsettled(record.process, unsettled)
             case other:
                 raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
 

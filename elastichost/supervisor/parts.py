@@ -31,6 +31,8 @@ class Parts:
         """A life has ended. A worker that was not asked to may have applied batches that it never reported."""
         if not asked or record.process.role == "server":
             self.checkpointer.lost(record)
+        if record.process.role == "server" and asked:
+            self.training.server_gone(record.process)
         if record.process.role == "worker":
             self.judge.lost(record.process)
             self.roster.worker_gone(record.process)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger import Ledger
@@ -11,7 +13,7 @@ from elastichost.supervisor.ledger_facts import Settlement
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
-from elastichost.wire.control import Fence, Fenced, LeaseGrant, LeaseProgress
+from elastichost.wire.control import Fence, Fenced, LeaseGrant, LeaseProgress, Settle, Settled, Unsettled
 
 __all__ = ["Training"]
 
@@ -25,6 +27,8 @@ class Training:
         self._may_grant = may_grant
         self._waiting: dict[ProcessId, float] = {}  # worker -> samples per second; in the order they asked
         self._fences: dict[tuple[int, int], ProcessId] = {}
+        self._ended: dict[tuple[int, int], int] = {}  # (worker, life) -> sequence of its last committed batch
+        self._settling: dict[tuple[int, int], set[int]] = {}  # -> PS that may still have rows of it staged
         self.trained_before = ledger.trained
         self.training_s = 0.0
         self._measured_s: float | None = None
@@ -95,7 +99,7 @@ class Training:
     @property
     def unsettled(self) -> int:
         """Workers lost and not settled yet, and those about to be: what they did last is known only afterwards."""
-        return len(self._fences) + self._run.fleet.ending("worker")
+        return len(self._fences) + len(self._settling) + self._run.fleet.ending("worker")
 
     def lost(self, process: ProcessId) -> None:
         """A life ended in its work: every PS refuses what may still arrive of it, the dense owner says what counts."""
@@ -106,14 +110,20 @@ class Training:
         )
 
     def server_ready(self, server: ProcessId) -> None:
-        """A new PS life knows nothing of fences that are still open."""
+        """A new PS life knows nothing of fences that are still open, nor of lives that are to be settled."""
         for index, life in self._fences:
             self._run.send(server, Fence(index, life))
+        for (index, life), servers in self._settling.items():
+            if server.index in servers:
+                self._run.send(server, Settle(index, life, self._ended[index, life]))
 
     def fenced(self, message: Fenced) -> None:
         process = self._fences.pop((message.worker, message.life), None)
         if process is None:
             return  # answered by the life before as well
+        self._ended[process.index, process.life] = message.applied.sequence
+        if self._run.plan.access == "served":
+            self._settle_rows(process)
         self._run.torn_batches += message.torn
         if message.torn:
             self._run.note(
@@ -127,6 +137,32 @@ class Training:
         except ProtocolError as error:
             raise _miscount(error) from error
         self._settled(process, settlement)
+
+    def _settle_rows(self, process: ProcessId) -> None:
+        """Every PS applies what the life has committed and drops what it has not."""
+        life = (process.index, process.life)
+        servers = [record.process for record in self._run.fleet.live("server")]
+        self._settling[life] = {server.index for server in servers}
+        self._run.send_all(servers, Settle(*life, self._ended[life]))
+
+    def rows_settled(self, server: ProcessId, message: Settled) -> None:
+        """A PS has nothing of this life any more."""
+        life = (message.worker, message.life)
+        waiting = self._settling.get(life, set())
+        waiting.discard(server.index)
+        if not waiting:
+            self._settling.pop(life, None)
+
+    def rows_unsettled(self, server: ProcessId, message: Unsettled) -> None:
+        """A PS found rows of a life it does not know. One whose end is not settled yet is settled with everybody."""
+        committed = self._ended.get((message.worker, message.life))
+        if committed is not None:
+            self._run.send(server, Settle(message.worker, message.life, committed))
+
+    def server_gone(self, server: ProcessId) -> None:
+        """It was asked to go: it had settled all before it gave its buckets up."""
+        for message in [Settled(worker, life) for worker, life in self._settling]:
+            self.rows_settled(server, message)
 
     def _settled(self, process: ProcessId, settlement: Settlement) -> None:
         self._run.note(
@@ -143,7 +179,7 @@ class Training:
                 "on them; they are left out",
                 process=process.name,
                 now=True,
-                data={"epoch": entry.epoch, "unit": entry.unit, "start": entry.start, "stop": entry.stop},
+                data=msgspec.to_builtins(entry),  # a resumed run leaves them out as well
             )
         self.serve()
 

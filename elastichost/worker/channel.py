@@ -7,9 +7,10 @@ one, the caller cuts it anew and sends it again.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from elastichost.errors import ElastichostError
 from elastichost.plan import ProcessId
@@ -18,10 +19,12 @@ from elastichost.wire.data import DataMessage, Retry
 from elastichost.wire.sockets import DataClient, wait_readable
 from elastichost.worker.routing import Directory
 
-__all__ = ["Channel", "DirectoryHolder", "FencedError", "StoppedError"]
+__all__ = ["POLL_S", "Channel", "DirectoryHolder", "FencedError", "Pump", "Resend", "StoppedError", "pump_nothing"]
 
 POLL_S = 0.05
+RESEND_S = 1.0
 Result = TypeVar("Result")
+Request = tuple[int, DataMessage, Sequence[Frame]]
 
 
 class FencedError(ElastichostError):
@@ -34,6 +37,22 @@ class StoppedError(ElastichostError):
 
 class StaleDirectoryError(Exception):
     """The shard map changed while a request was on its way."""
+
+
+class Resend:
+    """When a request that was sent at `now_s` is to be sent again, while no answer comes: each time twice as late."""
+
+    def __init__(self, now_s: float) -> None:
+        self._wait_s = RESEND_S
+        self._due_s = now_s + self._wait_s
+
+    def is_due(self, now_s: float) -> bool:
+        """True once for each time it is due."""
+        if now_s < self._due_s:
+            return False
+        self._wait_s *= 2
+        self._due_s = now_s + self._wait_s
+        return True
 
 
 class DirectoryHolder:
@@ -90,15 +109,24 @@ class Traffic:
     received: int = 0
 
 
-def pump_nothing() -> None:
+class Pump(Protocol):
+    """Reads control messages. The thread that owns the control socket must go on reading it while it waits for a PS, or
+    it would never learn of the new shard map it waits for."""
+
+    def __call__(self, timeout_s: float = 0.0) -> None:
+        """Waits for the first one for at most `timeout_s`."""
+        ...
+
+
+def pump_nothing(timeout_s: float = 0.0) -> None:
     """The pump of a thread that has no control socket to look after."""
 
 
 class Channel:
     """Connections to every PS under one channel name; belongs to one thread.
 
-    `pump` is called again and again while a call waits: the thread that owns the control socket must go on reading
-    it, or it would never learn of the new PS life it waits for.
+    `pump` is called again and again while a call waits. What is not answered in time is sent again: every request may
+    be repeated, and a message may have been lost with the life of a PS or on its way.
     """
 
     def __init__(
@@ -107,7 +135,7 @@ class Channel:
         job_id: int,
         name: str,
         holder: DirectoryHolder,
-        pump: Callable[[], None] = pump_nothing,
+        pump: Pump = pump_nothing,
     ) -> None:
         self._process, self._job_id, self._name, self._holder = process, job_id, name, holder
         self._pump = pump
@@ -137,7 +165,7 @@ class Channel:
     def call(
         self,
         directory: Directory,
-        requests: Sequence[tuple[int, DataMessage, Sequence[Frame]]],
+        requests: Sequence[Request],
         others: list[Envelope[DataMessage]] | None = None,
     ) -> list[Envelope[DataMessage]]:
         """Sends (server, message, frames) and waits for all the answers, in order. Answers to other requests are
@@ -145,12 +173,10 @@ class Channel:
 
         Raises StaleDirectoryError (cut again and repeat), FencedError, StoppedError.
         """
-        waiting: dict[int, int] = {}
+        waiting = {message.request: number for number, (_, message, _) in enumerate(requests)}
         answers: dict[int, Envelope[DataMessage]] = {}
-        for number, (server, message, frames) in enumerate(requests):
-            self.client(directory, server).send(message, frames)
-            self.traffic.sent += sum(frame_bytes(frame) for frame in frames)
-            waiting[message.request] = number
+        self._send_all(directory, requests)
+        resend = Resend(time.monotonic())
         clients = [self._clients[server][1] for server in {server for server, _, _ in requests}]
         while True:
             for client in clients:
@@ -163,6 +189,13 @@ class Channel:
                 raise StoppedError("the worker is stopping")
             if self._holder.epoch > directory.epoch:
                 raise StaleDirectoryError
+            if resend.is_due(time.monotonic()):
+                self._send_all(directory, [r for number, r in enumerate(requests) if number not in answers])
+
+    def _send_all(self, directory: Directory, requests: Sequence[Request]) -> None:
+        for server, message, frames in requests:
+            self.client(directory, server).send(message, frames)
+            self.traffic.sent += sum(frame_bytes(frame) for frame in frames)
 
     def _collect(
         self,
@@ -192,8 +225,13 @@ class Channel:
                 return attempt(directory)
             except StaleDirectoryError:
                 # A PS may know the new epoch before this worker does: wait for it, but not for ever.
-                self._pump()
-                self._holder.wait_newer(directory.epoch, POLL_S)
+                self.wait_newer(directory.epoch)
+
+    def wait_newer(self, epoch: int) -> None:
+        """Returns when the shard map is beyond this epoch, or after POLL_S. Raises StoppedError."""
+        if self._holder.epoch <= epoch:
+            self._pump(POLL_S)
+        self._holder.wait_newer(epoch, POLL_S if self._pump is pump_nothing else 0.0)
 
     def close(self) -> None:
         for _, client in self._clients.values():

@@ -6,9 +6,10 @@ say that they are there. Served access: both travel in the messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,7 +21,7 @@ from elastichost.wire.control import LeaseProgress
 from elastichost.wire.crash import crash_point
 from elastichost.wire.data import ClockAdvanced, DataMessage, DenseFetch, DensePush, DensePushed, Retry
 from elastichost.wire.sockets import wait_readable
-from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, StoppedError
+from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, Pump, Resend, StoppedError
 from elastichost.worker.dense import FlatDense
 from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, half_of
 from elastichost.worker.routing import Directory
@@ -55,7 +56,7 @@ class Committer:
         flat: FlatDense,
         dense: DenseStore | None,
         elements: int,
-        pump: Callable[[], None],
+        pump: Pump,
         rows: PushChannel | None = None,
     ) -> None:
         self._rows = rows
@@ -65,6 +66,7 @@ class Committer:
         self._account = LeaseAccount()
         self._halves = [np.zeros(elements, dtype=np.float32) for _ in range(WINDOW)] if dense is None else []
         self._owner_life = 0
+        self._resend = Resend(time.monotonic())
         self._version = -1
         self.samples_applied = 0
 
@@ -100,8 +102,8 @@ class Committer:
     def commit(self, batch: BatchRange, learning_rate_scale: float, rows: RowGradients | None = None) -> None:
         """Sends the gradients that lie in the model as one push; waits while two are on the way already.
 
-        With `rows` (served access) these are sent, and the push follows when they are applied. Waits for the batch
-        before to be committed: if this worker is killed, no other batch's rows are applied in vain.
+        With `rows` (served access) these are sent, and the push follows when they are staged. Waits for the batch
+        before to be committed.
         """
         if rows is None:
             self._collect()
@@ -112,18 +114,26 @@ class Committer:
         assert self._rows is not None
         # Its own gradients first: what comes while it waits for the batch before are other parameters and buffers.
         message = self._stage(batch, learning_rate_scale)
-        self.settle()
+        self._settle_commits()
         self._rows.begin(rows, message)
 
     def poll_rows(self) -> None:
-        """Commits the batch before if its rows are applied. Never blocks, and leaves the model as it is."""
+        """Commits the batch before if its rows are staged. Never blocks, and leaves the model as it is."""
         if self._rows is not None and (message := self._rows.poll()) is not None:
             self._release(message)
 
     def settle(self) -> None:
-        """Returns when every push is acknowledged."""
-        self._settle_rows()
-        while not self._stream.is_empty:
+        """Returns when every push is acknowledged and every row updated."""
+        self._settle_commits()
+        if self._rows is not None:
+            self._rows.settle()
+
+    def _settle_commits(self) -> None:
+        """A commit that is refused brings its rows back on their way."""
+        while True:
+            self._settle_rows()
+            if self._stream.is_empty:
+                return
             self._wait()
 
     def poll(self) -> None:
@@ -186,6 +196,7 @@ class Committer:
         self._stream.push(message)
         self._reconnect(self._holder.current())
         self._send(message)
+        self._resend = Resend(time.monotonic())
         crash_point("worker.batch.after_commit")
 
     def _settle_rows(self) -> None:
@@ -223,6 +234,9 @@ class Committer:
     def _wait(self) -> None:
         directory = self._holder.current()
         self._reconnect(directory)
+        if self._resend.is_due(time.monotonic()):
+            for message in self._stream.to_resend():
+                self._send(message)
         client = self.channel.client(directory, directory.dense_owner)
         if not self._collect():
             wait_readable([client.socket], POLL_S)
@@ -245,8 +259,11 @@ class Committer:
         if isinstance(message, Retry):
             if message.final:
                 raise FencedError(f"a PS refuses {self._process}: {message.reason}")
+            if self._rows is not None:
+                self._stage_again(message.request)
+                return
             self._owner_life = -1  # not the owner any more, or not yet: send again, with the next shard map if it comes
-            self._holder.wait_newer(self._holder.epoch, POLL_S)
+            self.channel.wait_newer(self._holder.epoch)
             return
         if not isinstance(message, DensePushed) or message.sequence == 0:
             return
@@ -254,9 +271,19 @@ class Committer:
         if push is None:
             return
         self._account.committed(push)
+        if self._rows is not None and envelope.sender is not None:
+            self._rows.confirm(push.sequence, envelope.sender.index)
         self.samples_applied = max(self.samples_applied, message.samples_applied)
         if envelope.frames:
             self._take_parameters(envelope)
+
+    def _stage_again(self, request: int) -> None:
+        """The dense owner has refused a commit: its rows were staged under an older shard map."""
+        push = self._stream.withdraw(request)
+        if push is None or self._rows is None:
+            return  # refused twice: it was sent twice
+        self.channel.wait_newer(push.shard_map_epoch)
+        self._rows.again(msgspec.structs.replace(push, request=self.channel.next_request()))
 
     def _take_parameters(self, envelope: Envelope[DataMessage]) -> None:
         message = envelope.message

@@ -1,6 +1,7 @@
 """What a worker has sent and not yet seen confirmed: sans-IO, so that it can be tested and replayed.
 
-`RowStream` is what comes before a commit with served access: the batch's row push, cut into a request for each PS.
+`RowStream` is what comes before and after a commit with served access: the batch's row push, cut into a request for
+each PS, and the news of the commit.
 `DenseStream` is the life of a worker's commits. A batch is committed when the dense owner acknowledges its
 DensePush. Up to WINDOW pushes may be on the way (the two halves of the mailbox); after a new PS life has taken
 over, all of them are sent again under the same sequence numbers, and the PS recognises those it has applied.
@@ -9,8 +10,10 @@ over, all of them are sent again under the same sequence numbers, and the PS rec
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import msgspec
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.control import LeaseProgress
@@ -60,6 +63,15 @@ class DenseStream:
             self.acknowledged = max(self.acknowledged, message.sequence)
         return push
 
+    def withdraw(self, request: int) -> DensePush | None:
+        """The newest push, if this is its request: it was refused and will be sent again, as another request."""
+        push = self._outstanding.get(self.sequence)
+        if push is None or push.request != request:
+            return None
+        del self._outstanding[self.sequence]
+        self.sequence -= 1
+        return push
+
     def to_resend(self) -> tuple[DensePush, ...]:
         """What a new life of the dense owner has to be sent again, in order."""
         return tuple(self._outstanding.values())
@@ -67,37 +79,46 @@ class DenseStream:
 
 @dataclass(slots=True)
 class RowStream:
-    """The one batch whose rows are on their way to their owners, and its commit, which waits for them.
+    """The one batch whose rows are on their way to their owners, and its commit, which waits until they are staged.
 
-    `begin`, then `cut` into requests; when all of them are answered `take` hands the commit out, once. When the shard
-    map changes, or a PS refuses a request, the rows are cut anew under the batch's sequence number. Answers to an older
-    cut count no more: a PS says again that it has applied a sequence number.
+    `begin`, then `cut` into requests; when all of them are answered `take` hands the commit out. When the shard map
+    changes, or a PS refuses a request, the rows are cut anew under the batch's sequence number; answers to an older cut
+    count no more. When the commit itself is refused, because its rows were staged under an older map, `begin` begins
+    anew. `confirm` notes that the owners of the rows have to hear of the commit, and `confirmed` that one has.
     """
 
     epoch: int = 0  # of the shard map that the rows are cut by; 0: not cut yet
     is_refused: bool = False  # a PS knows another shard map: the present cut leads to nothing
     commit: DensePush | None = None
+    committed: int = 0  # sequence of the last batch known to be committed
     _waiting: set[int] = field(default_factory=set)
+    _servers: tuple[int, ...] = ()  # of the present cut
+    _unconfirmed: dict[int, int] = field(default_factory=dict)  # PS -> sequence of the commit it has to hear of
 
     @property
     def is_empty(self) -> bool:
         return self.commit is None
 
+    @property
+    def unconfirmed(self) -> Mapping[int, int]:
+        """Which PS have not answered that they know of which commit."""
+        return self._unconfirmed
+
     def begin(self, commit: DensePush) -> None:
-        """Raises ProtocolError while rows of another batch are on their way: a death could tear both."""
+        """Raises ProtocolError while rows of another batch are on their way."""
         if self.commit is not None:
-            raise ProtocolError(f"rows of batch {commit.sequence} before those of {self.commit.sequence} are applied")
+            raise ProtocolError(f"rows of batch {commit.sequence} before those of {self.commit.sequence} are staged")
         self.commit, self.epoch = commit, 0
 
-    def cut(self, epoch: int, requests: Collection[int]) -> None:
-        """The rows leave as these requests, instead of all before."""
+    def cut(self, epoch: int, requests: Mapping[int, int]) -> None:
+        """The rows leave as these requests (request -> PS), instead of all before."""
         if self.commit is None:
             raise ProtocolError("there are no rows to cut")
         self.epoch, self.is_refused = epoch, False
-        self._waiting = set(requests)
+        self._waiting, self._servers = set(requests), tuple(requests.values())
 
     def answer(self, request: int) -> None:
-        """A PS has applied its part."""
+        """A PS has staged its part."""
         self._waiting.discard(request)
 
     def refuse(self, request: int) -> None:
@@ -106,11 +127,25 @@ class RowStream:
             self.is_refused = True
 
     def take(self) -> DensePush | None:
-        """The commit that is due: all rows are applied."""
+        """The commit that is due: all rows are staged. It says under which shard map."""
         if self.commit is None or self.epoch == 0 or self._waiting:
             return None
         commit, self.commit = self.commit, None
-        return commit
+        return msgspec.structs.replace(commit, shard_map_epoch=self.epoch)
+
+    def confirm(self, sequence: int, but: int) -> None:
+        """The batch is committed: its owners have to hear of it, `but` not the one that committed it."""
+        self.committed = max(self.committed, sequence)
+        self._unconfirmed.update({server: sequence for server in self._servers if server != but})
+
+    def confirmed(self, server: int, sequence: int) -> None:
+        """A PS has applied everything up to this sequence number."""
+        if self._unconfirmed.get(server, sequence + 1) <= sequence:
+            del self._unconfirmed[server]
+
+    def forget(self, server: int) -> None:
+        """This PS is there no more; it settled what it had when it gave its buckets up."""
+        self._unconfirmed.pop(server, None)
 
 
 @dataclass(slots=True)

@@ -148,8 +148,10 @@ class WorkerLoop:
 
     # --- control --------------------------------------------------------------------------------------------
 
-    def _pump(self) -> None:
+    def _pump(self, timeout_s: float = 0.0) -> None:
         """Reads all control messages and sends a heartbeat when it is due; called wherever the loop waits."""
+        if timeout_s > 0:
+            wait_readable([self.control.socket], timeout_s)
         while (envelope := self.control.receive()) is not None:
             self._handle(envelope)
         self._beat()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -14,9 +15,18 @@ from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
-from elastichost.wire.data import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry
+from elastichost.wire.data import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry, RowsApplied, RowsCommitted
 from elastichost.wire.sockets import wait_readable
-from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, StoppedError, pump_nothing
+from elastichost.worker.channel import (
+    POLL_S,
+    Channel,
+    DirectoryHolder,
+    FencedError,
+    Pump,
+    Resend,
+    StoppedError,
+    pump_nothing,
+)
 from elastichost.worker.exchange import RowStream
 from elastichost.worker.routing import Directory, ServerPart, key_router, row_router
 from elastichost.worker.served import PulledRows, RowGradients
@@ -49,7 +59,7 @@ class PullChannel(Channel):
         holder: DirectoryHolder,
         model: ModelSpec,
         name: str = "pull",
-        pump: Callable[[], None] = pump_nothing,
+        pump: Pump = pump_nothing,
     ) -> None:
         super().__init__(process, job_id, name, holder, pump)
         self._router = key_router(model.tables)
@@ -115,54 +125,98 @@ class PushChannel(Channel):
         holder: DirectoryHolder,
         model: ModelSpec,
         bucket_rows: Sequence[int],
-        pump: Callable[[], None],
+        pump: Pump,
     ) -> None:
         super().__init__(process, job_id, "push", holder, pump)
         self._router = row_router(bucket_rows)
         self._lines = LinePlan(model.embeddings)
         self._stream = RowStream()
         self._gradients: RowGradients | None = None
+        self._resend = self._resend_news = Resend(time.monotonic())
+        self._lives: dict[int, int] = {}  # of the PS that were told of a commit
 
     @property
     def is_empty(self) -> bool:
         """No rows are on their way."""
         return self._stream.is_empty
 
+    @property
+    def is_settled(self) -> bool:
+        """Every owner has applied what is committed."""
+        return self._stream.is_empty and not self._stream.unconfirmed
+
     def begin(self, gradients: RowGradients, commit: DensePush) -> None:
         """Sends the rows of a batch, whose commit is handed out by `poll` or `wait`. Rows of -1 have no gradient.
-        `gradients.sums` must not be written to until then. Raises ProtocolError while others are on their way."""
+        `gradients.sums` must not be written to until it is committed. Raises ProtocolError while others are on their
+        way."""
         self._stream.begin(commit)
         self._gradients = gradients
         self._cut()
 
+    def again(self, commit: DensePush) -> None:
+        """The dense owner has refused the commit: the rows are staged anew, by the newest shard map."""
+        self._stream.begin(commit)
+        self._cut()
+
+    def confirm(self, sequence: int, dense_owner: int) -> None:
+        """The batch is committed, by that PS: tells the other owners of its rows."""
+        self._stream.confirm(sequence, dense_owner)
+        self._resend_news = Resend(time.monotonic())
+        self._tell(self._stream.unconfirmed)
+
+    def _tell(self, servers: Iterable[int]) -> None:
+        directory = self._holder.current()
+        for server in tuple(servers):
+            if server not in directory.servers:
+                self._stream.forget(server)
+                continue
+            self._lives[server] = directory.servers[server].life
+            message = RowsCommitted(request=self.next_request(), sequence=self._stream.unconfirmed[server])
+            self.client(directory, server).send(message)
+
     def poll(self) -> DensePush | None:
-        """The commit that is due, once every owner has applied its part. Never blocks. Raises FencedError."""
-        if self._stream.is_empty:
-            return None
-        if self._holder.epoch > self._stream.epoch:
+        """The commit that is due, once every owner has staged its part. Never blocks. Raises FencedError."""
+        if not self._stream.is_empty and self._holder.epoch > self._stream.epoch:
             self._cut()
+        if self._stream.unconfirmed:
+            self._tell_again()
         for _, client in self._clients.values():
             while (envelope := client.receive()) is not None:
                 self._take(envelope)
-        commit = self._stream.take()
-        if commit is not None:
-            self._gradients = None
-        return commit
+        return self._stream.take()
+
+    def _tell_again(self) -> None:
+        """Lives that came after the one that was told, and those that do not answer."""
+        lives = self._holder.current().servers
+        if self._resend_news.is_due(time.monotonic()):
+            self._tell(self._stream.unconfirmed)
+            return
+        self._tell([s for s in self._stream.unconfirmed if s not in lives or lives[s].life != self._lives.get(s)])
 
     def wait(self) -> DensePush:
         """As `poll`, but blocks. Rows must be on their way. Raises FencedError, StoppedError."""
         while (commit := self.poll()) is None:
             if self._stream.is_refused:
                 # The PS may know the next epoch before this worker does, or this worker before the PS.
-                self._pump()
-                self._holder.wait_newer(self._stream.epoch, POLL_S)
+                self.wait_newer(self._stream.epoch)
                 self._cut()
                 continue
-            wait_readable([client.socket for _, client in self._clients.values()], POLL_S)
-            self._pump()
-            if self._holder.stopped:
-                raise StoppedError("the worker is stopping")
+            if self._resend.is_due(time.monotonic()):
+                self._cut()
+            self._wait_for_answer()
         return commit
+
+    def settle(self) -> None:
+        """Returns when every owner has applied what is committed. No rows may be on their way. Raises as `wait`."""
+        while self._stream.unconfirmed:
+            self._wait_for_answer()
+            self.poll()
+
+    def _wait_for_answer(self) -> None:
+        wait_readable([client.socket for _, client in self._clients.values()], POLL_S)
+        self._pump()
+        if self._holder.stopped:
+            raise StoppedError("the worker is stopping")
 
     def _cut(self) -> None:
         """Sends every owner its part, by the present shard map."""
@@ -171,7 +225,7 @@ class PushChannel(Channel):
         pulled = gradients.pulled
         parts = self._router.split(pulled.rows, pulled.bounds, directory)
         requests = [self.next_request() for _ in parts]
-        self._stream.cut(directory.epoch, requests)
+        self._stream.cut(directory.epoch, {r: part.server for r, part in zip(requests, parts, strict=True)})
         for part, request in zip(parts, requests, strict=True):
             message = Push(
                 request=request,
@@ -179,10 +233,12 @@ class PushChannel(Channel):
                 shard_map_epoch=directory.epoch,
                 counts=tuple(np.diff(part.bounds).tolist()),
                 learning_rate_scale=commit.learning_rate_scale,
+                committed=self._stream.committed,
             )
             frames = (part.items, self._lines_of(part, gradients))
             self.client(directory, part.server).send(message, frames)
             self.traffic.sent += sum(frame_bytes(frame) for frame in frames)
+        self._resend = Resend(time.monotonic())
 
     def _lines_of(self, part: ServerPart, gradients: RowGradients) -> Float32Array:
         if part.positions is None:
@@ -196,6 +252,9 @@ class PushChannel(Channel):
         match envelope.message:
             case Pushed(request=request):
                 self._stream.answer(request)
+            case RowsApplied(sequence=sequence):
+                if envelope.sender is not None:
+                    self._stream.confirmed(envelope.sender.index, sequence)
             case Retry(final=True, reason=reason):
                 raise FencedError(f"a PS refuses {self._process}: {reason}")
             case Retry(request=request):

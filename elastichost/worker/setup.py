@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.sharding import rows_per_bucket
 from elastichost.wire.child import ChildArguments
-from elastichost.worker.channel import DirectoryHolder
+from elastichost.worker.channel import DirectoryHolder, Pump
 from elastichost.worker.commit import Committer
 from elastichost.worker.dense import FlatDense
 from elastichost.worker.device import choose_device
@@ -54,9 +53,7 @@ class WorkerParts:
     test_rows: RowPreparer
 
 
-def build_parts(
-    arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Callable[[], None]
-) -> WorkerParts:
+def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> WorkerParts:
     """Raises ModelError, DataError, ArenaError."""
     device = choose_device(arguments)
     arena_directory = Path(arguments.arena_directory)

@@ -31,14 +31,6 @@ def test_a_stale_epoch_is_refused_but_not_for_good() -> None:
     assert session.refuse(worker(0), 2) is None
 
 
-def test_a_push_is_a_duplicate_only_within_its_life() -> None:
-    session = Session()
-    session.note_applied(worker(0, 1), 5)
-    assert session.is_duplicate(worker(0, 1), 5)
-    assert not session.is_duplicate(worker(0, 1), 6)
-    assert not session.is_duplicate(worker(0, 2), 1)
-
-
 def test_nobody_runs_further_ahead_than_the_staleness() -> None:
     session = Session()
     assert session.advanced(worker(0), b"a", 1, 0, 2) == (Reply(b"a", 1, 0),)

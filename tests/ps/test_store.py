@@ -83,7 +83,12 @@ def push(store: RowStore, embedding: int, rows: np.ndarray, gradients: np.ndarra
         both = np.zeros((2, *gradients.shape), np.float32)
         both[embedding - 1] = gradients
         gradients = both
-    store.lines.push(rows, bounds_of(embedding, len(rows)), gradients.reshape(-1), scale)
+    update(store, rows, bounds_of(embedding, len(rows)), gradients.reshape(-1), scale)
+
+
+def update(store: RowStore, rows: np.ndarray, bounds: np.ndarray, gradients: np.ndarray, scale: float = 1.0) -> None:
+    store.lines.check(rows, bounds, len(gradients))
+    store.lines.update(rows, bounds, gradients, scale)
 
 
 def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena) -> None:
@@ -152,7 +157,7 @@ def test_received_arrays_are_read_only_and_accepted(make_arena: MakeArena) -> No
     store = adopted(make_arena())
     keys = np.frombuffer(np.arange(10, dtype=np.int64).tobytes(), np.int64)
     rows = np.frombuffer(store.rows_for(DYNAMIC, keys, True, 0).tobytes(), np.int64)
-    store.lines.push(rows, np.array([0, 0, 10]), np.frombuffer(np.ones(80, np.float32).tobytes(), np.float32), 1.0)
+    update(store, rows, np.array([0, 0, 10]), np.frombuffer(np.ones(80, np.float32).tobytes(), np.float32))
     assert pulled(store, 1, rows, 4).shape == (10, 4)
 
 
@@ -167,7 +172,7 @@ def test_what_would_touch_foreign_memory_is_refused(make_arena: MakeArena) -> No
         push(store, 0, np.array([2499, 2500]), np.ones((2, 8), np.float32))
     rows = store.rows_for(DYNAMIC, np.array([1]), True, 0)
     with pytest.raises(ProtocolError, match="gradients of 1 rows must be 8 floats, not 4"):
-        store.lines.push(rows, np.array([0, 0, 1]), np.ones(4, np.float32), 1.0)
+        update(store, rows, np.array([0, 0, 1]), np.ones(4, np.float32))
     with pytest.raises(IdOutOfRangeError, match=r"row 2500 of table 'fixed' is outside \[0, 2500\)"):
         store.rows_for(FIXED, np.array([3, 2500]), True, 0)
     with pytest.raises(ArenaError, match="seed 7"):

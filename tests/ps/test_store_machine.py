@@ -79,7 +79,7 @@ class StoreMachine(RuleBasedStateMachine):
         known = [key for key in dict.fromkeys(keys) if key in self.weights]
         gradient = np.zeros((len(known), 4), np.float32)
         gradient[:, :2] = step
-        self.store.lines.push(self.rows(known), np.array([0, len(known)]), gradient.reshape(-1), 1.0)
+        self.store.lines.update(self.rows(known), np.array([0, len(known)]), gradient.reshape(-1), 1.0)
         for key in known:
             self.weights[key][:2] -= np.float32(step)
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
-from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
+from elastichost.ps.applier import RowApplier
 from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
 from elastichost.ps.store import RowStore
@@ -34,6 +34,7 @@ class ThreadedServers:
         tables = arena.model.tables
         self._map = even_shard_map(tables, tuple(range(count)), epoch=1)
         self.services: list[DataService] = []
+        self.appliers: dict[int, RowApplier] = {}
         self.sessions: dict[int, Session] = {}
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -49,14 +50,16 @@ class ThreadedServers:
         store = RowStore(self.arena, self.arena.layout.seed)
         store.adopt(self._map.buckets_of(index), initialise=True)
         session = self.sessions[index] = Session(shard_map_epoch=1)
+        applier = self.appliers[index] = RowApplier(
+            self.arena.directory, index, len(self.arena.model.tables), store.lines
+        )
         service = DataService(
-            index,
             self.arena.model,
             session,
             store,
             DenseStore(self.arena),
             DenseOptimizerSpec(),
-            Watermarks(self.arena.directory),
+            applier,
             AppliedLog(self.run_dir),
         )
         service.is_dense_owner = index == 0

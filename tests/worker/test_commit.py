@@ -12,11 +12,10 @@ from torch import nn
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.layout import plan_layout
-from elastichost.arena.watermarks import Watermarks
 from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
 from elastichost.wire.control import LeaseProgress
-from elastichost.worker.channel import DirectoryHolder
+from elastichost.worker.channel import DirectoryHolder, pump_nothing
 from elastichost.worker.commit import BatchRange, Committer
 from elastichost.worker.dense import FlatDense, describe_dense, initial_vector
 from elastichost.worker.served import RowGradients
@@ -32,7 +31,7 @@ def test_buffers_spoilt_by_a_skipped_batch_are_brought_in_again(tmp_path: Path) 
     initial = initial_vector(model, spec)
     store.load(initial, None, 1, 0, 0)
     flat = FlatDense(model, spec, torch.device("cpu"))
-    committer = Committer(ProcessId("worker", 0, 1), 7, DirectoryHolder(), flat, store, spec.elements, lambda: None)
+    committer = Committer(ProcessId("worker", 0, 1), 7, DirectoryHolder(), flat, store, spec.elements, pump_nothing)
     committer.refresh()
     model(torch.full((4, 3), torch.nan))  # its loss is not finite: nothing is committed, no newer version comes
     pushed = np.empty(spec.elements, dtype=np.float32)
@@ -57,7 +56,7 @@ def test_a_fetch_takes_the_acknowledgements_that_come_before_its_answer(tmp_path
     DenseStore(arena).load(initial_vector(model, spec), None, 1, 0, 0)
     servers = ThreadedServers(arena, tmp_path)
     flat = FlatDense(model, spec, torch.device("cpu"))
-    committer = Committer(ProcessId("worker", 0, 1), JOB, servers.holder(), flat, None, spec.elements, lambda: None)
+    committer = Committer(ProcessId("worker", 0, 1), JOB, servers.holder(), flat, None, spec.elements, pump_nothing)
     committer.fetch()
     flat.zero_gradients()
     for start in (0, 4):
@@ -70,15 +69,15 @@ def test_a_fetch_takes_the_acknowledgements_that_come_before_its_answer(tmp_path
     arena.close()
 
 
-def test_rows_are_applied_before_their_commit_and_none_of_the_next_batch_before_it(tmp_path: Path) -> None:
+def test_rows_are_staged_before_their_commit_and_none_of_the_next_batch_before_it(tmp_path: Path) -> None:
     module = nn.Linear(3, 1)
     spec = msgspec.structs.replace(test_rows.model(), dense=describe_dense(module))
     bench = test_rows.Bench(tmp_path, spec, served=True, servers=2)
-    dense, watermarks = DenseStore(bench.arena), Watermarks(bench.arena.directory)
+    dense = DenseStore(bench.arena)
     dense.load(initial_vector(module, spec.dense), None, 1, 0, 0)
     flat = FlatDense(module, spec.dense, torch.device("cpu"))
     committer = Committer(
-        test_rows.WORKER, JOB, bench.holder, flat, None, spec.dense.elements, lambda: None, bench.push
+        test_rows.WORKER, JOB, bench.holder, flat, None, spec.dense.elements, pump_nothing, bench.push
     )
     committer.fetch()
 
@@ -92,25 +91,30 @@ def test_rows_are_applied_before_their_commit_and_none_of_the_next_batch_before_
     def commit(number: int, rows: RowGradients) -> None:
         committer.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0), 1.0, rows)
 
-    def reached() -> tuple[int, int]:
-        return watermarks.reached(0, 1), dense.applied(0, 1).sequence
+    def waiting() -> set[int]:
+        """Batches of which some PS has rows staged."""
+        return {sequence for applier in bench.servers.appliers.values() for _, _, sequence in applier.waiting()}
+
+    def reached() -> tuple[set[int], int]:
+        return waiting(), dense.applied(0, 1).sequence
 
     commit(1, compute(1))
     commit(2, compute(2))
     assert reached()[1] >= 1, "the batch before is committed before rows leave"
     committer.settle()
-    assert reached() == (2, 2)
+    assert reached() == (set(), 2)
     rows = compute(3)
     for session in bench.servers.sessions.values():
         session.shard_map_epoch = 2  # nobody takes what is cut by the first map
     commit(3, rows)
     committer.poll()
-    assert reached() == (2, 2)
+    assert reached() == (set(), 2)
     assert committer.next_sequence == 4
     bench.holder.publish(bench.servers.directory(2))
     committer.wait_for_peers(3, 1)  # counts batch 3 as finished, so that is committed by then
-    assert reached() == (3, 3)
+    assert reached()[1] == 3
     committer.settle()
+    assert reached() == (set(), 3)
     assert committer.progress() == (LeaseProgress(lease_id=1, stop=12, samples=12, skipped=0),)
     committer.close()
     bench.close()

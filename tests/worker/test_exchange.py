@@ -160,7 +160,7 @@ class RowsBeforeCommits(RuleBasedStateMachine):
         assert self.rows.commit is not None
         sequence, numbers = self.rows.commit.sequence, range(self.request + 1, self.request + 1 + len(self.owners))
         self.request += len(self.owners)
-        self.rows.cut(self.epoch, numbers)
+        self.rows.cut(self.epoch, dict(zip(numbers, self.owners, strict=True)))
         self.network += [
             (server, self.epoch, number, sequence) for server, number in zip(self.owners, numbers, strict=True)
         ]

@@ -19,7 +19,7 @@ from elastichost.errors import IdOutOfRangeError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Precision, RowOptimizerSpec, TableSpec
-from elastichost.worker.channel import FencedError, StoppedError
+from elastichost.worker.channel import FencedError, StoppedError, pump_nothing
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.row_channels import PullChannel, PushChannel
 from elastichost.worker.rows import PreparedBatch, RowPreparer
@@ -76,7 +76,7 @@ class Bench:
         bucket_rows = [
             self.arena.layout.bucket_capacity(t.index) if t.is_dynamic else rows_per_bucket(t) for t in spec.tables
         ]
-        self.push = PushChannel(WORKER, JOB, holder, spec, bucket_rows, lambda: None)
+        self.push = PushChannel(WORKER, JOB, holder, spec, bucket_rows, pump_nothing)
         deep, wide = spec.embeddings[:3], spec.embeddings[3:]
         self.served = [ServedLookup(deep, CPU), ServedLookup(wide, CPU)] if served else []
         self.direct = [] if served else [DirectLookup(self.arena, deep, CPU), DirectLookup(self.arena, wide, CPU)]
@@ -105,7 +105,13 @@ class Bench:
         if pulled is not None and sums is not None:
             self.push.begin(RowGradients(pulled, sums), push(self.sequence))
             assert self.push.wait().sequence == self.sequence
+            self.commit()
         return pooled.detach()
+
+    def commit(self) -> None:
+        """As if a dense owner that has no rows had committed the batch."""
+        self.push.confirm(self.sequence, -1)
+        self.push.settle()
 
     def close(self) -> None:
         self.pull.close()
@@ -214,6 +220,7 @@ def test_a_push_cut_by_an_old_shard_map_is_cut_anew_and_applied_once(make) -> No
         if bench is plain:
             bench.push.begin(gradients, push(bench.sequence))
             bench.push.wait()
+            bench.commit()
             continue
         bench.servers.sessions[1].shard_map_epoch = 2
         bench.push.begin(gradients, push(bench.sequence))
@@ -221,7 +228,7 @@ def test_a_push_cut_by_an_old_shard_map_is_cut_anew_and_applied_once(make) -> No
             bench.push.begin(gradients, push(bench.sequence + 1))
         waits = itertools.count()
 
-        def learn(bench: Bench = bench, waits: Iterator[int] = waits) -> None:
+        def learn(timeout_s: float = 0.0, bench: Bench = bench, waits: Iterator[int] = waits) -> None:
             if next(waits) == 2:  # the control socket brings it while the push waits
                 for session in bench.servers.sessions.values():
                     session.shard_map_epoch = 2
@@ -230,6 +237,8 @@ def test_a_push_cut_by_an_old_shard_map_is_cut_anew_and_applied_once(make) -> No
         bench.push._pump = learn
         assert bench.push.wait().sequence == bench.sequence
         assert bench.push.is_empty and bench.push.poll() is None
+        bench.commit()
+        assert bench.push.is_settled
     torch.testing.assert_close(served.train(batch(1)), plain.train(batch(1)), atol=1e-6, rtol=1e-5)
 
 
@@ -241,7 +250,7 @@ def test_a_stopped_worker_does_not_wait_for_its_push(make) -> None:  # type: ign
     bench.servers.sessions[0].shard_map_epoch = 2
     sums = np.zeros_like(prepared.pulled.weights)
     bench.push.begin(RowGradients(prepared.pulled, sums), push(2))
-    bench.push._pump = bench.holder.stop
+    bench.push._pump = lambda timeout_s=0.0: bench.holder.stop()
     with pytest.raises(StoppedError):
         bench.push.wait()
 

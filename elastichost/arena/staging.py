@@ -1,0 +1,170 @@
+"""Row pushes that wait for their batch to be committed: one file for each PS and stager, written whole, then stamped.
+
+A *stager* is who may have one push waiting: a worker (its index), in sync mode a micro-batch (its number). The *stamp*
+orders the pushes of a stager and says which life they are of. Header words of a file: the stamp, stored last, and zero
+while the rest is being written: who finds a stamp finds the whole push. So a successor of a killed PS has them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.dense_kernels import announce, load_word
+from elastichost.arena.files import MappedFile
+from elastichost.errors import ArenaError
+
+__all__ = ["MAX_STAGERS", "StagedPush", "StagingArea", "stamp_life", "stamp_of", "stamp_sequence"]
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+MAX_STAGERS = 256
+MAX_PUSH_BYTES = 1 << 32  # virtual: the files are sparse
+_SEQUENCE_BITS = 40
+_STAMP, _EPOCH, _ROWS, _FLOATS = range(4)
+_SCALE = 4  # a float64
+_COUNTS = 8  # one word per table from here on
+_ALIGNMENT = 64
+_GROWTH_BYTES = 1 << 20
+
+
+def stamp_of(life: int, sequence: int) -> int:
+    """Stamps of a later life, or of a later batch of the same life, are larger. Zero is no stamp."""
+    return (life << _SEQUENCE_BITS) | sequence
+
+
+def stamp_life(stamp: int) -> int:
+    return stamp >> _SEQUENCE_BITS
+
+
+def stamp_sequence(stamp: int) -> int:
+    return stamp & ((1 << _SEQUENCE_BITS) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPush:
+    """Gradients of distinct rows, as `RowLines.push` takes them. The arrays are the file's memory.
+
+    rows int64 [n], those of table t are rows[bounds[t] : bounds[t + 1]]; gradients float32, their lines.
+    """
+
+    stager: int
+    stamp: int
+    shard_map_epoch: int
+    learning_rate_scale: float
+    rows: Int64
+    bounds: Int64
+    gradients: Float32
+
+
+class StagingArea:
+    """The waiting pushes of one PS, in the arena's directory; what its predecessor left is there when it is opened."""
+
+    def __init__(self, directory: Path, server: int, tables: int) -> None:
+        self._directory, self._server, self._tables = directory, server, tables
+        self._data_offset = _aligned(8 * (_COUNTS + tables))
+        self._slots: dict[int, _Slot] = {}
+        for path in sorted(directory.glob(f"staged-{server}-*")):
+            self._slot(int(path.name.rpartition("-")[2]))
+
+    def write(
+        self,
+        stager: int,
+        stamp: int,
+        shard_map_epoch: int,
+        learning_rate_scale: float,
+        rows: Int64,
+        bounds: Int64,
+        gradients: Float32,
+    ) -> None:
+        """Makes this the stager's waiting push, instead of the one before. Raises ArenaFullError."""
+        slot, needed_bytes = self._slot(stager), rows.nbytes + _ALIGNMENT + gradients.nbytes
+        if needed_bytes > MAX_PUSH_BYTES:
+            raise ArenaError(f"a push of {needed_bytes} bytes cannot be staged", hint="use smaller batches")
+        announce(slot.words, _STAMP, 0)
+        slot.reserve(self._data_offset + needed_bytes)
+        slot.words[_EPOCH], slot.words[_ROWS], slot.words[_FLOATS] = shard_map_epoch, len(rows), len(gradients)
+        slot.words[_SCALE : _SCALE + 1].view(np.float64)[0] = learning_rate_scale
+        slot.words[_COUNTS : _COUNTS + self._tables] = np.diff(bounds)
+        target_rows, target_gradients = self._arrays(slot)
+        target_rows[:] = rows
+        target_gradients[:] = gradients
+        announce(slot.words, _STAMP, stamp)
+
+    def read(self, stager: int) -> StagedPush | None:
+        """The waiting push, or None."""
+        stamp = self.stamp(stager)
+        if not stamp:
+            return None
+        slot = self._slots[stager]
+        bounds = np.zeros(self._tables + 1, np.int64)
+        np.cumsum(slot.words[_COUNTS : _COUNTS + self._tables], out=bounds[1:])
+        rows, gradients = self._arrays(slot)
+        scale = float(slot.words[_SCALE : _SCALE + 1].view(np.float64)[0])
+        return StagedPush(stager, stamp, int(slot.words[_EPOCH]), scale, rows, bounds, gradients)
+
+    def stamp(self, stager: int) -> int:
+        """Of the waiting push; 0: there is none."""
+        slot = self._slots.get(stager)
+        return 0 if slot is None else int(load_word(slot.words, _STAMP))
+
+    def shard_map_epoch(self, stager: int) -> int:
+        """That the waiting push was cut by; 0: there is none."""
+        return int(self._slots[stager].words[_EPOCH]) if self.stamp(stager) else 0
+
+    def drop(self, stager: int) -> None:
+        """Nothing waits any more. Its memory is kept for the next push."""
+        if self.stamp(stager):
+            announce(self._slots[stager].words, _STAMP, 0)
+
+    def waiting(self) -> tuple[int, ...]:
+        """Stagers whose push waits, in order."""
+        return tuple(stager for stager in sorted(self._slots) if self.stamp(stager))
+
+    def close(self) -> None:
+        for slot in self._slots.values():
+            slot.close()
+        self._slots.clear()
+
+    def _slot(self, stager: int) -> _Slot:
+        known = self._slots.get(stager)
+        if known is None:
+            if not 0 <= stager < MAX_STAGERS:
+                raise ArenaError(f"stager {stager}: there are places for {MAX_STAGERS}")
+            path = self._directory / f"staged-{self._server}-{stager}"
+            known = self._slots[stager] = _Slot(path, self._data_offset)
+        return known
+
+    def _arrays(self, slot: _Slot) -> tuple[Int64, Float32]:
+        rows, floats = int(slot.words[_ROWS]), int(slot.words[_FLOATS])
+        second = self._data_offset + _aligned(8 * rows)
+        return slot.file.array(np.int64, self._data_offset, rows), slot.file.array(np.float32, second, floats)
+
+
+class _Slot:
+    """One file. What is reserved stays reserved."""
+
+    def __init__(self, path: Path, header_bytes: int) -> None:
+        self.file = MappedFile.attach_or_create(path, header_bytes + MAX_PUSH_BYTES)
+        self._reserved_bytes = 0
+        self.reserve(header_bytes)
+        self.words: Int64 = self.file.array(np.int64, 0, header_bytes // 8)
+
+    def reserve(self, size_bytes: int) -> None:
+        """Makes the first bytes safe to touch. Raises ArenaFullError."""
+        if size_bytes > self._reserved_bytes:
+            grown = -(-size_bytes // _GROWTH_BYTES) * _GROWTH_BYTES if self._reserved_bytes else size_bytes
+            self.file.allocate(self._reserved_bytes, grown - self._reserved_bytes, "a push that waits for its commit")
+            self._reserved_bytes = grown
+
+    def close(self) -> None:
+        self.words = np.zeros(0, np.int64)
+        self.file.close()
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
