@@ -211,6 +211,8 @@ def cross_problems(
             problems += table_problems(data.categorical, tables)
     if train is not None:
         problems += _not_available(train)
+        if train.mode == "sync":
+            problems += _sync_problems(train, tables or {})
     if data is not None and evaluate is not None and not data.test and data.format != "synthetic":
         if evaluate.every_samples:
             problems.append(f"evaluate.every_samples = {evaluate.every_samples}: there is no data.test to evaluate on")
@@ -219,10 +221,29 @@ def cross_problems(
     return problems
 
 
+def _sync_problems(train: TrainSection, tables: Mapping[str, TableOverrides]) -> list[str]:
+    """What would make the bits depend on who was first."""
+    problems = []
+    if train.access == "direct":
+        problems.append('train.access = "direct": with mode = "sync" rows are served; allowed: "auto", "served"')
+    if train.micro_batches > train.batch_size:
+        problems.append(
+            f"train.micro_batches = {train.micro_batches}: there are only {train.batch_size} samples a step"
+        )
+    default = tables.get("default", TableOverrides())
+    for name, table in tables.items():
+        where = f"tables.{name}" if name == "default" else f"tables.{name} (or tables.default)"
+        if (table.admit_after or default.admit_after or 1) > 1:
+            problems.append(f'{where}.admit_after: with mode = "sync" every id is admitted at once; allowed: 1')
+        if table.evict_after_samples or (table.evict_after_samples is None and default.evict_after_samples):
+            problems.append(f'{where}.evict_after_samples: with mode = "sync" no row is dropped; allowed: 0')
+        if (table.precision or default.precision) == "bfloat16" and (table.rows or default.rows) in ("dynamic", None):
+            problems.append(f'{where}.precision = "bfloat16": with mode = "sync" only for tables with a number of rows')
+    return problems
+
+
 def _not_available(train: TrainSection) -> list[str]:
     problems = []
-    if train.mode == "sync":
-        problems.append('train.mode = "sync": not available yet; allowed for now: "async", "bounded"')
     if train.non_finite == "roll_back":
         problems.append('train.non_finite = "roll_back": not available yet; allowed for now: "stop", "skip"')
     return problems

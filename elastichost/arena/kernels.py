@@ -13,7 +13,14 @@ from elastichost.arena.hashing import initial_stream, mix64
 from elastichost.arena.index import lookup_dynamic
 from elastichost.arena.key_kernels import first_bad_row, leave_missing_out, split_by_owner, take_keys, unique_by_table
 from elastichost.arena.layout import HEADER_WORDS
-from elastichost.arena.line_kernels import gather_lines, gather_states, scatter_lines, scatter_states, update_lines
+from elastichost.arena.line_kernels import (
+    add_lines,
+    gather_lines,
+    gather_states,
+    scatter_lines,
+    scatter_states,
+    update_lines,
+)
 from elastichost.arena.row_kernels import (
     KEY_CHECKED,
     KEY_HASHED,
@@ -29,6 +36,7 @@ __all__ = [
     "KEY_HASHED",
     "KEY_MODULO",
     "SAMPLES_PER_STAMP",
+    "add_lines",
     "first_bad_row",
     "fixed_rows",
     "gather_lines",
@@ -134,6 +142,7 @@ def _warm_lines(line: line_kernels.Float32, numbers: line_kernels.Int64) -> None
         gather_lines(rows, lines, numbers, line)
         update_lines(rows, line, lines, updates, np.zeros((1, 2), np.float32), numbers, line, np.uint64(0))
         scatter_lines(line, lines, numbers, rows)
+    add_lines(line.copy(), lines, numbers, line, lines)
     gather_states(line.copy(), lines, numbers, line)
     scatter_states(line, lines, numbers, line.copy())
 

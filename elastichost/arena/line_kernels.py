@@ -14,7 +14,7 @@ from elastichost.arena.bag_chains import CHUNK_ROWS
 from elastichost.arena.bag_kernels import prefetch_row, rows_ahead
 from elastichost.arena.bag_updates import state_floats, update_chunk
 from elastichost.arena.compiled import compiled, inlined
-from elastichost.arena.lanes import Array, load, store, zeros4, zeros16
+from elastichost.arena.lanes import Array, add, load, store, zeros4, zeros16
 
 __all__ = [
     "AT",
@@ -26,6 +26,7 @@ __all__ = [
     "STOP",
     "UPDATE_FIELDS",
     "WIDTH",
+    "add_lines",
     "gather_lines",
     "gather_states",
     "scatter_lines",
@@ -85,6 +86,27 @@ def scatter_lines(frame: Float32, lines: Int64, numbers: Int64, rows: Array) -> 
         width, base, at = lines[e, WIDTH], lines[e, BASE], lines[e, AT]
         for i in range(lines[e, FIRST], lines[e, STOP]):
             _copy_line(frame, at, rows, base + numbers[i] * width, width)
+            at += width
+
+
+@compiled
+def add_lines(frame: Float32, lines: Int64, places: Int64, sums: Float32, sum_lines: Int64) -> None:
+    """sums += frame: item i's line is added to that of item places[i] of its table in `sums`, another frame of the same
+    embeddings with lines `sum_lines`. Places are counted over all tables. Items are taken in their order."""
+    unused = np.uint64(0)
+    for e in range(len(lines)):
+        width, at = lines[e, WIDTH], lines[e, AT]
+        base = sum_lines[e, AT] - sum_lines[e, FIRST] * width
+        for i in range(lines[e, FIRST], lines[e, STOP]):
+            place, element = base + places[i] * width, 0
+            while element + 16 <= width:
+                total = add(load(sums, place + element, zeros16()), load(frame, at + element, zeros16()))
+                store(sums, place + element, total, unused)
+                element += 16
+            while element < width:
+                total4 = add(load(sums, place + element, zeros4()), load(frame, at + element, zeros4()))
+                store(sums, place + element, total4, unused)
+                element += 4
             at += width
 
 

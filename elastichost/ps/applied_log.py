@@ -12,35 +12,21 @@ import os
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+
+from elastichost.wire.applied import APPLIED_FILE, APPLIED_RECORD, read_applied
 
 __all__ = ["APPLIED_RECORD", "AppliedLog", "read_applied"]
-
-APPLIED_RECORD = np.dtype(
-    [
-        ("worker", "<u4"),
-        ("life", "<u4"),
-        ("sequence", "<u8"),
-        ("lease_id", "<u8"),
-        ("epoch", "<u4"),
-        ("unit", "<u4"),
-        ("start", "<u8"),
-        ("stop", "<u8"),
-        ("samples", "<u4"),
-        ("skipped", "<u4"),
-    ]
-)
 
 
 class AppliedLog:
     """Written by the dense owner only."""
 
     def __init__(self, run_dir: Path) -> None:
-        path = run_dir / "applied.bin"
+        path = run_dir / APPLIED_FILE
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._record = np.zeros(1, dtype=APPLIED_RECORD)
 
-    def write(self, number: int, values: tuple[int, ...]) -> None:
+    def write(self, number: int, values: tuple[int | float, ...]) -> None:
         """`number`: version of the dense vector before this commit; `values`: APPLIED_RECORD's fields in order."""
         self._record[0] = values
         os.pwrite(self._descriptor, self._record.tobytes(), number * APPLIED_RECORD.itemsize)
@@ -53,11 +39,3 @@ class AppliedLog:
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-
-def read_applied(run_dir: Path) -> npt.NDArray[np.void]:
-    """All records, dtype APPLIED_RECORD; empty when the run has none."""
-    path = run_dir / "applied.bin"
-    if not path.exists():
-        return np.zeros(0, dtype=APPLIED_RECORD)
-    return np.fromfile(path, dtype=APPLIED_RECORD)

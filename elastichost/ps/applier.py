@@ -5,12 +5,13 @@ A kill at any instant leaves every push staged or applied, never half of it: see
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.staging import StagedPush, StagingArea, stamp_life, stamp_of, stamp_sequence
+from elastichost.arena.staging import MAX_STAGERS, StagedPush, StagingArea, stamp_life, stamp_of, stamp_sequence
 from elastichost.arena.undo import UndoRecord
 from elastichost.errors import ProtocolError
 from elastichost.ps.row_lines import RowLines
@@ -29,6 +30,7 @@ class RowApplier:
         self._staged = StagingArea(directory, server, tables)
         self._undo = UndoRecord(directory, server, tables)
         self._lines = lines
+        self._over = 0  # sync mode: steps up to here are settled, also those that had no rows here
         self.took_back = self._recover()
 
     def _recover(self) -> bool:
@@ -40,12 +42,14 @@ class RowApplier:
         for stager in self._staged.waiting():
             if self._staged.stamp(stager) <= self._undo.applied(stager):
                 self._staged.drop(stager)
+        applied = (self._undo.applied(stager) for stager in range(MAX_STAGERS))
+        self._over = max((stamp for stamp in applied if stamp_life(stamp) == 0), default=0)
         return old is not None
 
     # --- what waits -----------------------------------------------------------------------------------------
 
     def waiting(self) -> tuple[tuple[int, int, int], ...]:
-        """(worker, life, sequence) of every push that waits for its commit."""
+        """(worker, life, sequence) of every push that waits for its commit. In sync mode (micro-batch, 0, step)."""
         return tuple(
             (stager, stamp_life(stamp), stamp_sequence(stamp))
             for stager in self._staged.waiting()
@@ -105,17 +109,100 @@ class RowApplier:
             self._staged.drop(worker)
 
     def _apply(self, push: StagedPush) -> None:
+        self._change(
+            ((push.stager, push.stamp),), push.rows, push.bounds, push.gradients, push.learning_rate_scale, None
+        )
+        self._staged.drop(push.stager)
+
+    def _change(
+        self,
+        stamps: Sequence[tuple[int, int]],
+        rows: Int64,
+        bounds: Int64,
+        gradients: Float32,
+        learning_rate_scale: float,
+        step: int | None,
+    ) -> None:
         """All of it, or after a kill none."""
         crash_point("ps.apply.before_undo")
-        lines, states = self._lines.sizes(push.bounds)
-        old = self._undo.begin(((push.stager, push.stamp),), push.rows, push.bounds, lines, states)
+        old = self._undo.begin(stamps, rows, bounds, *self._lines.sizes(bounds))
         self._lines.save(old.rows, old.bounds, old.lines, old.states)
         self._undo.activate()
-        self._lines.update(push.rows, push.bounds, push.gradients, push.learning_rate_scale)
+        self._lines.update(rows, bounds, gradients, learning_rate_scale, step)
         crash_point("ps.apply.before_finish")
         self._undo.finish()
-        self._staged.drop(push.stager)
+
+    # --- sync mode: micro-batches -----------------------------------------------------------------------------
+
+    def step_is_over(self, step: int) -> bool:
+        """Its rows are updated here: nobody can compute it any more."""
+        return step <= self._over
+
+    def stage_micro(
+        self,
+        micro: int,
+        step: int,
+        shard_map_epoch: int,
+        learning_rate_scale: float,
+        rows: Int64,
+        bounds: Int64,
+        gradients: Float32,
+    ) -> None:
+        """Keeps a micro-batch's rows until its step is committed; one of a step that is over is ignored, and so is one
+        that waits already. All steps before are committed. Raises as `stage`."""
+        self.settle_steps(step - 1)
+        if step <= self._over:
+            return
+        waiting = self._staged.stamp(micro)
+        if waiting == step and self._staged.shard_map_epoch(micro) == shard_map_epoch:
+            return
+        self._lines.check(rows, bounds, len(gradients))
+        self._staged.write(micro, step, shard_map_epoch, learning_rate_scale, rows, bounds, gradients)
+        crash_point("ps.push.staged")
+
+    def settle_steps(self, committed: int, *, is_over: bool = False) -> None:
+        """Steps up to `committed` are committed: applies what waits of them. With `is_over` whatever else waits is
+        dropped: it will be computed again."""
+        if committed > self._over or is_over:
+            waiting = self._staged.waiting()
+            self._apply_micros([m for m in waiting if self._staged.stamp(m) <= committed])
+            if is_over:
+                for micro in self._staged.waiting():
+                    self._staged.drop(micro)
+        self._over = max(self._over, committed)
+
+    def _apply_micros(self, micros: Sequence[int]) -> None:
+        """One update with the sum of their gradients, in the order of the micro-batches."""
+        pushes = [push for micro in micros if (push := self._staged.read(micro)) is not None]
+        if not pushes:
+            return
+        rows, bounds, places = _merged(pushes)
+        sums = np.zeros(self._lines.sizes(bounds)[0], np.float32)
+        for push, where in zip(pushes, places, strict=True):
+            self._lines.add(push.gradients, push.bounds, where, sums, bounds)
+        stamps = [(push.stager, push.stamp) for push in pushes]
+        self._change(stamps, rows, bounds, sums, pushes[0].learning_rate_scale, pushes[0].stamp)
+        for push in pushes:
+            self._staged.drop(push.stager)
 
     def close(self) -> None:
         self._staged.close()
         self._undo.close()
+
+
+def _merged(pushes: Sequence[StagedPush]) -> tuple[Int64, Int64, list[Int64]]:
+    """Distinct rows of all pushes, table after table; their bounds; and where each push's rows stand among them."""
+    tables = len(pushes[0].bounds) - 1
+    rows, bounds = list[Int64](), np.zeros(tables + 1, np.int64)
+    places = [np.empty(len(push.rows), np.int64) for push in pushes]
+    for table in range(tables):
+        parts = [push.rows[push.bounds[table] : push.bounds[table + 1]] for push in pushes]
+        distinct, inverse = np.unique(np.concatenate(parts), return_inverse=True)
+        rows.append(distinct)
+        start = 0
+        for push, place, part in zip(pushes, places, parts, strict=True):
+            where = slice(int(push.bounds[table]), int(push.bounds[table + 1]))
+            place[where] = inverse[start : start + len(part)] + bounds[table]
+            start += len(part)
+        bounds[table + 1] = bounds[table] + len(distinct)
+    return np.concatenate(rows), bounds, places

@@ -18,14 +18,18 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import load_manifest, read_block
 from elastichost.config import JobSpec
 from elastichost.errors import CheckpointError, ProtocolError
+from elastichost.micro_batches import CREW
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
+from elastichost.ps.audit import Audit
 from elastichost.ps.eviction import EvictionRounds
-from elastichost.ps.service import DataService, Outgoing, outgoing_clock
+from elastichost.ps.frames import Outgoing
+from elastichost.ps.service import DataService, outgoing_clock
 from elastichost.ps.session import Session
 from elastichost.ps.snapshot import Block, SnapshotWriter
 from elastichost.ps.store import RowStore
 from elastichost.sharding import bucket_count
+from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope, frame_bytes
 from elastichost.wire.control import (
@@ -37,6 +41,8 @@ from elastichost.wire.control import (
     Hello,
     Membership,
     Ready,
+    Repin,
+    Repinned,
     Restore,
     Settle,
     Settled,
@@ -53,6 +59,7 @@ from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]
 
+RESERVE_EVERY_S = 5.0
 MESSAGES_PER_TURN = 64  # bound on data messages handled before the control socket is looked at again
 
 
@@ -76,7 +83,9 @@ class ServerLoop:
         arena_directory = Path(arguments.arena_directory)
         self._arena = Arena.attach(arena_directory)
         self._dense = DenseStore(self._arena)
+        self._is_sync = job.train.mode == "sync"
         self._store = RowStore(self._arena, job.job.seed)
+        self._audit = Audit(self._store.snapshot_bucket, arguments.supervisor_pid)
         self._watermarks = Watermarks(arena_directory)
         self._session = Session()
         self._log = AppliedLog(self._run_dir)
@@ -110,6 +119,8 @@ class ServerLoop:
         self._progress = 0
         self._meter = _Meter()
         self._beat_at_s = 0.0
+        self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
+        self._reserve_at_s = 0.0
         self._running = True
 
     def run(self) -> None:
@@ -125,7 +136,6 @@ class ServerLoop:
             self._finish_snapshot()
             if handled:
                 self._meter.busy_s += time.perf_counter() - began_s
-            self._progress += 1
             self._beat()
 
     def close(self) -> None:
@@ -193,8 +203,12 @@ class ServerLoop:
                 self._fence(worker, life)
             case Settle(worker=worker, life=life, sequence=sequence):
                 self._settle(worker, life, sequence)
-            case Snapshot(cut=cut, path=path):
+            case Snapshot(cut=cut, path=path, committed_step=step):
+                self._applier.settle_steps(step)
                 self._snapshot(cut, Path(path))
+            case Repin(cores=cores):
+                move_to_cores(cores)
+                self._control.send(Repinned(cores))
             case Stop() | Drain():
                 self._running = False
             case other:
@@ -211,13 +225,22 @@ class ServerLoop:
             if np.frombuffer(frame, dtype=np.uint16)[bucket] == self._arguments.index
         }
         gained, lost = sorted(owned - self._owned), sorted(self._owned - owned)
+        if lost:
+            crash_point("ps.handover.before_release")
         if not self._let_go(lost, update):
             self._update = (update, frames)  # again when it is known what became of the pushes that wait
             return
+        if lost:
+            crash_point("ps.handover.after_release")
         if self._restore_from is None:
-            self._store.adopt(gained, initialise=True)
+            for bucket in gained:
+                self._store.adopt([bucket], initialise=True)
+                self._show_progress()
         else:
             self._restore(self._restore_from, gained)
+        self._audit.note("adopted", update.epoch, gained)
+        if gained and self._session.shard_map_epoch:
+            crash_point("ps.handover.after_adopt")
         self._owned = frozenset(owned)
         was_owner, self._service.is_dense_owner = (
             self._service.is_dense_owner,
@@ -235,8 +258,11 @@ class ServerLoop:
     def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdate) -> bool:
         """Gives buckets up. What is staged must be settled first: their next owner knows nothing of it. False: a push
         waits of a life of which only the supervisor knows the end."""
-        if lost:
-            newest = {entry.worker: entry for entry in update.committed}
+        newest = {entry.worker: entry for entry in update.committed}
+        if self._is_sync:
+            crew = newest.get(CREW)
+            self._applier.settle_steps(0 if crew is None else crew.sequence, is_over=bool(lost))
+        elif lost:
             for worker, life, _ in self._applier.waiting():
                 known = newest.get(worker)
                 if known is None or known.life <= life:
@@ -245,16 +271,22 @@ class ServerLoop:
             if self._applier.waiting():
                 self._ask_about(self._applier.waiting())
                 return False
+        self._audit.note("released", update.epoch, lost)
         self._store.release(lost)
         return True
 
     def _apply_own_commits(self) -> None:
         """The owner of the dense vector before may have been killed between a commit and its rows."""
+        if self._is_sync:
+            self._applier.settle_steps(self._dense.version() - 1)
+            return
         for worker, life, _ in self._applier.waiting():
             self._applier.settle(worker, life, self._dense.applied(worker, life).sequence)
 
     def _ask_about_strangers(self) -> None:
         """Pushes wait of lives that are no members any more: their last words may have gone to the life before."""
+        if self._is_sync:
+            return  # micro-batches are nobody's: their step is committed or computed again
         members = self._session.members
         self._ask_about(entry for entry in self._applier.waiting() if members.get(entry[0]) != entry[1])
 
@@ -299,11 +331,11 @@ class ServerLoop:
 
     def _snapshot(self, cut: int, path: Path) -> None:
         space = self._snapshots.space()
-        blocks = [
-            Block(kind, owner, bucket, array)
-            for table, bucket in sorted(self._owned)
-            for kind, owner, array in self._store.snapshot_bucket(table, bucket, space.copy)
-        ]
+        blocks: list[Block] = []
+        for table, bucket in sorted(self._owned):
+            found = self._store.snapshot_bucket(table, bucket, space.copy)
+            blocks += [Block(kind, owner, bucket, array) for kind, owner, array in found]
+            self._show_progress()
         rows = sum(len(block.array) for block in blocks if block.kind == "rows")
         if self._service.is_dense_owner:
             copy = self._dense.state_copy()
@@ -324,10 +356,12 @@ class ServerLoop:
 
     # --- signs of life --------------------------------------------------------------------------------------
 
-    def _beat(self) -> None:
+    def _show_progress(self) -> bool:
+        """A heartbeat, if one is due; called between the buckets of what takes long, too."""
+        self._progress += 1
         now_s = time.monotonic()
         if now_s < self._beat_at_s:
-            return
+            return False
         self._beat_at_s = now_s + HEARTBEAT_S
         meter, self._meter = self._meter, _Meter()
         sample = StepSample(
@@ -340,7 +374,16 @@ class ServerLoop:
         )
         self._service.rows_touched = 0
         self._control.send(Heartbeat(progress=self._progress, sample=sample, state="serving"))
+        return True
+
+    def _beat(self) -> None:
+        if not self._show_progress():
+            return
+        now_s = time.monotonic()
         self._evict()
+        if self._reserves and now_s >= self._reserve_at_s:
+            self._reserve_at_s = now_s + RESERVE_EVERY_S
+            self._snapshots.reserve(self._store.copy_bytes())
 
     def _evict(self) -> None:
         clock = self._dense.samples_applied()
@@ -351,5 +394,6 @@ class ServerLoop:
             for owned_table, bucket in sorted(self._owned):
                 if owned_table == table:
                     self._store.evict(table, bucket, clock)
+                    self._show_progress()
         if self._store.needs_grace:
             self._eviction.begin_grace(applied)

@@ -13,6 +13,7 @@ from elastichost.arena import line_kernels as columns
 from elastichost.arena.arena import Arena, Rows
 from elastichost.arena.bag_updates import OPTIMIZER_CODES
 from elastichost.arena.kernels import (
+    add_lines,
     first_bad_row,
     gather_lines,
     gather_states,
@@ -122,13 +123,22 @@ class RowLines:
             table = int(np.searchsorted(bounds, bad, side="right")) - 1
             raise ProtocolError(f"table {self._arena.model.tables[table].name!r} has no row {rows[bad]}")
 
-    def update(self, rows: Int64, bounds: Int64, gradients: Float32, learning_rate_scale: float) -> None:
-        """Applies gradients, float32 lines of distinct rows (int64 [n]), which `check` has let pass."""
+    def add(self, gradients: Float32, bounds: Int64, places: Int64, sums: Float32, sum_bounds: Int64) -> None:
+        """sums += gradients: both float32 lines, of items `bounds` and `sum_bounds`; item i is added to item places[i]
+        (int64) of the sums, which is of the same table."""
+        lines, sum_lines = self._plan.lines(bounds, self._bases), self._plan.lines(sum_bounds, self._bases)
+        add_lines(kernel_ready(gradients), lines, places, sums, sum_lines)
+
+    def update(
+        self, rows: Int64, bounds: Int64, gradients: Float32, learning_rate_scale: float, step: int | None = None
+    ) -> None:
+        """Applies gradients, float32 lines of distinct rows (int64 [n]), which `check` has let pass. With `step`,
+        rounding depends on that and on the row only, and not on what was applied before."""
         lines = self._plan.lines(bounds, self._bases)
         rates = self._rates.copy()
         rates[:, 0] *= np.float32(learning_rate_scale)
         self._pushes += 1
-        seed = np.uint64(mix64(self._stream ^ np.uint64(self._pushes)))
+        seed = np.uint64(mix64(self._stream ^ np.uint64(self._pushes if step is None else step)))
         state = self._arena.state_flat
         for part in self._parts:
             chosen = part.members

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,9 @@ from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
+from elastichost.ps.frames import Outgoing, float32_frame, int64_frame
 from elastichost.ps.session import Reply, Session
+from elastichost.ps.step_service import StepService
 from elastichost.ps.store import RowStore
 from elastichost.specs import ModelSpec
 from elastichost.wire.codec import Envelope, Frame
@@ -33,18 +34,13 @@ from elastichost.wire.data import (
     Retry,
     RowsApplied,
     RowsCommitted,
+    StepAsk,
 )
 
-__all__ = ["DataService", "Outgoing"]
+__all__ = ["DataService", "outgoing_clock"]
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message for one peer of the data socket."""
-
-    peer: bytes
-    message: DataMessage
-    frames: Sequence[Frame] = ()
+_FOR_DENSE_OWNER = (DensePush, DenseFetch, ClockAdvanced, StepAsk)
 
 
 def outgoing_clock(replies: Sequence[Reply]) -> list[Outgoing]:
@@ -68,6 +64,7 @@ class DataService:
         self._model, self._session = model, session
         self._store, self._dense, self._optimizer = store, dense, dense_optimizer
         self._applier, self._log = applier, log
+        self._steps = StepService(session, dense, dense_optimizer, applier, log, model.dense)
         self.is_dense_owner = False
         self.rows_touched = 0
 
@@ -78,7 +75,11 @@ class DataService:
             raise ProtocolError(f"{sender} sent a {type(message).__name__}: only workers talk to a PS")
         epoch = message.shard_map_epoch if isinstance(message, (Pull, Push)) else None
         refusal = self._session.refuse(sender, epoch)
-        if refusal is None and isinstance(message, (DensePush, DenseFetch, ClockAdvanced)) and not self.is_dense_owner:
+        if (
+            refusal is None
+            and isinstance(message, (DensePush, DenseFetch, ClockAdvanced, StepAsk))
+            and not self.is_dense_owner
+        ):
             return [self._retry(peer, message.request, "this PS does not own the dense vector")]
         if refusal is not None:
             return [self._retry(peer, message.request, refusal.reason, final=refusal.final)]
@@ -89,8 +90,12 @@ class DataService:
                 return [self._push(peer, sender, message, envelope.frames)]
             case RowsCommitted():
                 return [self._rows_committed(peer, sender, message)]
-            case DensePush():
+            case DensePush(step=0):
                 return [self._dense_push(peer, sender, message, envelope.frames)]
+            case DensePush():
+                return self._steps.push(peer, sender, message, envelope.frames)
+            case StepAsk():
+                return self._steps.ask(peer, message)
             case DenseFetch():
                 return [self._dense_fetch(peer, message)]
             case ClockAdvanced():
@@ -110,14 +115,31 @@ class DataService:
     # --- rows -----------------------------------------------------------------------------------------------
 
     def _pull(self, peer: bytes, message: Pull, frames: Sequence[memoryview]) -> Outgoing:
+        if message.step:
+            self._applier.settle_steps(message.step - 1)
+            if message.create and self._applier.step_is_over(message.step):
+                return self._retry(peer, message.request, f"step {message.step} is over")
         bounds = self._bounds(message.counts)
-        keys = _int64(frames, int(bounds[-1]))
+        keys = int64_frame(frames, int(bounds[-1]))
         rows = self._store.rows_of(keys, bounds, message.create, message.clock)
         answer = (rows, self._store.lines.pull(rows, bounds)) if message.weights else (rows,)
         self.rows_touched += len(keys)
         return Outgoing(peer, Pulled(request=message.request), answer)
 
+    def _push_micro(self, peer: bytes, message: Push, frames: Sequence[memoryview]) -> Outgoing:
+        bounds = self._bounds(message.counts)
+        rows, gradients = (
+            int64_frame(frames, int(bounds[-1])),
+            float32_frame(frames, 1, self._store.lines.floats(bounds)),
+        )
+        epoch, scale = message.shard_map_epoch, message.learning_rate_scale
+        self._applier.stage_micro(message.micro, message.step, epoch, scale, rows, bounds, gradients)
+        self.rows_touched += len(rows)
+        return Outgoing(peer, Pushed(request=message.request))
+
     def _push(self, peer: bytes, sender: ProcessId, message: Push, frames: Sequence[memoryview]) -> Outgoing:
+        if message.step:
+            return self._push_micro(peer, message, frames)
         worker, life, epoch = sender.index, sender.life, message.shard_map_epoch
         self._applier.settle(worker, life, message.committed)
         if self._applier.knows(worker, life, message.sequence, epoch):
@@ -125,8 +147,8 @@ class DataService:
         if self._applier.life_waiting(worker) not in (0, life):
             return self._retry(peer, message.request, f"a push of the life before {sender} waits to be settled")
         bounds = self._bounds(message.counts)
-        rows = _int64(frames, int(bounds[-1]))
-        gradients = _float32(frames, 1, self._store.lines.floats(bounds))
+        rows = int64_frame(frames, int(bounds[-1]))
+        gradients = float32_frame(frames, 1, self._store.lines.floats(bounds))
         scale = message.learning_rate_scale
         self._applier.stage(worker, life, message.sequence, epoch, scale, rows, bounds, gradients)
         self.rows_touched += len(rows)
@@ -174,11 +196,14 @@ class DataService:
         if message.mailbox >= 0:
             vector = self._dense.mailbox(sender.index, message.mailbox)
         else:
-            vector = _float32(frames, 0, elements)
+            vector = float32_frame(frames, 0, elements)
         m = message
         self._log.write(
             self._dense.version(),
-            (sender.index, sender.life, m.sequence, m.lease_id, m.epoch, m.unit, m.start, m.stop, m.samples, m.skipped),
+            (
+                *(sender.index, sender.life, m.sequence, m.lease_id, m.epoch, m.unit),
+                *(m.start, m.stop, m.samples, m.skipped, m.loss_sum),
+            ),
         )
         self._dense.apply_gradient(
             vector,
@@ -200,22 +225,3 @@ class DataService:
             request=message.request, sequence=0, version=version, samples_applied=self._dense.samples_applied()
         )
         return Outgoing(peer, pushed, (vector,))
-
-
-def _int64(frames: Sequence[memoryview], count: int) -> npt.NDArray[np.int64]:
-    """Frame 0 as `count` int64."""
-    return np.frombuffer(_checked(frames, 0, count * 8), dtype=np.int64)
-
-
-def _float32(frames: Sequence[memoryview], position: int, count: int) -> npt.NDArray[np.float32]:
-    """A frame as `count` float32."""
-    return np.frombuffer(_checked(frames, position, count * 4), dtype=np.float32)
-
-
-def _checked(frames: Sequence[memoryview], position: int, size_bytes: int) -> memoryview:
-    """Raises ProtocolError when the frame is absent or of another length than announced."""
-    if position >= len(frames):
-        raise ProtocolError(f"frame {position} is missing: {len(frames)} came")
-    if frames[position].nbytes != size_bytes:
-        raise ProtocolError(f"frame {position} has {frames[position].nbytes} bytes where {size_bytes} were announced")
-    return frames[position]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -17,6 +18,7 @@ from elastichost.checkpoint.format import BlockKind, BlockRecord, BlockWriter
 __all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter"]
 
 _PIECE_BYTES = 64 << 20
+_PAGE_BYTES = 4096
 _ALIGNMENT = 64
 
 
@@ -37,6 +39,14 @@ class CopySpace:
     def __init__(self) -> None:
         self._pieces: list[npt.NDArray[np.uint8]] = []
         self._piece = self._used = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(piece) for piece in self._pieces)
+
+    def add(self, piece: npt.NDArray[np.uint8]) -> None:
+        """Memory that was touched elsewhere."""
+        self._pieces.append(piece)
 
     def begin(self) -> None:
         """Everything copied before may be written over from now on."""
@@ -73,11 +83,37 @@ class SnapshotWriter:
         self._results: queue.SimpleQueue[SnapshotResult] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._space = CopySpace()
+        self._touched: queue.SimpleQueue[npt.NDArray[np.uint8]] = queue.SimpleQueue()
+        self._toucher: threading.Thread | None = None
+        self._closed = False
+
+    def reserve(self, size_bytes: int) -> None:
+        """Touches memory for so many bytes of copies in the background: the first checkpoint's copy, while training
+        stands still, then takes no longer than the others'. Call it now and then, as the rows grow."""
+        self._take_touched()
+        missing_bytes = size_bytes - self._space.size_bytes
+        if missing_bytes > 0 and (self._toucher is None or not self._toucher.is_alive()):
+            self._toucher = threading.Thread(target=self._touch, args=(missing_bytes,), name="reserve", daemon=True)
+            self._toucher.start()
+
+    def _touch(self, missing_bytes: int) -> None:
+        for _ in range(-(-missing_bytes // _PIECE_BYTES)):
+            if self._closed:
+                return
+            piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
+            piece[::_PAGE_BYTES] = 0
+            self._touched.put(piece)
+
+    def _take_touched(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._space.add(self._touched.get_nowait())
 
     def space(self) -> CopySpace:
         """Where to copy to. While an abandoned checkpoint is still being written, its copies must stay."""
         if self._thread is not None and self._thread.is_alive():
             self._space = CopySpace()
+        self._take_touched()
         self._space.begin()
         return self._space
 
@@ -95,6 +131,7 @@ class SnapshotWriter:
         return self._results.get()
 
     def close(self) -> None:
+        self._closed = True
         if self._thread is not None:
             self._thread.join(timeout=1.0)
         os.close(self.descriptor)

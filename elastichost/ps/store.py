@@ -283,6 +283,21 @@ class RowStore:
             raise CheckpointError(f"{where} is {array.dtype} {list(array.shape)}, not {dtype} {list(shape)}")
         return array
 
+    def copy_bytes(self) -> int:
+        """What `snapshot_bucket` of all owned buckets comes to."""
+        bytes_per_row = {
+            table.index: sum(
+                e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row
+                for e in self._arena.model.embeddings_of(table.index)
+            )
+            + (12 if table.is_dynamic else 0)
+            for table in self._arena.model.tables
+        }
+        return sum(
+            int(self._arena.header(table, bucket)[index.ALLOCATED_ROWS]) * bytes_per_row[table]
+            for table, bucket in self._owned
+        )
+
     def statistics(self) -> StoreStatistics:
         """Facts of the owned buckets, in order."""
         facts: list[BucketFacts] = []

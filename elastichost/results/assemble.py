@@ -1,8 +1,8 @@
 """From the blocks of a checkpoint to the tensors of a plain torchrec model.
 
 Buckets become one tensor again: consecutive row ranges of a fixed table; for a dynamic table its live rows, in the
-order (bucket, row), free rows left out. Padding columns are dropped. Tensors come in chunks of one bucket, so that
-nobody needs a table in memory who only writes it to a file.
+order (bucket, id): which row an id was given depends on who came first, its place here does not. Padding columns are
+dropped. Tensors come in chunks of one bucket, so that nobody needs a table in memory who only writes it to a file.
 """
 
 from __future__ import annotations
@@ -86,18 +86,26 @@ class CheckpointTensors:
         self.manifest = manifest
         self.model = manifest.model
         self._records = manifest.by_key()
-        self._live: dict[int, tuple[npt.NDArray[np.bool_], ...]] = {
-            table.index: tuple(self._block("seen", table.index, b) != 0 for b in self._buckets(table))
+        # Of every bucket of a dynamic table: how many rows it has, and its live ones in the order of their ids.
+        self._live: dict[int, tuple[tuple[int, npt.NDArray[np.int64]], ...]] = {
+            table.index: tuple(self._live_rows(table, bucket) for bucket in self._buckets(table))
             for table in self.model.tables
             if table.is_dynamic
         }
+
+    def _live_rows(self, table: TableSpec, bucket: int) -> tuple[int, npt.NDArray[np.int64]]:
+        ids, seen = self._block("ids", table.index, bucket), self._block("seen", table.index, bucket)
+        if ids.shape != seen.shape:
+            raise CheckpointError(f"{self.directory}: table {table.name!r} bucket {bucket}: ids and seen differ")
+        live = np.flatnonzero(seen)
+        return len(seen), live[np.argsort(ids[live])]
 
     def rows(self, table: TableSpec) -> int:
         """num_embeddings of the plain model: live rows of a dynamic table (at least one: torchrec wants a row)."""
         return max(1, self.ids_count(table)) if table.is_dynamic else table.rows
 
     def ids_count(self, table: TableSpec) -> int:
-        return sum(int(np.count_nonzero(live)) for live in self._live[table.index])
+        return sum(len(live) for _, live in self._live[table.index])
 
     def weights(self) -> list[TensorSource]:
         """Everything in the plain model's state dict: dense tensors first, then embeddings."""
@@ -147,8 +155,8 @@ class CheckpointTensors:
             if block.ndim != 2 or block.shape[1] != embedding.padded_dim:
                 raise self._misfit(embedding, bucket, block.shape)
             if table.is_dynamic:
-                live = self._live[table.index][bucket]
-                if len(live) != len(block):
+                count, live = self._live[table.index][bucket]
+                if count != len(block):
                     raise self._misfit(embedding, bucket, block.shape)
                 block = block[live]
             rows += len(block)
@@ -161,10 +169,7 @@ class CheckpointTensors:
 
     def _id_chunks(self, table: TableSpec) -> Iterator[Array]:
         for bucket in self._buckets(table):
-            ids, live = self._block("ids", table.index, bucket), self._live[table.index][bucket]
-            if ids.shape != live.shape:
-                raise CheckpointError(f"{self.directory}: table {table.name!r} bucket {bucket}: ids and seen differ")
-            yield ids[live]
+            yield self._block("ids", table.index, bucket)[self._live[table.index][bucket][1]]
 
     def _misfit(self, embedding: EmbeddingSpec, bucket: int, shape: Sequence[int]) -> CheckpointError:
         return CheckpointError(

@@ -26,6 +26,7 @@ class Policy(msgspec.Struct, frozen=True):
     evaluate_every_samples: int
     early_stop_patience: int
     checkpoint_every_s: float
+    is_sync: bool = False
 
 
 class Situation(msgspec.Struct, frozen=True):
@@ -34,6 +35,7 @@ class Situation(msgspec.Struct, frozen=True):
     is_stopping: bool
     is_epoch_done: bool
     is_finished: bool  # the last epoch is done
+    has_outstanding: bool  # leases are out
     samples: int
     live_workers: int
     unsettled_workers: int  # dead or about to be, and the dense owner has not yet said what it applied of them
@@ -82,6 +84,8 @@ def next_step(situation: Situation, policy: Policy, now_s: float) -> Step:
         return _epoch_done(situation, policy, now_s)
     since = situation.samples - (situation.evaluated_at or 0)
     if policy.has_test and 0 < policy.evaluate_every_samples <= since:
+        if policy.is_sync and situation.has_outstanding:
+            return Wait("the crew is evaluated when it has done what it was given")
         return BeginEvaluation(f"{since} samples since the last one")
     is_due = policy.checkpoint_every_s > 0 and situation.checkpoint_not_before_s <= now_s
     if is_due and situation.samples != (situation.checkpointed_at or 0) and _can_cut(situation, now_s):

@@ -133,10 +133,10 @@ class Ledger:
         return min(batches, max(1, remaining // (2 * sharers * batch))) * batch
 
     def _take(self, worker: ProcessId, positions: int) -> Span | None:
-        if self._returned:
+        if self._returned and not self.settings.in_order:
             return self._take_returned(worker, positions)
         if worker not in self._claims:
-            claim = self._untouched() or self._steal()
+            claim = self._returned.popleft() if self._returned else self._untouched() or self._steal()
             if claim is None:
                 return None
             self._claims[worker] = claim
@@ -204,6 +204,10 @@ class Ledger:
             del self._leases[lease_id]
         return True
 
+    def recall(self, worker: ProcessId, samples: int) -> None:
+        """So many samples of this life were trained, and counted, under an earlier supervisor."""
+        self._trained_by[worker] = samples
+
     def _count(self, worker: ProcessId, samples: int, skipped: int) -> None:
         self.trained += samples
         self.skipped += skipped
@@ -234,6 +238,23 @@ class Ledger:
         self._returned.extendleft(reversed(rests))
         self.quarantined += tuple(quarantined)
         return Settlement(newly_trained, newly_skipped, sum(rest.samples for rest in rests), tuple(quarantined))
+
+    def account(self, worker: ProcessId, applied: AppliedBatch) -> bool:
+        """Counts what the PS' record of a living holder says; its finished leases are closed. False: nothing new.
+        Raises ProtocolError when the record cannot be."""
+        before = self.samples_accounted
+        held = [entry for _, entry in sorted(self._leases.items()) if entry.worker == worker]
+        self._settle(worker, held, applied)
+        for entry in held:
+            if entry.applied_stop == entry.lease.stop:
+                del self._leases[entry.lease.lease_id]
+        return self.samples_accounted != before
+
+    def leave_out(self, entry: Quarantined) -> None:
+        """Sync mode: these positions of a lease under way are given up. Their step's record will count them as
+        skipped."""
+        self.quarantined += (entry,)
+        self.skipped -= entry.stop - entry.start
 
     def _settle(self, worker: ProcessId, held: Iterable[_Held], applied: AppliedBatch | None) -> tuple[int, int]:
         """Moves leases on to what was applied. Returns (samples, skipped) that no report had counted."""

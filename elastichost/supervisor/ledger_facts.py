@@ -32,6 +32,7 @@ class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_target_s: float = 1.0
     leases_per_worker: int = 2
     failures_to_quarantine: int = 3
+    in_order: bool = False  # one holder (sync mode) gets every epoch's positions strictly in order, also after a resume
 
     @property
     def samples(self) -> int:

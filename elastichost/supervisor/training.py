@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import Settlement
+from elastichost.supervisor.ledger_facts import Quarantined, Settlement
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
 from elastichost.wire.control import Fence, Fenced, LeaseGrant, LeaseProgress, Settle, Settled, Unsettled
+from elastichost.wire.facts import Lease
 
-__all__ = ["Training"]
+__all__ = ["Training", "miscount"]
 
 
 class Training:
@@ -32,6 +33,14 @@ class Training:
         self.trained_before = ledger.trained
         self.training_s = 0.0
         self._measured_s: float | None = None
+
+    def recall(self, committed: Mapping[tuple[int, int], int], staged: Mapping[tuple[int, int], Iterable[int]]) -> None:
+        """After a supervisor that died: the last committed batch of every (worker, life) of its run, and PS where rows
+        of such a life may wait for word of it."""
+        self._ended.update(committed)
+        for life, servers in staged.items():
+            self._ended.setdefault(life, 0)
+            self._settling[life] = set(servers)
 
     # --- leases ---------------------------------------------------------------------------------------------
 
@@ -52,29 +61,32 @@ class Training:
             if lease is None:
                 continue
             del self._waiting[worker]
-            self._run.note(
-                "lease",
-                f"lease {lease.lease_id}: positions {lease.start} to {lease.stop} of unit {lease.unit}",
-                process=worker.name,
-                durable=True,
-                data={
-                    "lease": lease.lease_id,
-                    "epoch": lease.epoch,
-                    "unit": lease.unit,
-                    "start": lease.start,
-                    "stop": lease.stop,
-                    "life": worker.life,
-                },
-            )
+            self._note_lease(lease, worker)
             self._run.fleet.apply(record, Event.WORK, self._run.now_s())
             self._run.send(worker, LeaseGrant(lease, self.ledger.shuffle_seed(lease)))
+
+    def _note_lease(self, lease: Lease, worker: ProcessId) -> None:
+        self._run.note(
+            "lease",
+            f"lease {lease.lease_id}: positions {lease.start} to {lease.stop} of unit {lease.unit}",
+            process=worker.name,
+            durable=True,
+            data={
+                "lease": lease.lease_id,
+                "epoch": lease.epoch,
+                "unit": lease.unit,
+                "start": lease.start,
+                "stop": lease.stop,
+                "life": worker.life,
+            },
+        )
 
     def progressed(self, process: ProcessId, message: LeaseProgress) -> None:
         """Also of a life that has ended meanwhile: the ledger ignores what it does not hold any more."""
         try:
             counted = self.ledger.progress(process, message.lease_id, message.stop, message.samples, message.skipped)
         except ProtocolError as error:
-            raise _miscount(error) from error
+            raise miscount(error) from error
         if counted:
             self.serve()
 
@@ -93,6 +105,13 @@ class Training:
     def samples_per_s(self) -> float:
         trained = self.ledger.trained - self.trained_before
         return trained / self.training_s if self.training_s > 0 else 0.0
+
+    def worker_ready(self, record: ProcessRecord) -> None:
+        """It can take work; it will ask for it."""
+
+    def committed_step(self) -> int:
+        """Sync mode: the last committed step, which the ledger has counted. 0 in the other modes."""
+        return 0
 
     # --- lost workers ---------------------------------------------------------------------------------------
 
@@ -135,7 +154,7 @@ class Training:
         try:
             settlement = self.ledger.give_back(process, message.applied, failed=True)
         except ProtocolError as error:
-            raise _miscount(error) from error
+            raise miscount(error) from error
         self._settled(process, settlement)
 
     def _settle_rows(self, process: ProcessId) -> None:
@@ -173,17 +192,20 @@ class Training:
             data={"trained": settlement.trained, "skipped": settlement.skipped, "returned": settlement.returned},
         )
         for entry in settlement.quarantined:
-            self._run.note(
-                "quarantine",
-                f"positions {entry.start} to {entry.stop} of unit {entry.unit}: {entry.failures} lives of workers died "
-                "on them; they are left out",
-                process=process.name,
-                now=True,
-                data=msgspec.to_builtins(entry),  # a resumed run leaves them out as well
-            )
+            self._note_quarantine(process, entry)
         self.serve()
 
+    def _note_quarantine(self, process: ProcessId, entry: Quarantined) -> None:
+        self._run.note(
+            "quarantine",
+            f"positions {entry.start} to {entry.stop} of unit {entry.unit}: {entry.failures} lives of workers died "
+            "on them; they are left out",
+            process=process.name,
+            now=True,
+            data=msgspec.to_builtins(entry),  # a resumed run leaves them out as well
+        )
 
-def _miscount(error: ProtocolError) -> JobFailedError:
+
+def miscount(error: ProtocolError) -> JobFailedError:
     """Dropping such a message would leave a lease open for ever: better an end than a wrong count."""
     return JobFailedError(error.message, hint="this is a fault of elastichost; the journal holds every lease")

@@ -8,6 +8,7 @@ from elastichost.wire.facts import AppliedBatch, CommittedBatch, Lease, Message,
 
 __all__ = [
     "ControlMessage",
+    "Crew",
     "Drain",
     "Drained",
     "EvaluationGrant",
@@ -35,6 +36,7 @@ __all__ = [
     "Snapshot",
     "SnapshotCut",
     "SnapshotWritten",
+    "StepsGrant",
     "Stop",
     "Unsettled",
 ]
@@ -197,6 +199,22 @@ class LeaseGrant(Message, frozen=True):
     shuffle_seed: int  # -1: file order
 
 
+class StepsGrant(Message, frozen=True):
+    """Worker (sync mode): the crew trains this range in steps of train.batch_size positions, from `first_step` on."""
+
+    lease: Lease
+    shuffle_seed: int  # -1: file order
+    first_step: int
+
+
+class Crew(Message, frozen=True):
+    """Worker (sync mode): who computes which micro-batch of every step that is not committed. Epochs only grow."""
+
+    epoch: int
+    workers: tuple[int, ...]  # index of the worker, for each micro-batch
+    left_out: tuple[tuple[int, int], ...] = ()  # (step, micro-batch): computed by nobody, its samples are not trained
+
+
 class EvaluationGrant(Message, frozen=True):
     """Worker: score this range of the test set with the present weights."""
 
@@ -223,6 +241,7 @@ class Snapshot(Message, frozen=True):
 
     cut: int
     path: str
+    committed_step: int = 0  # sync mode: what is staged of steps up to here belongs to the cut
 
 
 class Restore(Message, frozen=True):
@@ -282,6 +301,8 @@ ControlMessage = (
     | Membership
     | ShardMapUpdate
     | LeaseGrant
+    | StepsGrant
+    | Crew
     | EvaluationGrant
     | Pause
     | Proceed

@@ -19,6 +19,8 @@ __all__ = [
     "Retry",
     "RowsApplied",
     "RowsCommitted",
+    "StepAsk",
+    "StepReached",
 ]
 
 # --- worker -> PS -----------------------------------------------------------------------------------------------------
@@ -37,6 +39,7 @@ class Pull(Message, frozen=True):
     weights: bool
     counts: tuple[int, ...]  # one per table of the model
     clock: int = 0  # samples trained so far, for eviction by age
+    step: int = 0  # sync mode: the step these rows are for; all before it are committed
 
 
 class Push(Message, frozen=True):
@@ -52,6 +55,8 @@ class Push(Message, frozen=True):
     shard_map_epoch: int
     counts: tuple[int, ...]  # one per table of the model
     committed: int = 0  # this life's batches up to here are committed
+    step: int = 0  # sync mode: instead of `sequence`; all before it are committed
+    micro: int = 0  # sync mode: the number of the micro-batch within the step
     learning_rate_scale: float = 1.0
 
 
@@ -64,7 +69,8 @@ class RowsCommitted(Message, frozen=True):
 
 
 class DensePush(Message, frozen=True):
-    """Worker -> dense owner: gradient of one batch; its application commits the batch.
+    """Worker -> dense owner: gradient of one batch; its application commits the batch. In sync mode it is the part of
+    one micro-batch in its step's gradient; the step is committed when all its micro-batches are there.
 
     Frame 0 when `mailbox` is -1: float32 [dense.elements] (gradients, then buffer values); otherwise the vector
     lies in that half (0 or 1) of the worker's mailbox in the arena, and there is no frame.
@@ -83,12 +89,25 @@ class DensePush(Message, frozen=True):
     want_parameters: bool  # answer with the parameters (served access)
     learning_rate_scale: float = 1.0
     shard_map_epoch: int = 0  # under which rows were staged (served access); of an older one it is refused
+    loss_sum: float = 0.0  # over the samples
+    step: int = 0  # sync mode: the step that this micro-batch is part of ...
+    micro: int = 0  # ... its number ...
+    micros: int = 1  # ... and how many the step has
 
 
 class DenseFetch(Message, frozen=True):
     """Worker -> dense owner: the present dense vector, please (served access; at start and before evaluation)."""
 
     request: int
+
+
+class StepAsk(Message, frozen=True):
+    """Worker -> dense owner (sync mode): may I begin this step? Answered with StepReached when all steps before it are
+    committed; when it is committed itself, with the one that is next. `shard_map_epoch` must be the PS' own."""
+
+    request: int
+    step: int
+    shard_map_epoch: int
 
 
 class ClockAdvanced(Message, frozen=True):
@@ -135,6 +154,14 @@ class DensePushed(Message, frozen=True):
     duplicate: bool = False
 
 
+class StepReached(Message, frozen=True):
+    """`step` is the first one that is not committed. Frame 0: float32 [dense.elements], the vector it begins with."""
+
+    request: int
+    step: int
+    samples_applied: int
+
+
 class ClockReached(Message, frozen=True):
     """Answer to ClockAdvanced, sent when it is true."""
 
@@ -158,6 +185,8 @@ DataMessage = (
     | DensePush
     | DenseFetch
     | ClockAdvanced
+    | StepAsk
+    | StepReached
     | Pulled
     | Pushed
     | RowsApplied

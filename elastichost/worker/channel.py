@@ -19,7 +19,19 @@ from elastichost.wire.data import DataMessage, Retry
 from elastichost.wire.sockets import DataClient, wait_readable
 from elastichost.worker.routing import Directory
 
-__all__ = ["POLL_S", "Channel", "DirectoryHolder", "FencedError", "Pump", "Resend", "StoppedError", "pump_nothing"]
+__all__ = [
+    "POLL_S",
+    "Channel",
+    "DirectoryHolder",
+    "FencedError",
+    "Pump",
+    "Request",
+    "Resend",
+    "StaleDirectoryError",
+    "StoppedError",
+    "Traffic",
+    "pump_nothing",
+]
 
 POLL_S = 0.05
 RESEND_S = 1.0

@@ -65,7 +65,7 @@ class Committer:
         self._stream = DenseStream()
         self._account = LeaseAccount()
         self._halves = [np.zeros(elements, dtype=np.float32) for _ in range(WINDOW)] if dense is None else []
-        self._owner_life = 0
+        self._owner = (0, 0)  # index and life of the dense owner; life 0: none yet, -1: it refused
         self._resend = Resend(time.monotonic())
         self._version = -1
         self.samples_applied = 0
@@ -222,11 +222,11 @@ class Committer:
         self.channel.client(directory, directory.dense_owner).send(message, frames)
 
     def _reconnect(self, directory: Directory) -> None:
-        """Sends what is outstanding again when the dense owner is a new life."""
-        life = directory.servers[directory.dense_owner].life
-        if life == self._owner_life:
+        """Sends what is outstanding again when the dense owner is another PS, or a new life."""
+        owner = (directory.dense_owner, directory.servers[directory.dense_owner].life)
+        if owner == self._owner:
             return
-        first, self._owner_life = self._owner_life == 0, life
+        first, self._owner = self._owner[1] == 0, owner
         if not first:
             for message in self._stream.to_resend():
                 self._send(message)
@@ -262,7 +262,7 @@ class Committer:
             if self._rows is not None:
                 self._stage_again(message.request)
                 return
-            self._owner_life = -1  # not the owner any more, or not yet: send again, with the next shard map if it comes
+            self._owner = (0, -1)  # not the owner any more, or not yet: send again, with the next shard map if it comes
             self.channel.wait_newer(self._holder.epoch)
             return
         if not isinstance(message, DensePushed) or message.sequence == 0:

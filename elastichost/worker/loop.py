@@ -8,14 +8,17 @@ import time
 from collections import deque
 
 import numpy as np
+import torch
 
 from elastichost.config import JobSpec
 from elastichost.datasets.api import SampleBatch
 from elastichost.errors import NonFiniteError, ProtocolError
+from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
     ControlMessage,
+    Crew,
     Drain,
     Drained,
     EvaluationGrant,
@@ -28,7 +31,10 @@ from elastichost.wire.control import (
     Paused,
     Proceed,
     Ready,
+    Repin,
+    Repinned,
     ShardMapUpdate,
+    StepsGrant,
     Stop,
 )
 from elastichost.wire.crash import crash_point
@@ -36,6 +42,7 @@ from elastichost.wire.facts import HEARTBEAT_S, Lease
 from elastichost.wire.sockets import ControlClient, wait_readable
 from elastichost.worker.channel import DirectoryHolder, StoppedError
 from elastichost.worker.commit import BatchRange
+from elastichost.worker.crew import CrewMember
 from elastichost.worker.device import gpu_memory_bytes
 from elastichost.worker.evaluate import score_range
 from elastichost.worker.exchange import PauseGate
@@ -45,6 +52,7 @@ from elastichost.worker.routing import Directory
 from elastichost.worker.rows import PreparedBatch
 from elastichost.worker.served import RowGradients
 from elastichost.worker.setup import WorkerParts, build_parts
+from elastichost.worker.step_queue import StepQueue
 
 __all__ = ["WorkerLoop"]
 
@@ -61,9 +69,12 @@ class WorkerLoop:
         self._holder = DirectoryHolder()
         self.control = ControlClient(arguments.control_address, arguments.job_id, self._process)
         self._parts: WorkerParts | None = None
-        self._pipeline: Pipeline | None = None
+        self._pipeline: Pipeline[PreparedBatch] | None = None
         self._evaluations: deque[EvaluationGrant] = deque()
         self._pause = PauseGate()
+        self._repin: Repin | None = None
+        self._steps = StepQueue(self._process.index, job.train.batch_size, job.train.micro_batches)
+        self._crew: CrewMember | None = None  # sync mode: in place of pipeline, leases and commits of its own
         self._draining = False
         self._drained = False
         self._running = True
@@ -94,6 +105,9 @@ class WorkerLoop:
     def _work(self, parts: WorkerParts) -> None:
         """From the first dense vector on. Raises StoppedError when Stop comes while it waits for an answer."""
         parts.committer.fetch()
+        if self._job.train.mode == "sync":
+            how = (self._arguments, self._job, parts, self._holder, self._steps)
+            self._crew = CrewMember(*how, self._pump, lambda: self._meter)
         self._pipeline = Pipeline(
             parts.train_reader,
             parts.train_description.units,
@@ -111,20 +125,27 @@ class WorkerLoop:
         self._holder.stop()
         if self._pipeline is not None:
             self._pipeline.close()
+        if self._crew is not None:
+            self._crew.close()
         if self._parts is not None:
             self._parts.committer.close()
             self._parts.push.close()
         self.control.flush(1.0)
 
-    def _turn(self, parts: WorkerParts, pipeline: Pipeline) -> None:
+    def _turn(self, parts: WorkerParts, pipeline: Pipeline[PreparedBatch]) -> None:
         """One round of the loop: at most one batch."""
         self._pump()
+        self._change_cores()
         parts.committer.poll()
         if self._pause.asked is not None or self._draining:
             self._stand_still(parts, pipeline)
             return
         if self._evaluations:
             self._evaluate(parts, self._evaluations.popleft())
+            return
+        if self._crew is not None:
+            self._crew.turn()
+            self._state = self._crew.state
             return
         self._request_lease(pipeline)
         match self._next_result(pipeline):
@@ -136,7 +157,16 @@ class WorkerLoop:
                 self._state = "idle"
                 self._leave_clock(parts)
 
-    def _next_result(self, pipeline: Pipeline) -> PreparedBatch | LeaseFinished | None:
+    def _change_cores(self) -> None:
+        """At a batch boundary: threads of a batch under way would not know what happens to them."""
+        if self._repin is None:
+            return
+        asked, self._repin = self._repin, None
+        move_to_cores(asked.cores)
+        torch.set_num_threads(asked.threads)
+        self.control.send(Repinned(asked.cores))
+
+    def _next_result(self, pipeline: Pipeline[PreparedBatch]) -> PreparedBatch | LeaseFinished | None:
         """None: there was nothing for a while. Without a lease the next thing to come is a message, not a batch."""
         began_s = time.perf_counter()
         if pipeline.is_idle:
@@ -171,12 +201,18 @@ class WorkerLoop:
                 self._requested = False
                 if self._pipeline is not None and not self._draining:
                     self._pipeline.add(lease, None if seed < 0 else seed)
+            case StepsGrant() as steps:
+                self._steps.grant(steps)
+            case Crew() as crew:
+                self._steps.crew(crew)
             case EvaluationGrant() as grant:
                 self._evaluations.append(grant)
             case Pause(cut=cut):
                 self._pause.asked = cut
             case Proceed(cut=cut):
                 self._pause.proceed(cut)
+            case Repin() as repin:
+                self._repin = repin
             case Drain():
                 self._draining = True
             case Stop():
@@ -203,9 +239,10 @@ class WorkerLoop:
         if parts is None:
             return 0, 0, 0
         sent = received = 0
-        for channel in (parts.committer.channel, parts.push, parts.train_rows.channel):
-            sent, received = sent + channel.traffic.sent, received + channel.traffic.received
-            channel.traffic.sent = channel.traffic.received = 0
+        own = (channel.traffic for channel in (parts.committer.channel, parts.push, parts.train_rows.channel))
+        for traffic in (*own, *(self._crew.traffic if self._crew is not None else ())):
+            sent, received = sent + traffic.sent, received + traffic.received
+            traffic.sent = traffic.received = 0
         return sent, received, gpu_memory_bytes(parts.device)
 
     def _report_progress(self) -> None:
@@ -222,7 +259,7 @@ class WorkerLoop:
             samples, lease_id=lease.lease_id, epoch=lease.epoch, create=True, clock=clock
         )
 
-    def _request_lease(self, pipeline: Pipeline) -> None:
+    def _request_lease(self, pipeline: Pipeline[PreparedBatch]) -> None:
         if not self._requested and pipeline.leases_waiting == 0:
             self._requested = True
             self.control.send(LeaseRequest(samples_per_s=self._meter.rate))
@@ -236,10 +273,12 @@ class WorkerLoop:
         self._report_progress()
         parts.committer.finished(lease.lease_id)
 
-    def _stand_still(self, parts: WorkerParts, pipeline: Pipeline) -> None:
+    def _stand_still(self, parts: WorkerParts, pipeline: Pipeline[PreparedBatch]) -> None:
         """Pause and drain: at a batch boundary, everything committed and reported."""
         if self._draining and not self._drained:
             pipeline.discard()
+            if self._crew is not None:
+                self._crew.discard()
             parts.committer.settle()
             self._report_progress()
             self._leave_clock(parts)
@@ -347,6 +386,8 @@ class WorkerLoop:
         self._state = "evaluating"
         parts.committer.settle()
         self._leave_clock(parts)
+        if self._crew is not None and parts.served:
+            parts.test_rows.channel.step = self._crew.present_step()
         parts.committer.fetch()
         message, frames = score_range(parts, grant, self._between_scores)
         self.control.send(message, frames)

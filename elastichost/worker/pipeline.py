@@ -6,11 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from elastichost.datasets.api import Reader, SampleBatch, Unit
 from elastichost.wire.facts import Lease
 from elastichost.worker.channel import StoppedError
-from elastichost.worker.rows import PreparedBatch
 
 __all__ = ["PREFETCH_BATCHES", "PREFETCH_PULLED", "LeaseFinished", "Pipeline"]
 
@@ -18,7 +18,7 @@ PREFETCH_BATCHES = 3
 # Pulled rows age while they wait: with served access only one batch waits while the next is being pulled.
 PREFETCH_PULLED = 1
 
-Prepare = Callable[[SampleBatch, Lease], PreparedBatch]
+Prepared = TypeVar("Prepared")  # what becomes of a batch of samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class LeaseFinished:
     lease: Lease
 
 
-class Pipeline:
+class Pipeline(Generic[Prepared]):
     """Reads and prepares leases in the order they were given; holds at most `ahead` results.
 
     `close` always ends the thread: a full queue, an empty one and a waiting pull are all woken.
@@ -39,14 +39,14 @@ class Pipeline:
         reader: Reader,
         units: tuple[Unit, ...],
         batch_size: int,
-        prepare: Prepare,
+        prepare: Callable[[SampleBatch, Lease], Prepared],
         ahead: int = PREFETCH_BATCHES,
     ) -> None:
         self._ahead = ahead
         self._reader, self._units, self._batch_size, self._prepare = reader, units, batch_size, prepare
         self._condition = threading.Condition()
         self._leases: deque[tuple[Lease, int | None]] = deque()
-        self._results: deque[PreparedBatch | LeaseFinished] = deque()
+        self._results: deque[Prepared | LeaseFinished] = deque()
         self._generation = 0
         self._working = False
         self._closed = False
@@ -59,7 +59,7 @@ class Pipeline:
             self._leases.append((lease, shuffle_seed))
             self._condition.notify_all()
 
-    def get(self, timeout_s: float) -> PreparedBatch | LeaseFinished | None:
+    def get(self, timeout_s: float) -> Prepared | LeaseFinished | None:
         """The next result, or None after the timeout. Raises what the thread raised."""
         with self._condition:
             self._condition.wait_for(lambda: self._results or self._error is not None, timeout_s)
@@ -129,7 +129,7 @@ class Pipeline:
                 return
         self._put(LeaseFinished(lease), generation)
 
-    def _put(self, result: PreparedBatch | LeaseFinished, generation: int) -> bool:
+    def _put(self, result: Prepared | LeaseFinished, generation: int) -> bool:
         """False when the lease was discarded meanwhile."""
         with self._condition:
             self._condition.wait_for(lambda: len(self._results) < self._ahead or self._generation != generation)

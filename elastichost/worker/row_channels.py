@@ -31,7 +31,7 @@ from elastichost.worker.exchange import RowStream
 from elastichost.worker.routing import Directory, ServerPart, key_router, row_router
 from elastichost.worker.served import PulledRows, RowGradients
 
-__all__ = ["PullChannel", "PushChannel"]
+__all__ = ["PullChannel", "PushChannel", "RowCutter"]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Int64Array = npt.NDArray[np.int64]
@@ -64,27 +64,34 @@ class PullChannel(Channel):
         super().__init__(process, job_id, name, holder, pump)
         self._router = key_router(model.tables)
         self._lines = LinePlan(model.embeddings)
+        self.step = 0  # sync mode: all steps before this one are committed
 
     def pull(self, keys: Int64Array, bounds: Int64Array, *, weights: bool, create: bool, clock: int) -> PulledRows:
         """Rows, and with `weights` their weights, of unique keys, int64; those of table t are keys[bounds[t] :
         bounds[t + 1]]. Blocks until every owner has answered."""
 
-        def attempt(directory: Directory) -> PulledRows:
-            parts = self._router.split(keys, bounds, directory)
-            requests: list[tuple[int, DataMessage, Sequence[Frame]]] = []
-            for part in parts:
-                message = Pull(
-                    request=self.next_request(),
-                    shard_map_epoch=directory.epoch,
-                    create=create,
-                    weights=weights,
-                    counts=tuple(np.diff(part.bounds).tolist()),
-                    clock=clock,
-                )
-                requests.append((part.server, message, (part.items,)))
-            return self._merge(parts, bounds, weights, self.call(directory, requests))
+        return self.until_current(
+            lambda d: self.pull_once(d, keys, bounds, weights=weights, create=create, clock=clock)
+        )
 
-        return self.until_current(attempt)
+    def pull_once(
+        self, directory: Directory, keys: Int64Array, bounds: Int64Array, *, weights: bool, create: bool, clock: int
+    ) -> PulledRows:
+        """`pull` by this very shard map. Raises StaleDirectoryError when a PS has another one."""
+        parts = self._router.split(keys, bounds, directory)
+        requests: list[tuple[int, DataMessage, Sequence[Frame]]] = []
+        for part in parts:
+            message = Pull(
+                request=self.next_request(),
+                shard_map_epoch=directory.epoch,
+                create=create,
+                weights=weights,
+                counts=tuple(np.diff(part.bounds).tolist()),
+                clock=clock,
+                step=self.step,
+            )
+            requests.append((part.server, message, (part.items,)))
+        return self._merge(parts, bounds, weights, self.call(directory, requests))
 
     def _merge(
         self, parts: Sequence[ServerPart], bounds: Int64Array, weights: bool, answers: Sequence[Envelope[DataMessage]]
@@ -112,24 +119,46 @@ class PullChannel(Channel):
         return PulledRows(rows, part.bounds, lines, offsets)
 
 
-class PushChannel(Channel):
-    """Gradients of unique rows to their owners (served access), while the next batch is being computed.
+class RowCutter:
+    """Cuts a batch's gradients along the owners of its rows.
 
     `bucket_rows[table]`: rows between the first rows of consecutive buckets in the table's row space.
     """
+
+    def __init__(self, model: ModelSpec, bucket_rows: Sequence[int]) -> None:
+        self._router = row_router(bucket_rows)
+        self._lines = LinePlan(model.embeddings)
+
+    def cut(self, gradients: RowGradients, directory: Directory) -> list[tuple[int, tuple[int, ...], Sequence[Frame]]]:
+        """(PS, counts, frames) of a Push for each owner. Rows of -1 have no gradient."""
+        pulled = gradients.pulled
+        return [
+            (part.server, tuple(np.diff(part.bounds).tolist()), (part.items, self._lines_of(part, gradients)))
+            for part in self._router.split(pulled.rows, pulled.bounds, directory)
+        ]
+
+    def _lines_of(self, part: ServerPart, gradients: RowGradients) -> Float32Array:
+        if part.positions is None:
+            return gradients.sums
+        lines = self._lines.lines(part.bounds, self._lines.bases_within(gradients.pulled.bounds))
+        frame = np.empty(int(self._lines.offsets(part.bounds)[-1]), np.float32)
+        gather_lines(gradients.sums, lines, part.positions, frame)
+        return frame
+
+
+class PushChannel(Channel):
+    """Gradients of unique rows to their owners (served access), while the next batch is being computed."""
 
     def __init__(
         self,
         process: ProcessId,
         job_id: int,
         holder: DirectoryHolder,
-        model: ModelSpec,
-        bucket_rows: Sequence[int],
+        cutter: RowCutter,
         pump: Pump,
     ) -> None:
         super().__init__(process, job_id, "push", holder, pump)
-        self._router = row_router(bucket_rows)
-        self._lines = LinePlan(model.embeddings)
+        self._cutter = cutter
         self._stream = RowStream()
         self._gradients: RowGradients | None = None
         self._resend = self._resend_news = Resend(time.monotonic())
@@ -222,31 +251,21 @@ class PushChannel(Channel):
         """Sends every owner its part, by the present shard map."""
         directory, gradients, commit = self._holder.current(), self._gradients, self._stream.commit
         assert gradients is not None and commit is not None
-        pulled = gradients.pulled
-        parts = self._router.split(pulled.rows, pulled.bounds, directory)
+        parts = self._cutter.cut(gradients, directory)
         requests = [self.next_request() for _ in parts]
-        self._stream.cut(directory.epoch, {r: part.server for r, part in zip(requests, parts, strict=True)})
-        for part, request in zip(parts, requests, strict=True):
+        self._stream.cut(directory.epoch, {r: server for r, (server, _, _) in zip(requests, parts, strict=True)})
+        for (server, counts, frames), request in zip(parts, requests, strict=True):
             message = Push(
                 request=request,
                 sequence=commit.sequence,
                 shard_map_epoch=directory.epoch,
-                counts=tuple(np.diff(part.bounds).tolist()),
+                counts=counts,
                 learning_rate_scale=commit.learning_rate_scale,
                 committed=self._stream.committed,
             )
-            frames = (part.items, self._lines_of(part, gradients))
-            self.client(directory, part.server).send(message, frames)
+            self.client(directory, server).send(message, frames)
             self.traffic.sent += sum(frame_bytes(frame) for frame in frames)
         self._resend = Resend(time.monotonic())
-
-    def _lines_of(self, part: ServerPart, gradients: RowGradients) -> Float32Array:
-        if part.positions is None:
-            return gradients.sums
-        lines = self._lines.lines(part.bounds, self._lines.bases_within(gradients.pulled.bounds))
-        frame = np.empty(int(self._lines.offsets(part.bounds)[-1]), np.float32)
-        gather_lines(gradients.sums, lines, part.positions, frame)
-        return frame
 
     def _take(self, envelope: Envelope[DataMessage]) -> None:
         match envelope.message:

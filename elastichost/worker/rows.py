@@ -20,9 +20,9 @@ from elastichost.errors import IdOutOfRangeError
 from elastichost.specs import ModelSpec, TableSpec
 from elastichost.worker.row_channels import PullChannel
 from elastichost.worker.served import PulledRows
-from elastichost.worker.unique import UniqueKeysFinder
+from elastichost.worker.unique import UniqueKeys, UniqueKeysFinder
 
-__all__ = ["PreparedBatch", "RowPreparer"]
+__all__ = ["KeyedBatch", "PreparedBatch", "RowPreparer"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -42,6 +42,17 @@ class PreparedBatch:
     offsets: Int64Array
     length_per_key: list[int]
     pulled: PulledRows | None
+    lookup_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBatch:
+    """Served access: a batch whose rows are not pulled yet. `tag` is the caller's."""
+
+    samples: SampleBatch
+    tag: int
+    unique: UniqueKeys
+    shape: _Shape
     lookup_s: float
 
 
@@ -87,11 +98,44 @@ class RowPreparer:
     def prepare(self, batch: SampleBatch, *, lease_id: int, epoch: int, create: bool, clock: int) -> PreparedBatch:
         """Raises IdOutOfRangeError naming table, feature and id."""
         began_s = perf_counter()
-        shape = self._shape_of(batch)
         if self._served:
-            values, gaps, pulled = self._served_values(batch, shape.bounds, create, clock)
-        else:
-            (values, gaps), pulled = self._direct_values(batch, shape.bounds, create, clock), None
+            keyed = self.find_keys(batch, lease_id)
+            unique = keyed.unique
+            pulled = self.channel.pull(unique.keys, unique.bounds, weights=True, create=create, clock=clock)
+            return self.with_rows(keyed, pulled, epoch=epoch, lookup_s=perf_counter() - began_s)
+        shape = self._shape_of(batch)
+        values, gaps = self._direct_values(batch, shape.bounds, create, clock)
+        return self._prepared(batch, shape, values, gaps, None, lease_id, epoch, perf_counter() - began_s)
+
+    def find_keys(self, batch: SampleBatch, tag: int) -> KeyedBatch:
+        """Served access: what has to be pulled for the batch. Raises IdOutOfRangeError naming table, feature and id."""
+        began_s = perf_counter()
+        keys, shape = batch.keys, self._shape_of(batch)
+        if len(self._dynamic) < len(self._features):
+            keys = batch.keys.copy()  # a fixed table's key is its row
+            self._fixed_rows(batch, shape.bounds, keys)
+        return KeyedBatch(batch, tag, self._unique.find(keys, shape.bounds), shape, perf_counter() - began_s)
+
+    def with_rows(self, keyed: KeyedBatch, pulled: PulledRows, *, epoch: int, lookup_s: float) -> PreparedBatch:
+        """The batch with what was pulled for its unique keys: key values are positions among them."""
+        unique, shape = keyed.unique, keyed.shape
+        gaps = len(pulled.rows) > 0 and int(pulled.rows.min()) < 0
+        if gaps:
+            self._unique.leave_out(unique, pulled.rows, shape.bounds)
+        return self._prepared(keyed.samples, shape, unique.positions, gaps, pulled, keyed.tag, epoch, lookup_s)
+
+    def _prepared(
+        self,
+        batch: SampleBatch,
+        shape: _Shape,
+        values: Int64Array,
+        gaps: bool,
+        pulled: PulledRows | None,
+        lease_id: int,
+        epoch: int,
+        lookup_s: float,
+    ) -> PreparedBatch:
+        """Values of -1, of which there are some if `gaps`, leave their bags."""
         if gaps:
             keep = values >= 0
             bag = np.repeat(np.arange(len(shape.lengths)), shape.lengths)
@@ -106,7 +150,7 @@ class RowPreparer:
             offsets=shape.offsets,
             length_per_key=shape.length_per_key,
             pulled=pulled,
-            lookup_s=perf_counter() - began_s,
+            lookup_s=lookup_s,
         )
 
     def _shape_of(self, batch: SampleBatch) -> _Shape:
@@ -158,23 +202,6 @@ class RowPreparer:
             if table.evict_after_samples:
                 rows = values[bounds[number] : bounds[number + 1]]
                 kernels.mark_seen(self._arena.seen_view(table.index), rows, kernels.seen_stamp(clock))
-
-    # --- served ---------------------------------------------------------------------------------------------
-
-    def _served_values(
-        self, batch: SampleBatch, bounds: Int64Array, create: bool, clock: int
-    ) -> tuple[Int64Array, bool, PulledRows]:
-        """Positions among the unique rows, whether some are -1, and the rows."""
-        keys = batch.keys
-        if len(self._dynamic) < len(self._features):
-            keys = batch.keys.copy()  # a fixed table's key is its row
-            self._fixed_rows(batch, bounds, keys)
-        unique = self._unique.find(keys, bounds)
-        pulled = self.channel.pull(unique.keys, unique.bounds, weights=True, create=create, clock=clock)
-        gaps = len(pulled.rows) > 0 and int(pulled.rows.min()) < 0
-        if gaps:
-            self._unique.leave_out(unique, pulled.rows, bounds)
-        return unique.positions, gaps, pulled
 
     # --- both -----------------------------------------------------------------------------------------------
 

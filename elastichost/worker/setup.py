@@ -23,7 +23,7 @@ from elastichost.worker.device import choose_device
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.embedding import meta_collections, replace_collections, table_rows
 from elastichost.worker.fusion import fuse_modules
-from elastichost.worker.row_channels import PullChannel, PushChannel
+from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.rows import RowPreparer
 from elastichost.worker.served import GradientSums, ServedLookup
 from elastichost.worker.step import ModelRunner
@@ -42,6 +42,7 @@ class WorkerParts:
     runner: ModelRunner
     committer: Committer
     push: PushChannel
+    cutter: RowCutter
     direct: tuple[DirectLookup, ...]
     served: tuple[ServedLookup, ...]
     sums: GradientSums
@@ -75,7 +76,8 @@ def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder
         arena.layout.bucket_capacity(table.index) if table.is_dynamic else rows_per_bucket(table)
         for table in model.tables
     ]
-    push = PushChannel(process, job_id, holder, model, bucket_rows, pump)
+    cutter = RowCutter(model, bucket_rows)
+    push = PushChannel(process, job_id, holder, cutter, pump)
     committer = Committer(process, job_id, holder, flat, dense, model.dense.elements, pump, push if is_served else None)
     features = tuple(job.data.categorical)
     train_reader = open_reader(job, "train")
@@ -93,6 +95,7 @@ def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder
         runner=ModelRunner(module, features, job.model.outputs, device),
         committer=committer,
         push=push,
+        cutter=cutter,
         direct=tuple(direct.values()),
         served=tuple(served.values()),
         sums=GradientSums(),

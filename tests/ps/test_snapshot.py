@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from elastichost.ps.snapshot import CopySpace
+from elastichost.ps.snapshot import CopySpace, SnapshotWriter
 
 
 def test_copies_are_apart_and_the_next_checkpoint_uses_their_memory() -> None:
@@ -25,3 +25,18 @@ def test_copies_are_apart_and_the_next_checkpoint_uses_their_memory() -> None:
     again = [space.copy(array) for array in arrays]
     assert all(np.array_equal(copy, array) for copy, array in zip(again, arrays, strict=True))
     assert np.shares_memory(again[3], copies[3])
+
+
+def test_reserved_memory_is_what_the_first_copies_go_to() -> None:
+    writer = SnapshotWriter()
+    writer.reserve(100 << 20)
+    assert writer._toucher is not None
+    writer._toucher.join()
+    space = writer.space()
+    assert space.size_bytes == 128 << 20
+    copies = [space.copy(np.zeros(60 << 20, np.uint8)) for _ in range(2)]
+    assert space.size_bytes == 128 << 20, "nothing had to be allocated"
+    assert not np.shares_memory(*copies)
+    writer.reserve(100 << 20)
+    assert not writer._toucher.is_alive()
+    writer.close()

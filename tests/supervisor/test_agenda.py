@@ -18,6 +18,7 @@ TRAINING = Situation(
     is_stopping=False,
     is_epoch_done=False,
     is_finished=False,
+    has_outstanding=True,
     samples=500,
     live_workers=2,
     unsettled_workers=0,
@@ -78,3 +79,11 @@ def test_asked_to_stop_drains_saves_and_ends() -> None:
     finish = step(is_stopping=True, live_workers=0, checkpointed_at=500)
     assert isinstance(finish, Finish)
     assert finish.status == "stopped"
+
+
+def test_a_crew_is_evaluated_between_two_steps() -> None:
+    policy = msgspec.structs.replace(POLICY, has_test=True, evaluate_every_samples=100, is_sync=True)
+    due = msgspec.structs.replace(TRAINING, evaluated_at=0)
+    assert isinstance(next_step(due, policy, 0.0), Wait)
+    done = msgspec.structs.replace(due, has_outstanding=False)
+    assert isinstance(next_step(done, policy, 0.0), BeginEvaluation)

@@ -21,7 +21,7 @@ from elastichost.sharding import rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Precision, RowOptimizerSpec, TableSpec
 from elastichost.worker.channel import FencedError, StoppedError, pump_nothing
 from elastichost.worker.direct import DirectLookup
-from elastichost.worker.row_channels import PullChannel, PushChannel
+from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.rows import PreparedBatch, RowPreparer
 from elastichost.worker.served import GradientSums, PulledRows, RowGradients, ServedLookup
 from tests.worker.parameter_server import JOB, ThreadedServers
@@ -76,7 +76,7 @@ class Bench:
         bucket_rows = [
             self.arena.layout.bucket_capacity(t.index) if t.is_dynamic else rows_per_bucket(t) for t in spec.tables
         ]
-        self.push = PushChannel(WORKER, JOB, holder, spec, bucket_rows, pump_nothing)
+        self.push = PushChannel(WORKER, JOB, holder, RowCutter(spec, bucket_rows), pump_nothing)
         deep, wide = spec.embeddings[:3], spec.embeddings[3:]
         self.served = [ServedLookup(deep, CPU), ServedLookup(wide, CPU)] if served else []
         self.direct = [] if served else [DirectLookup(self.arena, deep, CPU), DirectLookup(self.arena, wide, CPU)]

@@ -1,0 +1,50 @@
+"""Sync mode: how a step's positions are cut into micro-batches, and who computes which. Pure.
+
+A *step* is one update of the model, from train.batch_size consecutive positions of a unit (fewer at its end). Its
+number is the version of the dense vector that it begins with. Its *micro-batches* depend on nothing but its positions,
+so their gradients are the same bits whoever computes them; summed in their order they give the same update for any
+*crew*, as the workers of such a run are called together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["CREW", "CREW_LIFE", "MAX_MICRO_BATCHES", "assign", "micro_range", "micro_ranges", "steps_of"]
+
+MAX_MICRO_BATCHES = 128
+# The crew as a whole holds the leases; in the dense vector's applied records it has the place of this worker.
+CREW = 255
+CREW_LIFE = 1
+
+
+def micro_ranges(start: int, stop: int, micros: int) -> tuple[tuple[int, int], ...]:
+    """The positions [start, stop) as at most `micros` consecutive ranges, none of them empty and none larger than the
+    first."""
+    size = -(-(stop - start) // micros)
+    return tuple((first, min(first + size, stop)) for first in range(start, stop, size)) if size else ()
+
+
+def micro_range(start: int, stop: int, batch_size: int, micros: int, step: int, micro: int) -> tuple[int, int]:
+    """Positions of a micro-batch of the step that is number `step` (from 0) of the range [start, stop) of a unit."""
+    first = start + step * batch_size
+    return micro_ranges(first, min(first + batch_size, stop), micros)[micro]
+
+
+def steps_of(start: int, stop: int, batch_size: int) -> int:
+    """How many steps the positions [start, stop) of a unit are."""
+    return -(-(stop - start) // batch_size)
+
+
+def assign(rates: Mapping[int, float], micros: int) -> tuple[int, ...]:
+    """The worker (index) of each micro-batch, so that all are done as early as may be. `rates`: samples per second of
+    each worker; 0 where that is not known. Empty without workers."""
+    if not rates:
+        return ()
+    known = [rate for rate in rates.values() if rate > 0]
+    usual = sum(known) / len(known) if known else 1.0
+    speed = {worker: rate if rate > 0 else usual for worker, rate in rates.items()}
+    counts = dict.fromkeys(sorted(rates), 0)
+    for _ in range(micros):
+        counts[min(counts, key=lambda worker: ((counts[worker] + 1) / speed[worker], worker))] += 1
+    return tuple(worker for worker, count in counts.items() for _ in range(count))

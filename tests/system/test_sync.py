@@ -1,0 +1,115 @@
+"""Sync mode gives the same bits, whatever runs and whatever dies: losses of every step, and the exported model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elastichost.wire.applied import read_applied
+from tests.system.test_run import JOB, ROOT, Supervised, folder
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+__all__ = ["folder"]
+
+SAMPLES = 24_000
+# Dropout: what is random depends on the micro-batch, too. Batch norm: the running means are part of the model.
+MODEL = """
+from torch import nn
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+import torch
+
+
+class Net(nn.Module):
+    def __init__(self, tables, dense):
+        super().__init__()
+        self.rows = EmbeddingBagCollection(tables=tables)
+        wide = dense + sum(len(t.feature_names) * t.embedding_dim for t in tables)
+        self.top = nn.Sequential(nn.Linear(wide, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1))
+
+    def forward(self, dense, features):
+        return self.top(torch.cat([dense, self.rows(features).values()], dim=1)).squeeze(1)
+
+
+def build(tables, num_dense, bottom=(), top=()):
+    return Net(tables, num_dense)
+"""
+TEMPLATE = JOB.replace("[train]\n", '[train]\nmode = "sync"\nmicro_batches = {micro_batches}\n').replace(
+    "workers = 2", "workers = {workers}\nservers = {servers}"
+)
+
+
+def trained(folder: Path, name: str, **settings: int | str) -> tuple[list[float], str]:
+    """(mean loss of every step, hash of the exported model) of a whole run."""
+    place = folder / name
+    place.mkdir()
+    facts = {"micro_batches": 4, "workers": 1, "servers": 1, "rows": SAMPLES, "every_s": 60, **settings}
+    run = Supervised(place, template=TEMPLATE, **facts)
+    code, errors = run.finish()
+    assert code == 0, errors
+    return outcome(run.run_dir)
+
+
+def outcome(run_dir: Path) -> tuple[list[float], str]:
+    applied = read_applied(run_dir)
+    applied = applied[applied["samples"] > 0]
+    assert int(applied["samples"].sum()) == SAMPLES
+    for unit in np.unique(applied["unit"]):
+        of_unit = applied[applied["unit"] == unit]
+        assert of_unit["start"].tolist() == [0, *of_unit["stop"][:-1].tolist()]
+    exported = run_dir.parent / "exported"
+    subprocess.run(
+        [sys.executable, "-m", "elastichost", "export", str(run_dir), str(exported)],
+        check=True,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    digest = hashlib.sha256()
+    for name in ("ids.safetensors", "model.safetensors"):
+        digest.update((exported / name).read_bytes())
+    return applied["loss_sum"].tolist(), digest.hexdigest()
+
+
+def test_the_bits_are_those_of_one_worker_and_one_ps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = trained(folder, "plain")
+    assert trained(folder, "three", workers=3, servers=2) == expected
+    monkeypatch.setenv("ELASTICHOST_CRASH_AT", "worker.batch.before_commit:30,ps.apply.midway:30")
+    assert trained(folder, "killed", workers=2, servers=2, every_s=0.5) == expected
+    monkeypatch.setenv("ELASTICHOST_CRASH_AT", "worker.batch.after_commit:50,ps.commit.before_apply:60")
+    assert trained(folder, "killed-again", workers=2, servers=2, every_s=0.5) == expected
+    monkeypatch.setenv("ELASTICHOST_CRASH_AT", "ps.step.before_commit:50")
+    assert trained(folder, "killed-a-step", workers=2, servers=1) == expected
+
+
+def test_dropout_and_batch_norm_do_not_know_who_computes_them(folder: Path) -> None:
+    (folder / "net.py").write_text(MODEL)
+    build = f"{folder / 'net.py'}:build"
+    expected = trained(folder, "one", build=build)
+    assert trained(folder, "two", build=build, workers=2, servers=2) == expected
+    other = trained(folder, "cut-otherwise", build=build, micro_batches=3)
+    assert other[0] != expected[0], "the losses of other micro-batches are other bits: the comparison can fail"
+
+
+def test_a_run_that_is_stopped_and_resumed_otherwise_has_the_same_bits(folder: Path) -> None:
+    expected = trained(folder, "plain")
+    place = folder / "stopped"
+    place.mkdir()
+    facts = {"micro_batches": 4, "rows": SAMPLES, "every_s": 60}
+    run = Supervised(place, template=TEMPLATE, workers=2, servers=1, **facts)
+    run.wait_trained(SAMPLES // 4)
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.finish()[0] == 75
+    trained_before = run.result()["samples"]["trained"]
+    assert 0 < trained_before < SAMPLES
+    run = Supervised(place, template=TEMPLATE, workers=1, servers=2, resume=True, **facts)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert outcome(run.run_dir) == expected
