@@ -35,6 +35,7 @@ QUIET_KINDS = frozenset(
         "process_ended",
         "process_started",
         "ready",
+        "repinned",
         "run_ended",
         "settled",
         "shard_map",

@@ -58,6 +58,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # starting, training, evaluating, checkpointing, stopping, or one of FINISHED_STATES
     supervisor_pid: int
     schema: str = SCHEMA
+    commands: str = ""  # where the supervisor takes commands
     epoch: int = 0  # from 0
     epochs: int = 1
     samples_planned: int = 0  # over all epochs

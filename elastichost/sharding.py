@@ -6,23 +6,33 @@ The shard map gives every bucket an owner and carries an epoch that only grows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heapreplace
+
 import msgspec
 
 from elastichost.specs import TableSpec
 
 __all__ = [
     "BUCKETS_PER_TABLE",
+    "MAX_SERVERS",
+    "NOBODY",
     "ShardMap",
     "bucket_count",
     "bucket_of_hash",
     "even_shard_map",
     "mix64",
+    "moved_buckets",
+    "rebalanced_shard_map",
     "rows_per_bucket",
+    "without_moving",
 ]
 
 # Enough to spread a table over 16 PS and small enough that a tiny table wastes little (a page per bucket and file).
 BUCKETS_PER_TABLE = 16
 MIN_ROWS_PER_BUCKET = 1024
+MAX_SERVERS = 64
+NOBODY = 0xFFFF  # owner of a bucket that is being handed over: no PS has this index
 _MASK = (1 << 64) - 1
 
 
@@ -54,7 +64,7 @@ def bucket_of_hash(mixed: int, buckets: int) -> int:
 
 
 class ShardMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`owners[table][bucket]` is a PS index; `dense_owner` owns the dense vector."""
+    """`owners[table][bucket]` is a PS index, or NOBODY within a hand-over; `dense_owner` owns the dense vector."""
 
     epoch: int
     owners: tuple[tuple[int, ...], ...]
@@ -70,7 +80,8 @@ class ShardMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def servers(self) -> frozenset[int]:
-        return frozenset({self.dense_owner, *(owner for row in self.owners for owner in row)})
+        """Who owns anything, the dense vector included."""
+        return frozenset({self.dense_owner, *(owner for row in self.owners for owner in row)} - {NOBODY})
 
 
 def even_shard_map(tables: tuple[TableSpec, ...], servers: tuple[int, ...], epoch: int) -> ShardMap:
@@ -82,3 +93,67 @@ def even_shard_map(tables: tuple[TableSpec, ...], servers: tuple[int, ...], epoc
         for table in tables
     )
     return ShardMap(epoch=epoch, owners=owners, dense_owner=servers[0])
+
+
+def rebalanced_shard_map(present: ShardMap, servers: Sequence[int]) -> ShardMap:
+    """The same buckets over these PS, with the fewest moves: afterwards their numbers of buckets differ by one at most.
+    What moves is chosen so that each table stays spread; the dense vector moves only when its owner leaves, to the
+    lowest index. Depends on nothing but its arguments; the epoch stays. Raises ValueError without PS."""
+    if not servers:
+        raise ValueError("a shard map needs at least one PS")
+    staying = sorted(set(servers))
+    owners = [list(row) for row in present.owners]
+    held = {server: [row.count(server) for row in owners] for server in staying}
+    room = _room(held, sum(map(len, owners)))
+    for table, bucket in _to_move(owners, held, room):
+        taker = min((s for s in staying if room[s] > 0), key=lambda s: (held[s][table], -room[s], s))
+        owners[table][bucket] = taker
+        held[taker][table] += 1
+        room[taker] -= 1
+    dense_owner = present.dense_owner if present.dense_owner in held else staying[0]
+    return ShardMap(epoch=present.epoch, owners=tuple(map(tuple, owners)), dense_owner=dense_owner)
+
+
+def _room(held: dict[int, list[int]], buckets: int) -> dict[int, int]:
+    """How many buckets each PS should gain, or below zero give: those that have most keep the odd ones."""
+    least, odd = divmod(buckets, len(held))
+    ranked = sorted(held, key=lambda server: (-sum(held[server]), server))
+    return {server: least + (rank < odd) - sum(held[server]) for rank, server in enumerate(ranked)}
+
+
+def _to_move(owners: list[list[int]], held: dict[int, list[int]], room: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """(table, bucket) pairs without an owner that stays, then what PS have too many of, each time of the table of which
+    they hold the largest share. Keeps their `held` and `room` up to date."""
+    for table, row in enumerate(owners):
+        for bucket, owner in enumerate(row):
+            if owner not in held:
+                yield table, bucket
+    for giver in sorted(held):
+        mine = held[giver]
+        heap = [(-count / len(owners[table]), table) for table, count in enumerate(mine) if count]
+        heapify(heap)
+        while room[giver] < 0:
+            _, table = heap[0]
+            mine[table] -= 1
+            room[giver] += 1
+            heapreplace(heap, (-mine[table] / len(owners[table]), table))
+            yield table, max(bucket for bucket, owner in enumerate(owners[table]) if owner == giver)
+
+
+def moved_buckets(before: ShardMap, after: ShardMap) -> int:
+    """How many buckets have another owner."""
+    pairs = zip(before.owners, after.owners, strict=True)
+    return sum(old != new for row, now in pairs for old, new in zip(row, now, strict=True))
+
+
+def without_moving(before: ShardMap, after: ShardMap) -> ShardMap:
+    """What neither of the two contradicts: whatever changes its owner is NOBODY's. The epoch is that of `before`."""
+
+    def common(old: int, new: int) -> int:
+        return old if old == new else NOBODY
+
+    return ShardMap(
+        epoch=before.epoch,
+        owners=tuple(tuple(map(common, old, new)) for old, new in zip(before.owners, after.owners, strict=True)),
+        dense_owner=common(before.dense_owner, after.dense_owner),
+    )

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from elastichost import __version__
-from elastichost.cli import bench, cleaning, configuring, converting, doctor, reading, results, running
+from elastichost.cli import bench, chaos, cleaning, configuring, converting, doctor, reading, results, running, scale
 from elastichost.cli.failure import report_failure
 from elastichost.cli.output import wants_json
 from elastichost.errors import ElastichostError, ExitCode
@@ -37,6 +37,8 @@ configuring.register(app)
 converting.register(app)
 cleaning.register(app)
 bench.register(app)
+chaos.register(app)
+scale.register(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -4,6 +4,8 @@
     observed                    facts about processes, folded from their messages
     run                         what all parts share: sockets, launcher, journal, fleet
     preflight, assembly         what is checked before a start, and what is made then
+    rescue, recollection, ledger_applied    going on from the arena of a supervisor that died
+    hanging, watching           when silence is a hang, and what /proc says of a silent process
     roster, training, judging, checkpointing    one concern each: owners and members, leases, evaluations, saving
     control, recovery, shutdown what happens on a message, an exit or a hang, the end
     loop                        waits for the next of these and calls them

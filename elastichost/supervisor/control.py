@@ -27,6 +27,7 @@ from elastichost.wire.control import (
     ModelDescribed,
     Paused,
     Ready,
+    Repinned,
     Settled,
     SnapshotCut,
     SnapshotWritten,
@@ -107,8 +108,10 @@ class Dispatcher:
         self, parts: Parts, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]
     ) -> None:
         match message:
-            case Ready():
-                self._ready(parts, record)
+            case Ready() as ready:
+                self._ready(parts, record, ready)
+            case Repinned(cores=cores):
+                self._repinned(record, cores)
             case LeaseRequest(samples_per_s=rate) if record.process.role == "worker":
                 parts.training.requested(record, rate)
             case LeaseProgress() as progress if record.process.role == "worker":
@@ -133,14 +136,22 @@ class Dispatcher:
             case other:
                 raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
 
-    def _ready(self, parts: Parts, record: ProcessRecord) -> None:
+    def _ready(self, parts: Parts, record: ProcessRecord, message: Ready) -> None:
         was_new = record.state == State.CONNECTED
         self._run.fleet.apply(record, Event.READY, self._run.now_s())
-        if not was_new:
-            return
-        self._run.note("ready", f"{record.process} is ready", process=record.process.name)
+        if was_new:
+            self._run.note("ready", f"{record.process} is ready", process=record.process.name)
         if record.process.role == "server":
-            parts.training.server_ready(record.process)
-            parts.roster.server_ready(record)
-        elif record.state == State.READY:
+            if was_new:
+                parts.training.server_ready(record.process)
+            published = parts.roster.server_ready(record, message)
+            if published is not None and (owner := parts.roster.dense_owner) is not None:
+                parts.training.server_ready(owner)  # what was asked of the owner before may be unanswered
+        elif was_new and record.state == State.READY:
+            parts.training.worker_ready(record)
             parts.judge.serve()
+
+    def _repinned(self, record: ProcessRecord, cores: tuple[int, ...]) -> None:
+        if self._run.fleet.repinned(record, cores):
+            text = f"{record.process} runs on cores {', '.join(map(str, cores))}"
+            self._run.note("repinned", text, process=record.process.name, data={"cores": list(cores)})

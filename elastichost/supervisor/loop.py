@@ -6,7 +6,6 @@ import contextlib
 
 import msgspec
 
-from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.errors import ElastichostError, ExitCode, JobFailedError, PreflightError, ProtocolError
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.supervisor.agenda import (
@@ -19,16 +18,18 @@ from elastichost.supervisor.agenda import (
     Wait,
     next_step,
 )
-from elastichost.supervisor.assembly import assemble
+from elastichost.supervisor.assembly import Heritage, assemble
+from elastichost.supervisor.commanding import Commander, refuse_all
 from elastichost.supervisor.control import Described, Dispatcher
 from elastichost.supervisor.launch.local import Exited
+from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.outcome import RunOutcome, RunResult
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.reckoning import reckon
-from elastichost.supervisor.recovery import Recovery
+from elastichost.supervisor.recovery import Holdings, Recovery
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.status import Reporter
@@ -37,6 +38,7 @@ from elastichost.wire.control import Stop
 __all__ = ["Supervisor"]
 
 TICK_S = 0.1
+WATCHING_TICK_S = 0.005  # while the plan changes: when a newcomer trains first is seen in the arena only
 # A process that exits by itself may have said why: its words may still be on the way when its exit is seen.
 LAST_WORDS_S = 0.1
 STOP_GRACE_S = 3.0
@@ -51,22 +53,24 @@ class _KilledError(Exception):
 class Supervisor:
     """One run, from the first process to the last."""
 
-    def __init__(self, run: Run, prepared: Preparation, found: FoundCheckpoint | None, signals: StopSignals) -> None:
-        self._run, self._prepared, self._found, self._signals = run, prepared, found, signals
-        self._recovery = Recovery(run, self._ended)
+    def __init__(self, run: Run, prepared: Preparation, heritage: Heritage, signals: StopSignals) -> None:
+        self._run, self._prepared, self._heritage, self._signals = run, prepared, heritage, signals
+        self._recovery = Recovery(run, self._ended, self._holdings)
         self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
         self._reporter = Reporter(run)
         self._parts: Parts | None = None
+        self._commander: Commander | None = None
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
         self._said_stopping = False
-        self._prepared_said = False
+        self._said_prepared: Prepared | None = None
         self._turned_s = run.now_s()
         self._policy = Policy(
             has_test=prepared.test is not None and prepared.test.samples > 0,
             evaluate_every_samples=run.job.evaluate.every_samples,
             early_stop_patience=run.job.evaluate.early_stop.patience,
             checkpoint_every_s=run.job.checkpoint.every_s,
+            is_sync=run.job.train.mode == "sync",
         )
 
     # --- the course of a run --------------------------------------------------------------------------------
@@ -100,12 +104,13 @@ class Supervisor:
             return None
         message, initial = described
         self._run.plan = self._prepared.plan
-        self._decided(self._prepared.plan.reason)
+        self._run.decided(self._prepared.plan.reason)
         self._parts = assemble(
-            self._run, self._prepared, message.model, initial, self._found, lambda: self._signals.count > 0
+            self._run, self._prepared, message.model, initial, self._heritage, lambda: self._signals.count > 0
         )
         for warning in message.warnings:
             self._run.note("warning", warning)
+        self._commander = Commander(self._run, self._parts, self._prepared.cores)
         while True:
             self._turn()
             self._stop_when_asked()
@@ -124,27 +129,26 @@ class Supervisor:
                 return None
         return self._dispatcher.described
 
-    def _decided(self, reason: str) -> None:
-        self._run.last_decision = reason
-        plan = self._run.plan
-        self._run.note(
-            "decision",
-            f"plan: {reason}",
-            data={"workers": len(plan.workers), "servers": len(plan.servers), "access": plan.access},
-        )
-
     def _stop_when_asked(self) -> None:
         if not self._signals.count or self._said_stopping:
             return
         self._said_stopping = True
         plan, reason = self._run.plan, f"{self._signals.name}: the job is asked to stop"
-        self._run.plan = Plan(plan.servers, plan.access, reason)  # without workers: they are drained
-        self._decided(f"{reason}; workers drain, then a checkpoint")
+        # Without workers: they are drained. With the PS there are: nothing has to change hands any more.
+        servers = self._parts.roster.servers if self._parts is not None else plan.servers
+        self._run.plan = Plan(servers, plan.access, reason)
+        self._run.decided(f"{reason}; workers drain, then a checkpoint")
+        if self._commander is not None:
+            self._commander.end("the run was asked to stop")
 
     def _stop_processes(self, reason: str) -> None:
         """Tells every process to stop and waits a moment for the exits; what is left then is killed by `close`."""
         run, now_s = self._run, self._run.now_s()
         run.plan = Plan((), run.plan.access, reason)
+        if self._parts is not None:
+            self._parts.roster.retire()
+        if self._commander is not None:
+            self._commander.end(f"the run ends: {reason}")
         for record in run.fleet:
             if record.is_live and record.pid:
                 run.fleet.apply(record, Event.STOP, now_s)
@@ -157,7 +161,9 @@ class Supervisor:
 
     def _turn(self) -> None:
         run = self._run
-        run.control.poll(TICK_S, (*run.launcher.descriptors(), self._signals.descriptor))
+        watching = self._commander is not None and self._commander.wants_short_turns(run.now_s())
+        tick_s = WATCHING_TICK_S if watching else TICK_S
+        run.control.poll(tick_s, (*run.launcher.descriptors(), self._signals.descriptor), (run.commands.socket,))
         self._signals.clear()
         self._look_at_clock()
         if self._signals.count > 1:
@@ -166,8 +172,12 @@ class Supervisor:
         self._take_messages()
         now_s = run.now_s()
         self._bury(now_s)
+        if self._commander is not None:
+            self._commander.turn(now_s)
         self._recovery.reconcile()
         if self._parts is not None:
+            if not self._parts.checkpointer.is_open:
+                self._parts.roster.follow_plan()
             self._parts.checkpointer.tick(now_s)
             self._parts.training.measure(now_s)
             self._parts.serve()
@@ -193,9 +203,9 @@ class Supervisor:
 
     def _look_at_fork_server(self) -> None:
         prepared = self._run.launcher.prepared
-        if prepared is None or self._prepared_said:
+        if prepared is None or prepared is self._said_prepared:
             return
-        self._prepared_said = True
+        self._said_prepared = prepared
         if prepared.error:
             raise PreflightError(
                 f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
@@ -219,6 +229,9 @@ class Supervisor:
         self._exits = [(due_s, event) for due_s, event in self._exits if due_s > now_s]
         for event in due:
             self._recovery.launch_event(event)
+
+    def _holdings(self) -> Holdings:
+        return self._parts.roster.holdings if self._parts is not None else Holdings()
 
     def _ended(self, record: ProcessRecord, *, asked: bool) -> None:
         if self._parts is not None:
@@ -251,10 +264,11 @@ class Supervisor:
             is_stopping=self._said_stopping,
             is_epoch_done=ledger.is_epoch_done,
             is_finished=ledger.is_finished,
+            has_outstanding=ledger.has_outstanding,
             samples=ledger.samples_accounted,
             live_workers=sum(record.state.value != "drained" for record in fleet.live("worker")),
             unsettled_workers=parts.training.unsettled,
-            servers_ready=parts.roster.is_published,
+            servers_ready=parts.roster.is_published and parts.roster.holdings.is_handed_over,
             checkpoint_open=parts.checkpointer.is_open,
             evaluation_open=parts.judge.is_open,
             checkpointed_at=parts.checkpointer.checkpointed_at,
@@ -286,5 +300,6 @@ class Supervisor:
         with contextlib.suppress(OSError):
             self._reporter.report(state, self._parts, self._run.now_s())
         self._reporter.close()
+        refuse_all(self._run.commands, f"the run has ended: {state}")
         if self._parts is not None:
             self._parts.arena.close()

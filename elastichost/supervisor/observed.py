@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from elastichost.metrics import ProcessStatus
-from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.plan import ProcessId, ProcessSpec, Role
+from elastichost.supervisor.hanging import Signs
 from elastichost.supervisor.lifecycle import LIVE, Event, State, next_state
 from elastichost.supervisor.reconcile import Failure, ObservedProcess
 from elastichost.wire.control import Heartbeat
@@ -37,9 +38,11 @@ class ProcessRecord:
     progress: int = -1
     doing: str = ""
     gpu_memory_bytes: int = 0
-    kill_kind: Literal["exit", "hang", "start"] = "exit"
+    asked: ProcessSpec | None = None  # the cores and threads it was told to take, until it says that it has
+    kill_kind: Literal["exit", "hang", "start", "unwanted"] = "exit"
     kill_reason: str = ""
     kill_at_s: float | None = None  # when SIGKILL is due; None: it was sent, or is not wanted
+    signs: Signs = field(default_factory=Signs)
     window: deque[tuple[float, StepSample]] = field(default_factory=deque)
 
     @property
@@ -103,6 +106,11 @@ class Fleet:
         self._records[process.name] = record
         return record
 
+    def remember(self, process: ProcessId, now_s: float) -> None:
+        """A life of an earlier supervisor's: it has ended, and the next one is the one after it."""
+        spec = ProcessSpec(role=cast(Role, process.role), index=process.index, cores=(), threads=1)
+        self.request(process, spec, now_s).state = State.EXITED
+
     def find(self, process: ProcessId | None) -> ProcessRecord | None:
         """None for a life that is not the newest one: nothing it says counts any more."""
         record = self._records.get(process.name) if process is not None else None
@@ -119,11 +127,22 @@ class Fleet:
 
     def heartbeat(self, record: ProcessRecord, beat: Heartbeat, now_s: float) -> None:
         if beat.progress > record.progress:
+            has_worked, longest_s = record.signs.has_worked, record.signs.longest_s
+            longest_s = max(longest_s, now_s - record.moved_s) if has_worked else 0.0
+            has_worked = has_worked or beat.sample.steps > 0 or beat.sample.requests > 0
+            record.signs = Signs(longest_s=longest_s, has_worked=has_worked)
             record.progress, record.moved_s = beat.progress, now_s
         record.doing, record.gpu_memory_bytes = beat.state, beat.gpu_memory_bytes
         record.window.append((now_s, beat.sample))
         while now_s - record.window[0][0] > WINDOW_S:
             record.window.popleft()
+
+    def repinned(self, record: ProcessRecord, cores: tuple[int, ...]) -> bool:
+        """The process runs on these cores now. False when it was asked for others meanwhile, or for none."""
+        if record.asked is None or record.asked.cores != cores:
+            return False
+        record.spec, record.asked = record.asked, None
+        return True
 
     def excuse(self, seconds: float) -> None:
         """Nobody answers for a time in which the supervisor itself stood still, perhaps with everybody else."""
@@ -148,7 +167,16 @@ class Fleet:
 
     def observed(self) -> tuple[ObservedProcess, ...]:
         return tuple(
-            ObservedProcess(record.process, record.state, record.since_s, record.moved_s, record.failure)
+            ObservedProcess(
+                record.process,
+                record.state,
+                record.since_s,
+                record.moved_s,
+                record.failure,
+                record.spec,
+                record.asked,
+                record.signs,
+            )
             for record in self
         )
 

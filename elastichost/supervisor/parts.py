@@ -31,8 +31,10 @@ class Parts:
         """A life has ended. A worker that was not asked to may have applied batches that it never reported."""
         if not asked or record.process.role == "server":
             self.checkpointer.lost(record)
-        if record.process.role == "server" and asked:
-            self.training.server_gone(record.process)
+        if record.process.role == "server":
+            self.roster.server_gone(record.process)
+            if asked or record.process.index not in self.roster.holdings.owners:
+                self.training.server_gone(record.process)
         if record.process.role == "worker":
             self.judge.lost(record.process)
             self.roster.worker_gone(record.process)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
-from typing import Protocol
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from elastichost import errors
 from elastichost.errors import ElastichostError, HangError, JobFailedError, RestartBudgetError
-from elastichost.plan import ProcessId
+from elastichost.metrics import JournalValue
+from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.supervisor.launch.local import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import ProcessRecord
@@ -21,15 +23,17 @@ from elastichost.supervisor.reconcile import (
     Failure,
     GiveUp,
     Kill,
+    Repin,
     Spawn,
     StopProcess,
     reconcile,
 )
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.watching import SilenceWatch
 from elastichost.wire import control as wire_control
 from elastichost.wire.child import ChildArguments
 
-__all__ = ["Recovery", "error_of"]
+__all__ = ["Holdings", "Recovery", "error_of"]
 
 STACK_DUMP_S = 0.25  # between the request for stacks and the kill of a process that hangs
 LOG_LINES = 20
@@ -47,12 +51,22 @@ class Bereaved(Protocol):
     def __call__(self, record: ProcessRecord, *, asked: bool) -> None: ...
 
 
-class Recovery:
-    """Starts, stops and buries processes. `ended` is called once for every life that ends."""
+class Holdings(NamedTuple):
+    """PS that own buckets, and whether these are those that the plan wants."""
 
-    def __init__(self, run: Run, ended: Bereaved) -> None:
+    owners: frozenset[int] = frozenset()
+    is_handed_over: bool = True
+
+
+class Recovery:
+    """Starts, stops and buries processes. `ended` is called once for every life that ends; `holdings` tells who owns
+    buckets."""
+
+    def __init__(self, run: Run, ended: Bereaved, holdings: Callable[[], Holdings]) -> None:
         self._run = run
         self._ended = ended
+        self._watch = SilenceWatch()
+        self._holdings = holdings
 
     # --- events of the fork server --------------------------------------------------------------------------
 
@@ -76,7 +90,8 @@ class Recovery:
         self._run.fleet.apply(record, Event.SPAWNED, self._run.now_s())
         if record.state == State.KILLING:
             self._run.launcher.kill(process)
-        self._run.note("process_started", f"{process} has pid {pid}", process=process.name, data={"pid": pid})
+        data: dict[str, JournalValue] = {"pid": pid, "life": process.life}
+        self._run.note("process_started", f"{process} has pid {pid}", process=process.name, data=data)
 
     def _start_failed(self, process: ProcessId, reason: str) -> None:
         record = self._run.fleet.find(process)
@@ -84,7 +99,7 @@ class Recovery:
             return
         now_s = self._run.now_s()
         self._run.fleet.apply(record, Event.SPAWN_FAILED, now_s)
-        self._run.deaths.append(Death(process.name, now_s, "start", reason))
+        self._run.deaths.append(Death(process.name, now_s, "start", reason, process.life))
         self._run.note("process_lost", f"{process} could not be started: {reason}", process=process.name)
 
     def _exited(self, event: Exited) -> None:
@@ -95,11 +110,12 @@ class Recovery:
         before = record.state
         self._run.fleet.apply(record, Event.EXIT_CLEAN if event.code == 0 else Event.EXIT_OTHER, now_s)
         asked = before in (State.STOPPING, State.DRAINED) or record.state == State.EXITED
+        asked = asked or record.kill_kind == "unwanted"
         cause = self._cause(record, event)
         if asked:
             self._run.note("process_ended", f"{event.process}: {cause}", process=event.process.name)
         else:
-            self._run.deaths.append(Death(event.process.name, now_s, record.kill_kind, cause))
+            self._run.deaths.append(Death(event.process.name, now_s, _death_kind(record), cause, event.process.life))
             self._run.note(
                 "process_lost",
                 f"{event.process} was lost while {before.value}: {cause}",
@@ -131,7 +147,18 @@ class Recovery:
     def reconcile(self) -> None:
         """Brings the processes nearer to the plan. Raises the job's error when it cannot go on."""
         run, now_s = self._run, self._run.now_s()
-        for action in reconcile(run.fleet.observed(), run.plan, run.deaths, run.limits, now_s):
+        self._watch.look(run.fleet, now_s)
+        held = self._holdings()
+        actions = reconcile(
+            run.fleet.observed(),
+            run.plan,
+            run.deaths,
+            run.limits,
+            now_s,
+            held.owners,
+            is_handed_over=held.is_handed_over,
+        )
+        for action in actions:
             self._perform(action, now_s)
         for record in run.fleet:
             if record.kill_at_s is not None and record.kill_at_s <= now_s:
@@ -144,6 +171,8 @@ class Recovery:
                 self._spawn(action, now_s)
             case Kill():
                 self._kill(action, now_s)
+            case Repin(process=process, spec=spec):
+                self._repin(process, spec)
             case Drain(process=process, reason=reason):
                 self._tell(process, Event.DRAIN, wire_control.Drain(), f"drained: {reason}", now_s)
             case StopProcess(process=process, reason=reason):
@@ -155,8 +184,7 @@ class Recovery:
         run, spec = self._run, action.spec
         process = ProcessId(spec.role, spec.index, action.life)
         record = run.fleet.request(process, spec, now_s)
-        if action.life > 1:
-            run.restarts += 1
+        run.restarts += action.is_restart
         run.note(
             "decision", f"start {process}: {action.reason}", process=process.name, data={"cores": list(spec.cores)}
         )
@@ -168,6 +196,20 @@ class Recovery:
             cores=spec.cores,
             environment=gpu_environment(spec),
         )
+
+    def _repin(self, process: ProcessId, spec: ProcessSpec) -> None:
+        record = self._run.fleet.find(process)
+        if record is None:
+            return
+        record.asked = spec
+        cores = ", ".join(map(str, spec.cores))
+        self._run.note(
+            "decision",
+            f"{process} moves to cores {cores} with {spec.threads} thread{'s' * (spec.threads != 1)}",
+            process=process.name,
+            data={"cores": list(spec.cores), "threads": spec.threads},
+        )
+        self._run.send(process, wire_control.Repin(spec.cores, spec.threads))
 
     def _arguments(self, record: ProcessRecord) -> bytes:
         run, spec, process = self._run, record.spec, record.process
@@ -222,6 +264,10 @@ class Recovery:
         kind = HangError if action.kind == "hang" else RestartBudgetError
         hint = f"see {self._run.directory.log_of(action.process)}; resources.restarts allows more"
         return kind(f"{action.reason}{why}{last}", hint=hint)
+
+
+def _death_kind(record: ProcessRecord) -> Literal["exit", "hang", "start"]:
+    return "exit" if record.kill_kind == "unwanted" else record.kill_kind
 
 
 def error_of(failure: Failure) -> ElastichostError:

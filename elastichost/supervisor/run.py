@@ -20,6 +20,7 @@ from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.observed import Fleet
 from elastichost.supervisor.reconcile import Death, Limits
 from elastichost.supervisor.rundir import RunDirectory
+from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.sockets import ControlServer
 
@@ -68,6 +69,7 @@ class Run:
     observer: RunObserver
     launcher: LocalLauncher
     control: ControlServer
+    commands: CommandServer
     plan: Plan
     limits: Limits
     fleet: Fleet = field(default_factory=Fleet)
@@ -83,6 +85,15 @@ class Run:
 
     def now_s(self) -> float:
         return self.clock.now_s()
+
+    def decided(self, reason: str) -> None:
+        """The plan is a new one: why."""
+        self.last_decision, plan = reason, self.plan
+        self.note(
+            "decision",
+            f"plan: {reason}",
+            data={"workers": len(plan.workers), "servers": len(plan.servers), "access": plan.access},
+        )
 
     def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Buffer] = ()) -> bool:
         """False when that life cannot be reached: it is ending, and its exit will be seen."""

@@ -56,6 +56,7 @@ class Reporter:
             job=run.job.job.name,
             state=state,
             supervisor_pid=run.supervisor_pid,
+            commands=run.commands.address,
             epochs=run.job.train.epochs,
             processes=processes,
             plan=PlanStatus(len(run.plan.workers), len(run.plan.servers)),

@@ -1,13 +1,15 @@
-"""The first plan of a job that nothing is known about yet."""
+"""The first plan of a job that nothing is known about yet, and the same plan in another size."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.resources import GpuDevice, bounds_of
 
-__all__ = ["initial_plan"]
+__all__ = ["initial_plan", "resized_plan"]
 
 Count = str | int | tuple[int, int] | list[int]
 
@@ -32,20 +34,73 @@ def initial_plan(
     worker_count = _clamp(workers, len(cores))
     server_count = _clamp(servers, 1)
     chosen: Literal["direct", "served"] = "served" if access == "served" else "direct"
-    sharers = -(-worker_count // len(gpus)) if gpus else 1
-    processes = [
-        ProcessSpec(
-            role="worker",
-            index=index,
-            cores=(),
-            threads=1,
-            gpu=gpus[index % len(gpus)].index if gpus else None,
-            gpu_memory_fraction=gpu_memory_fraction / sharers if gpus else 1.0,
-        )
-        for index in range(worker_count)
-    ]
-    processes += [ProcessSpec(role="server", index=index, cores=(), threads=1) for index in range(server_count)]
-    return Plan(processes=tuple(processes), access=chosen, reason=_reason(worker_count, server_count, cores, chosen))
+    devices = tuple(gpu.index for gpu in gpus)
+    share = gpu_memory_fraction / _sharers(worker_count, devices) if gpus else 1.0
+    workers_specs = [_worker(index, 1, devices, share) for index in range(worker_count)]
+    processes = (*workers_specs, *(_server(index) for index in range(server_count)))
+    return Plan(processes=processes, access=chosen, reason=_reason(worker_count, server_count, cores, chosen))
+
+
+def resized_plan(
+    plan: Plan,
+    reason: str,
+    *,
+    workers: int | None = None,
+    servers: int | None = None,
+    worker_cores: int | None = None,
+    gpus: tuple[int, ...] = (),
+) -> Plan:
+    """The plan with so many workers and PS, and so many threads a worker (None: as it is). Which core each gets is
+    `supervisor.pinning`'s.
+
+    Those that stay keep their indices; the highest go first, the lowest that are free come first. `gpus`, those of the
+    job, are shared out anew as `initial_plan` does; a process keeps its share of one for its life. Raises ValueError
+    for a plan without workers or PS.
+    """
+    worker_count = len(plan.workers) if workers is None else workers
+    server_count = len(plan.servers) if servers is None else servers
+    if min(worker_count, server_count, len(plan.workers), 1 if worker_cores is None else worker_cores) < 1:
+        raise ValueError(f"{worker_count} workers and {server_count} PS are no plan")
+    first = plan.workers[0]
+    devices = gpus if first.gpu is not None else ()
+    whole = first.gpu_memory_fraction * _sharers(len(plan.workers), devices)
+    share = whole / _sharers(worker_count, devices) if devices else 1.0
+    threads = first.threads if worker_cores is None else worker_cores
+    present = {(spec.role, spec.index): spec for spec in plan.processes}
+    processes = []
+    for index in _indices([spec.index for spec in plan.workers], worker_count):
+        made = _worker(index, threads, devices, share)
+        known = present.get(("worker", index), made)
+        processes.append(msgspec.structs.replace(made, cores=known.cores))
+    for index in _indices([spec.index for spec in plan.servers], server_count):
+        processes.append(present.get(("server", index), _server(index)))
+    return Plan(tuple(processes), plan.access, reason)
+
+
+def _indices(present: list[int], count: int) -> list[int]:
+    kept = sorted(present)[:count]
+    free = (index for index in range(len(kept) + count) if index not in kept)
+    return sorted([*kept, *(next(free) for _ in range(count - len(kept)))])
+
+
+def _worker(index: int, threads: int, gpus: tuple[int, ...], gpu_memory_fraction: float) -> ProcessSpec:
+    return ProcessSpec(
+        role="worker",
+        index=index,
+        cores=(),
+        threads=threads,
+        gpu=gpus[index % len(gpus)] if gpus else None,
+        gpu_memory_fraction=gpu_memory_fraction,
+    )
+
+
+def _server(index: int) -> ProcessSpec:
+    return ProcessSpec(role="server", index=index, cores=(), threads=1)
+
+
+def _sharers(workers: int, gpus: tuple[int, ...]) -> int:
+    """Workers on the GPU that has most of them."""
+    return -(-workers // len(gpus)) if gpus else 1
 
 
 def _clamp(setting: Count, wish: int) -> int:

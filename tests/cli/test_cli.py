@@ -29,6 +29,7 @@ VERBS = (
     "config",
     "convert",
     "bench",
+    "chaos",
     "clean",
 )
 

@@ -100,3 +100,14 @@ def test_nobody_is_blamed_for_the_time_the_supervisor_stood_still() -> None:
     fleet.excuse(60.0)
     (seen,) = fleet.observed()
     assert (seen.since_s, seen.moved_s) == (60.0, 61.0)
+
+
+def test_cores_count_as_taken_when_the_process_says_so() -> None:
+    fleet = Fleet()
+    record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
+    assert not fleet.repinned(record, (0,)), "nothing was asked"
+    record.asked = ProcessSpec("worker", 0, (1, 2), 2)
+    assert not fleet.repinned(record, (7,)), "asked for others meanwhile"
+    assert fleet.observed()[0].asked == record.asked
+    assert fleet.repinned(record, (1, 2))
+    assert (record.spec, record.asked) == (ProcessSpec("worker", 0, (1, 2), 2), None)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.reconcile import (
@@ -10,6 +12,7 @@ from elastichost.supervisor.reconcile import (
     Kill,
     Limits,
     ObservedProcess,
+    Repin,
     Spawn,
     StopProcess,
     reconcile,
@@ -104,3 +107,91 @@ def test_what_the_plan_does_not_want_is_drained_then_stopped() -> None:
         assert isinstance(stop, StopProcess)
     assert reconcile((seen("worker", State.STOPPING),), nothing, (), LIMITS, NOW_S) == ()
     assert reconcile((seen("worker", State.FAILED),), nothing, died(9), LIMITS, NOW_S) == ()
+
+
+# --- a plan that changes while the job trains -----------------------------------------------------------------------
+
+
+def spec_of(process: str, cores: tuple[int, ...] = (0,), threads: int = 1) -> ProcessSpec:
+    role, _, index = process.partition("-")
+    return ProcessSpec(role, int(index), cores, threads)  # type: ignore[arg-type]
+
+
+def at(process: str, state: State = State.RUNNING, life: int = 1, **facts: Any) -> ObservedProcess:
+    role, _, index = process.partition("-")
+    spec = facts.pop("spec", spec_of(process))
+    return ObservedProcess(ProcessId(role, int(index), life), state, NOW_S, NOW_S, spec=spec, **facts)
+
+
+def plan_of(*processes: str) -> Plan:
+    return Plan(tuple(spec_of(process) for process in processes), "direct", "asked for it")
+
+
+ONE_EACH = plan_of("worker-0", "server-0")
+
+
+def test_a_ps_that_owns_buckets_is_kept_and_started_again_whatever_the_plan_says() -> None:
+    kept = (at("worker-0"), at("server-0"), at("server-1"))
+    owners = frozenset({0, 1})
+    assert reconcile(kept, ONE_EACH, (), LIMITS, NOW_S, owners, is_handed_over=False) == ()
+    died_meanwhile = (*kept[:2], at("server-1", State.FAILED))
+    deaths = [Death("server-1", NOW_S, "exit", "signal 9", 1)]
+    (action,) = reconcile(died_meanwhile, ONE_EACH, deaths, LIMITS, NOW_S, owners, is_handed_over=False)
+    assert action == Spawn(spec_of("server-1"), 2, "server-1.1 ended: signal 9", True)
+    (stop,) = reconcile(kept, ONE_EACH, (), LIMITS, NOW_S, frozenset({0}))
+    assert stop == StopProcess(ProcessId("server", 1, 1), "asked for it")
+    assert reconcile(died_meanwhile, ONE_EACH, deaths, LIMITS, NOW_S, frozenset({0})) == ()
+
+
+def test_start_then_hand_over_then_repin_then_drain() -> None:
+    wide = spec_of("worker-0", (0, 1), 2)
+    plan = Plan((wide, spec_of("worker-2"), spec_of("server-0")), "direct", "asked for it")
+    before = (at("worker-0"), at("worker-1"), at("server-0"))
+    (spawn,) = reconcile(before, plan, (), LIMITS, NOW_S)
+    assert isinstance(spawn, Spawn)
+    assert spawn.spec.index == 2
+    starting = (*before, at("worker-2", State.CONNECTED))
+    assert reconcile(starting, plan, (), LIMITS, NOW_S) == ()
+    there = (*before, at("worker-2", State.READY))
+    assert reconcile(there, plan, (), LIMITS, NOW_S, is_handed_over=False) == ()
+    (repin,) = reconcile(there, plan, (), LIMITS, NOW_S)
+    assert repin == Repin(ProcessId("worker", 0, 1), wide)
+    asked = (at("worker-0", asked=wide), *there[1:])
+    assert reconcile(asked, plan, (), LIMITS, NOW_S) == (), "asked once, and nobody leaves before it has moved"
+    (drain,) = reconcile((at("worker-0", spec=wide), *there[1:]), plan, (), LIMITS, NOW_S)
+    assert drain == Drain(ProcessId("worker", 1, 1), "asked for it")
+
+
+def test_asked_to_stop_nobody_waits_for_anything() -> None:
+    observed = (at("worker-0"), at("server-0", State.CONNECTED))
+    (drain,) = reconcile(observed, plan_of("server-0"), (), LIMITS, NOW_S, frozenset({0}), is_handed_over=False)
+    assert isinstance(drain, Drain)
+
+
+def test_cores_that_change_again_before_the_first_answer_are_asked_for_again() -> None:
+    first, second = spec_of("worker-0", (1,)), spec_of("worker-0", (2,))
+    plan = Plan((second, spec_of("server-0")), "direct", "asked for it")
+    (repin,) = reconcile((at("worker-0", asked=first), at("server-0")), plan, (), LIMITS, NOW_S)
+    assert repin == Repin(ProcessId("worker", 0, 1), second)
+
+
+def test_wanted_again_while_it_leaves_it_is_stopped_and_comes_again_without_a_restart() -> None:
+    plan, others = plan_of("worker-0", "worker-1", "server-0"), (at("worker-0"), at("server-0"))
+    for state in (State.DRAINING, State.STOPPING, State.KILLING):
+        assert reconcile((*others, at("worker-1", state)), plan, (), LIMITS, NOW_S) == ()
+    (stop,) = reconcile((*others, at("worker-1", State.DRAINED)), plan, (), LIMITS, NOW_S)
+    assert isinstance(stop, StopProcess)
+    (spawn,) = reconcile((*others, at("worker-1", State.EXITED, life=3)), plan, died(9), LIMITS, NOW_S)
+    assert spawn == Spawn(spec_of("worker-1"), 4, "the plan wants it again; worker-1.3 had stopped")
+    (spawn,) = reconcile((*others, at("worker-1", State.FAILED, life=3)), plan, (), LIMITS, NOW_S)
+    assert isinstance(spawn, Spawn)
+    assert not spawn.is_restart, "killed because it was not wanted"
+
+
+def test_what_is_told_to_go_and_stays_is_killed_but_has_not_died() -> None:
+    others = (at("worker-0"), at("server-0"))
+    lingering = ObservedProcess(ProcessId("worker", 1, 1), State.STOPPING, NOW_S - 11, NOW_S)
+    for observed in (lingering, at("worker-1", State.STARTED)):
+        (kill,) = reconcile((*others, observed), ONE_EACH, (), LIMITS, NOW_S)
+        assert isinstance(kill, Kill)
+        assert kill.kind == "unwanted"

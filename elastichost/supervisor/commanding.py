@@ -1,0 +1,175 @@
+"""Commands from outside: taken, checked, made a plan, watched until they are done, answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from elastichost.arena.dense import DenseStore
+from elastichost.arena.layout import MAX_WORKERS
+from elastichost.errors import ProtocolError
+from elastichost.plan import Plan
+from elastichost.resources import gpu_budget
+from elastichost.sharding import MAX_SERVERS
+from elastichost.supervisor.host import inventory
+from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.pinning import pin
+from elastichost.supervisor.run import Run
+from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, refusal, scaled_text
+from elastichost.tuner.cold_start import resized_plan
+from elastichost.wire.commands import Accepted, Command, CommandServer, Reached, Refused, Scale
+
+__all__ = ["Commander", "refuse_all"]
+
+COMMANDS_PER_TURN = 16
+SAMPLE_S = 0.02  # the throughput is looked at so often while nothing changes
+SHORT_TURNS_S = 10.0  # and as often as can be for so long when something does
+NOTED_REFUSALS = 20  # what is no command is noted so often, or a peer could fill the journal
+
+
+class Commander:
+    """Makes a new size the run's plan. `cores`: the job's."""
+
+    def __init__(self, run: Run, parts: Parts, cores: tuple[int, ...]) -> None:
+        self._run, self._parts, self._cores = run, parts, cores
+        self._dense = DenseStore(parts.arena)
+        self._pace = Pace()
+        self._sampled_s = 0.0
+        self._watch: Watch | None = None
+        self._peers: list[bytes] = []  # who waits for the end of the change
+        self._refusals = 0
+        self.why_not = ""  # a reason to refuse everything: the run is stopping
+
+    def wants_short_turns(self, now_s: float) -> bool:
+        """A change is under way: its moments are to be seen as they are."""
+        return self._watch is not None and now_s - self._watch.dip.began_s < SHORT_TURNS_S
+
+    def turn(self, now_s: float) -> None:
+        """Takes commands and looks how far the last one is."""
+        if self._watch is not None or now_s - self._sampled_s >= SAMPLE_S:
+            self._sampled_s = now_s
+            self._pace.add(now_s, self._dense.samples_applied())
+        moves = self._parts.roster.take_moves()
+        if self._watch is not None:
+            self._watch.hand_overs += moves
+        for peer, command in _received(self._run.commands, self._refused):
+            self._handle(peer, command, now_s)
+        if self._watch is not None:
+            self._observe(self._watch, now_s)
+
+    def end(self, why: str) -> None:
+        """Nobody waits in vain: the plan will not be reached any more."""
+        self._watch = None
+        self.why_not = why
+        self._answer(Refused(why))
+
+    # --- commands -------------------------------------------------------------------------------------------
+
+    def _refused(self, error: ProtocolError) -> None:
+        self._refusals += 1
+        if self._refusals <= NOTED_REFUSALS:
+            self._run.note("refused", str(error))
+
+    def _handle(self, peer: bytes, command: Command, now_s: float) -> None:
+        refused = refusal(command, MAX_WORKERS, MAX_SERVERS, len(self._cores))
+        if self.why_not:
+            refused = Refused(self.why_not)
+        if refused is not None:
+            self._run.note("refused", f"scale: {refused.message}")
+            self._run.commands.reply(peer, refused)
+            return
+        plan, warnings = self._plan(command)
+        if plan.processes == self._run.plan.processes and self._watch is None:
+            self._run.commands.reply(peer, Reached("nothing to change: the plan is this one already"))
+            return
+        for warning in warnings:
+            self._run.note("warning", warning)
+        self.follow(plan, now_s)
+        self._peers = [peer]
+        workers = len(plan.workers)
+        text = f"{workers} worker{'s' * (workers != 1)} and {len(plan.servers)} PS are wanted"
+        self._run.commands.reply(peer, Accepted("; ".join((text, *warnings))))
+
+    def _plan(self, command: Scale) -> tuple[Plan, tuple[str, ...]]:
+        job = self._run.job.resources
+        has_gpus = any(spec.gpu is not None for spec in self._run.plan.workers)
+        gpus = gpu_budget(job.gpus, inventory().gpus) if has_gpus else ()
+        asked = [f"{name}={value}" for name in command.__struct_fields__ if (value := getattr(command, name))]
+        resized = resized_plan(
+            self._run.plan,
+            f"asked for {', '.join(asked)}",
+            workers=command.workers,
+            servers=command.servers,
+            worker_cores=command.worker_cores,
+            gpus=tuple(gpu.index for gpu in gpus),
+        )
+        pinned = pin(resized, self._cores)
+        return pinned.plan, pinned.warnings
+
+    def follow(self, plan: Plan, now_s: float) -> None:
+        """Makes a plan, from wherever it comes, the run's, and watches what that does. It has workers and PS, and is
+        pinned. Whoever waits for the one before is told."""
+        self._answer(Refused("another command took its place before it was done"))
+        before, self._run.plan = self._run.plan, plan
+        self._run.decided(plan.reason)
+        known = {spec.index for spec in before.workers}
+        newcomers = {spec.index: self._last_life(spec.index) for spec in plan.workers if spec.index not in known}
+        dip = Dip(now_s, self._dense.samples_applied(), self._pace.before())
+        self._watch = Watch(Counts.of(before), Counts.of(plan), newcomers, dip)
+
+    def _last_life(self, worker: int) -> int:
+        record = self._run.fleet.named("worker", worker)
+        return record.process.life if record is not None else 0
+
+    # --- how far it is --------------------------------------------------------------------------------------
+
+    def _observe(self, watch: Watch, now_s: float) -> None:
+        trained = [index for index in watch.awaited if self._has_trained(index, watch.newcomers[index])]
+        watch.observe(now_s, self._dense.samples_applied(), trained, is_reached=self._is_reached())
+        if not watch.is_over(now_s):
+            return
+        figures = watch.figures()
+        text, data = scaled_text(figures), figures.data()
+        self._run.note("scaled", text, data=dict(data))
+        self._watch = None
+        self._answer(Reached(text, data))
+
+    def _has_trained(self, worker: int, last_life: int) -> bool:
+        life = self._last_life(worker)
+        return life > last_life and self._dense.applied(worker, life).sequence > 0
+
+    def _is_reached(self) -> bool:
+        """What runs is what the plan wants, where it wants it."""
+        plan, fleet = self._run.plan, self._run.fleet
+        for spec in plan.processes:
+            record = fleet.named(spec.role, spec.index)
+            if record is None or not record.can_work or record.asked is not None:
+                return False
+            if (record.spec.cores, record.spec.threads) != (spec.cores, spec.threads):
+                return False
+        wanted = {(spec.role, spec.index) for spec in plan.processes}
+        live = {(record.process.role, record.process.index) for record in fleet if record.is_live}
+        return live <= wanted and self._parts.roster.holdings.is_handed_over
+
+    def _answer(self, reply: Reached | Refused) -> None:
+        peers, self._peers = self._peers, []
+        for peer in peers:
+            self._run.commands.reply(peer, reply)
+
+
+def _received(commands: CommandServer, refused: Callable[[ProtocolError], None]) -> Iterator[tuple[bytes, Command]]:
+    """The commands that have come, so many of them that a turn stays short."""
+    for _ in range(COMMANDS_PER_TURN):
+        try:
+            received = commands.receive()
+        except ProtocolError as error:
+            refused(error)
+            continue
+        if received is None:
+            return
+        yield received
+
+
+def refuse_all(commands: CommandServer, why: str) -> None:
+    """The run has ended: what was sent meanwhile is answered."""
+    for peer, _ in _received(commands, lambda _: None):
+        commands.reply(peer, Refused(why))

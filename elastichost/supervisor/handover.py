@@ -1,0 +1,191 @@
+"""Which PS owns which buckets, from one shard map to the next: no bytes move, only the right to write them. Pure.
+
+    new -----------------------------------------> adopting -> settled
+    settled -> freezing [-> releasing] -> adopting -> settled
+
+freezing: the dense owner commits nothing of older epochs any more and says what counts. releasing: those that lose
+buckets let go; each of these belongs to nobody then. adopting: all PS of the new map learn it. Then it is published to
+the workers. A PS that dies takes its step back: its successor is asked the same, and the step goes on. A PS that died
+while nothing else went on is a hand-over to the same owners: what its predecessor left must be told what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from elastichost.errors import IllegalTransitionError
+from elastichost.plan import ProcessId
+from elastichost.sharding import ShardMap, moved_buckets, without_moving
+from elastichost.wire.facts import CommittedBatch
+
+__all__ = ["TRANSITIONS", "HandOver", "HandOverEffect", "HandOverState", "Publish", "SendMap"]
+
+
+class HandOverState(StrEnum):
+    NEW = "new"  # no PS has had a map yet
+    FREEZING = "freezing"
+    RELEASING = "releasing"
+    ADOPTING = "adopting"
+    SETTLED = "settled"  # everyone has the map that workers know
+
+
+TRANSITIONS: dict[tuple[HandOverState, str], HandOverState] = {
+    # the first PS has connected: nothing was ever staged, nobody has to let go
+    (HandOverState.NEW, "first map"): HandOverState.ADOPTING,
+    # the plan wants other PS, or a PS was replaced
+    (HandOverState.SETTLED, "begin"): HandOverState.FREEZING,
+    # the dense owner has said what counts; somebody owns what it will not own any more
+    (HandOverState.FREEZING, "buckets move"): HandOverState.RELEASING,
+    # ... nobody does
+    (HandOverState.FREEZING, "nothing moves"): HandOverState.ADOPTING,
+    # what moves belongs to nobody now
+    (HandOverState.RELEASING, "all released"): HandOverState.ADOPTING,
+    # all PS of the new map have it: workers get it
+    (HandOverState.ADOPTING, "all adopted"): HandOverState.SETTLED,
+}
+
+
+class SendMap(msgspec.Struct, frozen=True):
+    """These lives learn this map, and answer Ready with its epoch."""
+
+    servers: tuple[ProcessId, ...]
+    shard_map: ShardMap
+    committed: tuple[CommittedBatch, ...] = ()
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Workers learn this map. `moved`: buckets that have another owner than before; `began_s`: when it began."""
+
+    shard_map: ShardMap
+    lives: tuple[ProcessId, ...]
+    moved: int
+    began_s: float
+
+
+HandOverEffect = SendMap | Publish
+
+
+class HandOver:
+    """Every method returns the effects to perform, in order. `shard_map`: the owners to begin with, of epoch 0."""
+
+    def __init__(self, shard_map: ShardMap) -> None:
+        self.state = HandOverState.NEW
+        self.present = shard_map  # as workers know it; until the first is published, as they will
+        self._target = shard_map
+        self._step = shard_map  # the map of this step, with its epoch
+        self._committed: tuple[CommittedBatch, ...] = ()
+        self._participants: frozenset[int] = frozenset()  # of this step
+        self._waiting: set[int] = set()
+        self._connected: dict[int, ProcessId] = {}
+        self._told: set[ProcessId] = set()  # connected lives that have had a map
+        self._began_s = 0.0
+
+    # --- facts ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing goes on, and the PS of the map are the lives that it was published with, or have just died."""
+        return self.state == HandOverState.SETTLED
+
+    @property
+    def owners(self) -> frozenset[int]:
+        """PS that own something, or left something that only their successors may touch: none of them may be
+        missing."""
+        if self.state in (HandOverState.FREEZING, HandOverState.RELEASING):
+            return self.present.servers() | self._target.servers()
+        return self._target.servers()
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def begin(self, target: ShardMap, now_s: float) -> tuple[HandOverEffect, ...]:
+        """From the present owners to those of `target` (its epoch is of no account), in state `settled` only."""
+        self._move("begin")
+        self._target, self._began_s = target, now_s
+        return self._ask(self.present, {self.present.dense_owner})
+
+    def connected(self, server: ProcessId, now_s: float) -> tuple[HandOverEffect, ...]:
+        """A PS life has come: of an owner it takes up what its predecessor left, any other learns who owns what."""
+        self._connected[server.index] = server
+        if self.state == HandOverState.NEW:
+            self._move("first map")
+            self._began_s = now_s
+            first = self._ask(self._target, self._target.servers())
+            return first if server.index in self._participants else self._send((server,))
+        if server.index in self._participants or server.index not in self.owners:
+            return self._send((server,))
+        return self.begin(self.present, now_s) if self.is_settled else ()  # its step will come
+
+    def ready(
+        self, server: ProcessId, shard_map_epoch: int, committed: tuple[CommittedBatch, ...] = ()
+    ) -> tuple[HandOverEffect, ...]:
+        """A PS has the map of this epoch. Answers of lives and of epochs that are not asked have no effect."""
+        is_asked = self._connected.get(server.index) == server and server.index in self._waiting
+        if not is_asked or shard_map_epoch != self._step.epoch:
+            return ()
+        if self.state == HandOverState.FREEZING:
+            self._committed = committed
+        self._waiting.discard(server.index)
+        return () if self._waiting else self._step_done()
+
+    def lost(self, server: ProcessId) -> None:
+        """A PS life has ended. Whoever takes part in this step is waited for again."""
+        if self._connected.get(server.index) == server:
+            del self._connected[server.index]
+            self._told.discard(server)
+            if server.index in self._participants:
+                self._waiting.add(server.index)
+
+    # --- steps ----------------------------------------------------------------------------------------------
+
+    def _move(self, event: str) -> None:
+        try:
+            self.state = TRANSITIONS[self.state, event]
+        except KeyError:
+            raise IllegalTransitionError("the shard map", self.state.value, event) from None
+
+    def _ask(self, shard_map: ShardMap, participants: Iterable[int]) -> tuple[HandOverEffect, ...]:
+        """A step begins, under an epoch of its own."""
+        self._step = msgspec.structs.replace(shard_map, epoch=self._step.epoch + 1)
+        self._participants = frozenset(participants)
+        self._waiting = set(self._participants)
+        return self._send(
+            tuple(self._connected[index] for index in sorted(self._participants) if index in self._connected)
+        )
+
+    def _send(self, servers: tuple[ProcessId, ...]) -> tuple[SendMap, ...]:
+        """The map of this step. Whoever must let go and has had no map yet takes up first all that its predecessor had,
+        or pushes that this left would never be applied."""
+        fresh = tuple(server for server in servers if server not in self._told)
+        self._told.update(fresh)
+        sends = [SendMap(servers, self._step, self._committed)] if servers else []
+        if fresh and self.state == HandOverState.RELEASING:
+            sends.insert(0, SendMap(fresh, msgspec.structs.replace(self.present, epoch=self._step.epoch - 1)))
+        return tuple(sends)
+
+    def _step_done(self) -> tuple[HandOverEffect, ...]:
+        if self.state == HandOverState.ADOPTING:
+            return (self._settle(),)
+        losers = _losers(self.present, self._target)
+        if self.state == HandOverState.FREEZING and losers:
+            self._move("buckets move")
+            return self._ask(without_moving(self.present, self._target), losers)
+        self._move("nothing moves" if self.state == HandOverState.FREEZING else "all released")
+        return self._ask(self._target, self._target.servers())
+
+    def _settle(self) -> Publish:
+        self._move("all adopted")
+        moved, self.present, self._target = moved_buckets(self.present, self._step), self._step, self._step
+        self._participants, self._committed = frozenset(), ()
+        lives = tuple(self._connected[index] for index in sorted(self.present.servers()))
+        return Publish(self.present, lives, moved, self._began_s)
+
+
+def _losers(before: ShardMap, after: ShardMap) -> frozenset[int]:
+    """PS that own something before that they do not own after."""
+    pairs = [(before.dense_owner, after.dense_owner)]
+    for row, now in zip(before.owners, after.owners, strict=True):
+        pairs += zip(row, now, strict=True)
+    return frozenset(old for old, new in pairs if old != new)

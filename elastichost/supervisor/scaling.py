@@ -1,0 +1,224 @@
+"""What a change of the plan is asked for with, and what it cost: first samples, hand-overs, throughput. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from elastichost.plan import Plan
+from elastichost.wire.commands import Figure, Refused, Scale
+
+__all__ = ["Counts", "Dip", "Pace", "ScaledFigures", "Watch", "refusal", "scaled_text"]
+
+WINDOW_S = 0.2
+BEFORE_S = 2.0
+RECOVERED = 0.9  # of the rate before
+FIRST_SAMPLES_S = 5.0  # so long a newcomer is waited for when all else is done: there may be nothing to train
+AFTER_S = 1.0  # so long the throughput is watched when everyone trains
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What a plan is made of. `worker_cores`: threads of a worker."""
+
+    workers: int
+    servers: int
+    worker_cores: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Counts:
+        return cls(len(plan.workers), len(plan.servers), max((spec.threads for spec in plan.workers), default=1))
+
+
+def refusal(command: Scale, max_workers: int, max_servers: int, cores: int) -> Refused | None:
+    """Why these numbers cannot be; None when they can."""
+    bounds = {"workers": max_workers, "servers": max_servers, "worker_cores": cores}
+    asked: dict[str, int | None] = {name: getattr(command, name) for name in bounds}
+    for name, most in bounds.items():
+        value = asked[name]
+        if value is not None and not 1 <= value <= most:
+            return Refused(f"{name}={value} cannot be", f"from 1 to {most} are possible", True)
+    if not any(value is not None for value in asked.values()):
+        return Refused("nothing to scale", f"name one of {', '.join(bounds)}", True)
+    return None
+
+
+# --- throughput -------------------------------------------------------------------------------------------------------
+
+
+class Pace:
+    """Samples applied over the last seconds."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque()
+
+    def add(self, now_s: float, samples: int) -> None:
+        self._points.append((now_s, samples))
+        while now_s - self._points[0][0] > BEFORE_S + WINDOW_S:
+            self._points.popleft()
+
+    def before(self) -> float:
+        """Samples a second: median of the windows of the last seconds, 0 when nothing was seen."""
+        windows = int((self._points[-1][0] - self._points[0][0]) / WINDOW_S) if self._points else 0
+        if windows == 0:
+            return 0.0
+        times_s, samples = zip(*self._points, strict=True)
+        edges_s = times_s[-1] - WINDOW_S * np.arange(windows, -1, -1)
+        return float(np.median(np.diff(np.interp(edges_s, times_s, samples)))) / WINDOW_S
+
+
+@dataclass(slots=True)
+class Dip:
+    """The lowest rate since a moment, in windows, compared with the rate before; `samples`: applied at that moment."""
+
+    began_s: float
+    samples: int
+    rate_before: float
+    lowest: float | None = None
+    _low_until_s: float | None = None
+    _edge: tuple[float, float] = (0.0, 0.0)
+    _last: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        self._edge = self._last = (self.began_s, float(self.samples))
+
+    def add(self, now_s: float, samples: int) -> None:
+        """At any moment, the more often the better."""
+        point = (now_s, float(samples))
+        while self._edge[0] + WINDOW_S <= now_s and now_s > self._last[0]:
+            at_s = self._edge[0] + WINDOW_S
+            share = (at_s - self._last[0]) / (now_s - self._last[0])
+            edge = (at_s, self._last[1] + share * (samples - self._last[1]))
+            rate = (edge[1] - self._edge[1]) / WINDOW_S
+            self.lowest = rate if self.lowest is None else min(self.lowest, rate)
+            if rate < RECOVERED * self.rate_before:
+                self._low_until_s = at_s
+            self._edge = edge
+        self._last = point
+
+    @property
+    def dip(self) -> float | None:
+        """Lowest rate over the rate before."""
+        return self.lowest / self.rate_before if self.lowest is not None and self.rate_before > 0 else None
+
+    @property
+    def recovered_s(self) -> float | None:
+        """When it was back at nine tenths for good; 0.0: it never was below, None: it still is."""
+        if self.rate_before <= 0 or self._low_until_s == self._edge[0]:
+            return None
+        return 0.0 if self._low_until_s is None else self._low_until_s - self.began_s
+
+
+# --- one change -------------------------------------------------------------------------------------------------------
+
+
+class ScaledFigures(msgspec.Struct, frozen=True):
+    """What a change of the plan took. Times in seconds since the request, None where there was nothing to measure."""
+
+    before: Counts
+    after: Counts
+    reached_s: float
+    first_sample_s: dict[int, float | None]  # of each new worker
+    handover_s: float | None  # freeze to publish, of all hand-overs together
+    buckets_moved: int
+    rate_before: float
+    dip: float | None
+    recovered_s: float | None
+
+    def data(self) -> dict[str, Figure]:
+        """For the journal and for programs."""
+        first = {f"worker-{index}": at_s for index, at_s in self.first_sample_s.items()}
+        return {
+            **{f"{name}_before": getattr(self.before, name) for name in Counts.__struct_fields__},
+            **{f"{name}_after": getattr(self.after, name) for name in Counts.__struct_fields__},
+            "reached_s": self.reached_s,
+            "request_to_first_sample_s": first,
+            "handover_s": self.handover_s,
+            "buckets_moved": self.buckets_moved,
+            "samples_per_s_before": self.rate_before,
+            "dip": self.dip,
+            "recovered_s": self.recovered_s,
+        }
+
+
+@dataclass(slots=True)
+class Watch:
+    """A change of the plan under way. `newcomers`: new workers, each with the last life of that name before."""
+
+    before: Counts
+    after: Counts
+    newcomers: Mapping[int, int]
+    dip: Dip
+    first_sample_s: dict[int, float] = field(default_factory=dict)
+    hand_overs: list[tuple[int, float]] = field(default_factory=list)  # (buckets moved, seconds)
+    _reached_s: float | None = None
+    _all_train_s: float | None = None
+
+    @property
+    def awaited(self) -> Sequence[int]:
+        """New workers that have not trained yet."""
+        return [index for index in self.newcomers if index not in self.first_sample_s]
+
+    def observe(self, now_s: float, samples: int, trained: Collection[int], *, is_reached: bool) -> None:
+        """`trained`: those awaited that have a batch applied now; `is_reached`: what runs is what the plan wants."""
+        since_s = now_s - self.dip.began_s
+        self.first_sample_s.update({index: since_s for index in self.awaited if index in trained})
+        self.dip.add(now_s, samples)
+        if is_reached and self._reached_s is None:
+            self._reached_s = since_s
+        if self._reached_s is not None and not self.awaited and self._all_train_s is None:
+            self._all_train_s = since_s
+
+    def is_over(self, now_s: float) -> bool:
+        """Everything there was to see has been seen."""
+        since_s = now_s - self.dip.began_s
+        if self._all_train_s is not None:
+            return since_s >= self._all_train_s + AFTER_S
+        return self._reached_s is not None and since_s >= self._reached_s + FIRST_SAMPLES_S
+
+    def figures(self) -> ScaledFigures:
+        """Call when it is over."""
+        assert self._reached_s is not None
+        return ScaledFigures(
+            before=self.before,
+            after=self.after,
+            reached_s=self._reached_s,
+            first_sample_s={index: self.first_sample_s.get(index) for index in self.newcomers},
+            handover_s=sum(took_s for _, took_s in self.hand_overs) if self.hand_overs else None,
+            buckets_moved=sum(moved for moved, _ in self.hand_overs),
+            rate_before=self.dip.rate_before,
+            dip=self.dip.dip,
+            recovered_s=self.dip.recovered_s,
+        )
+
+
+def scaled_text(figures: ScaledFigures) -> str:
+    """What happened, in a line or two."""
+    changes = [
+        f"{name.replace('_', ' ')} {old} -> {new}"
+        for name in Counts.__struct_fields__
+        if (old := getattr(figures.before, name)) != (new := getattr(figures.after, name))
+    ]
+    parts = [f"{', '.join(changes) or 'as it was'} in {_words(figures.reached_s)}"]
+    for index, at_s in figures.first_sample_s.items():
+        when = "has nothing to train" if at_s is None else f"trained its first sample after {_words(at_s)}"
+        parts.append(f"worker-{index} {when}")
+    if figures.handover_s is not None:
+        parts.append(f"{figures.buckets_moved} buckets changed hands in {_words(figures.handover_s)}")
+    if figures.dip is not None:
+        parts.append(_throughput_words(figures.dip, figures.recovered_s))
+    return "; ".join(parts)
+
+
+def _throughput_words(dip: float, recovered_s: float | None) -> str:
+    if dip >= RECOVERED:
+        return f"throughput never below {100 * min(dip, 1.0):.0f} % of before"
+    back = "and stays lower" if recovered_s is None else f"and was back after {_words(recovered_s)}"
+    return f"throughput fell to {100 * dip:.0f} % of before {back}"
+
+
+def _words(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms" if seconds < 10 else f"{seconds:.1f} s"

@@ -1,0 +1,123 @@
+"""scale: what may be asked for, and of which runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elastichost.metrics import RunStatus
+from elastichost.wire.commands import Accepted, CommandServer, Reached, Refused, Reply, Scale
+
+from .conftest import Elastichost, write_status
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("workers=0", "workers=0: a run has at least one"),
+        ("servers=two", "servers=two: 'two' is no number"),
+        ("workers=-1", "workers=-1: '-1' is no number"),
+        ("worker=3", "'worker=3' is none of workers=COUNT"),
+        ("wrokers=3", 'did you mean "workers"?'),
+        ("workers=", "'' is no number"),
+    ],
+)
+def test_bad_arguments_end_with_2(elastichost: Elastichost, run_directory: Path, setting: str, problem: str) -> None:
+    outcome = elastichost("scale", run_directory.name, setting)
+    assert outcome.code == 2
+    assert problem in outcome.stderr
+
+
+def test_all_problems_at_once(elastichost: Elastichost, run_directory: Path) -> None:
+    outcome = elastichost("scale", "latest", "workers=0", "servers=x", "workers=3", "what")
+    assert outcome.code == 2
+    assert all(word in outcome.stderr for word in ("workers=0", "servers=x", "'what'"))
+    assert "workers is given twice" in elastichost("scale", "workers=3", "workers=3").stderr
+    assert "nothing to scale" in elastichost("scale", "latest").stderr
+
+
+def test_a_run_that_is_not_alive_ends_with_3(elastichost: Elastichost, run_directory: Path) -> None:
+    outcome = elastichost("scale", "workers=3")
+    assert outcome.code == 3
+    assert "takes no commands" in outcome.stderr
+    write_status(run_directory, "done", os.getpid())
+    outcome = elastichost("scale", "workers=3")
+    assert outcome.code == 3
+    assert "is not running: done" in outcome.stderr
+    assert elastichost("scale", "no-such-run", "workers=3").code == 2
+
+
+class Answering:
+    """A supervisor that gives these replies to one command."""
+
+    def __init__(self, run: Path) -> None:
+        self.server = CommandServer("ipc://commands")
+        status = msgspec.json.decode((run / "status.json").read_bytes(), type=RunStatus)
+        status = msgspec.structs.replace(status, commands=self.server.address)
+        (run / "status.json").write_bytes(msgspec.json.encode(status))
+        self.got: list[Scale] = []
+
+    def answer(self, *replies: Reply) -> None:
+        def work() -> None:
+            assert self.server.socket.poll(20_000)
+            received = self.server.receive()
+            assert received is not None
+            self.got.append(received[1])
+            for reply in replies:
+                self.server.reply(received[0], reply)
+
+        self._thread = threading.Thread(target=work)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._thread.join()
+        self.server.close()
+
+
+@pytest.fixture
+def run(elastichost: Elastichost, run_directory: Path) -> Iterator[Answering]:
+    answering = Answering(run_directory)
+    try:
+        yield answering
+    finally:
+        answering.close()
+
+
+def test_waits_until_it_is_so(elastichost: Elastichost, run: Answering) -> None:
+    run.answer(Accepted("3 workers are wanted"), Reached("workers 1 -> 3", {"reached_s": 0.2}))
+    outcome = elastichost("scale", "latest", "workers=3", "worker_cores=2")
+    assert (outcome.code, outcome.stdout) == (0, "workers 1 -> 3\n")
+    assert "3 workers are wanted" in outcome.stderr
+    assert run.got == [Scale(workers=3, worker_cores=2)]
+
+
+def test_json_is_one_object(elastichost: Elastichost, run: Answering, run_directory: Path) -> None:
+    run.answer(Accepted("soon"), Reached("workers 1 -> 3", {"reached_s": 0.2}))
+    facts = json.loads(elastichost("scale", "workers=3", "--json").stdout)
+    assert facts == {
+        "schema": "elastichost/v1",
+        "run_dir": str(run_directory),
+        "status": "reached",
+        "text": "workers 1 -> 3",
+        "reached_s": 0.2,
+    }
+
+
+def test_without_waiting(elastichost: Elastichost, run: Answering) -> None:
+    run.answer(Accepted("soon"))
+    assert elastichost("scale", "servers=2", "--no-wait").stdout == "soon\n"
+
+
+@pytest.mark.parametrize(("is_usage", "code"), [(True, 2), (False, 3)])
+def test_a_refusal_has_its_reason(elastichost: Elastichost, run: Answering, is_usage: bool, code: int) -> None:
+    run.answer(Refused("workers=999 cannot be", "from 1 to 256 are possible", is_usage))
+    outcome = elastichost("scale", "workers=999")
+    assert outcome.code == code
+    assert "workers=999 cannot be" in outcome.stderr
+    assert "from 1 to 256" in outcome.stderr

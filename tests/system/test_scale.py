@@ -1,0 +1,272 @@
+"""Runs that grow and shrink while they train: nobody else stops, and every sample is trained once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from elastichost.ps.applied_log import read_applied
+from elastichost.wire.commands import Accepted, CommandClient, Reached, Refused, Reply, Scale
+from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
+
+pytestmark = pytest.mark.system
+
+__all__ = ["folder"]
+
+ONE_WORKER = JOB.replace("workers = 2", "workers = 1")
+SAMPLES = 300_000
+# However fast the machine is, an epoch takes its time.
+SLOW_MODEL = """
+import time
+
+from elastichost.models import dlrm
+
+
+def build(tables, num_dense, **args):
+    model = dlrm(tables, num_dense, **args)
+    model.register_forward_pre_hook(lambda *_: time.sleep(0.005))
+    return model
+"""
+
+
+class Moving(Supervised):
+    """Every command that changes the PS gives their places to others."""
+
+    module = "tests.system.supervise_and_move"
+
+
+def begin(folder: Path, access: str, kind: type[Supervised] = Supervised, **settings: Any) -> Supervised:
+    """A run of one worker, with more epochs than it will come to."""
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    template = ONE_WORKER.replace("[train]\n", f'[train]\naccess = "{access}"\n')
+    facts = {"build": f"{folder}/slow.py:build", "rows": 50_000, "epochs": 10_000, **settings}
+    run = kind(folder, template=template, **facts)
+    run.wait_trained(1)
+    return run
+
+
+@contextmanager
+def commands_of(run: Supervised) -> Iterator[CommandClient]:
+    client = CommandClient(str(run.wait_until(lambda: run.status().get("commands"))))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def reply_to(client: CommandClient) -> Reply:
+    reply = client.receive(LIMIT_S)
+    assert reply is not None
+    return reply
+
+
+def scale(run: Supervised, **counts: int) -> Reached:
+    """Returns when it is so."""
+    with commands_of(run) as client:
+        client.send(Scale(**counts))
+        assert isinstance(reply_to(client), Accepted)
+        reached = reply_to(client)
+    assert isinstance(reached, Reached), reached
+    return reached
+
+
+def stop(run: Supervised) -> None:
+    """Ends a run under way, and looks whether all that it trained was trained once."""
+    run.process.send_signal(signal.SIGINT)
+    code, errors = run.finish()
+    assert code == 75, errors
+    assert_trained_once(run)
+
+
+def assert_trained_once(run: Supervised) -> None:
+    """No gap in the epochs before the last, nothing twice in any; the log of the PS says what the supervisor says."""
+    samples, rows = run.result()["samples"], read_applied(run.run_dir)
+    applied = np.sort(rows[rows["samples"] > 0], order=("epoch", "unit", "start"))
+    assert int(applied["samples"].sum()) == samples["trained"]
+    last = int(applied["epoch"].max())
+    for epoch, unit in np.unique(applied[["epoch", "unit"]]).tolist():
+        ranges = applied[(applied["epoch"] == epoch) & (applied["unit"] == unit)]
+        assert (ranges["start"][1:] >= ranges["stop"][:-1]).all()
+        if epoch < last:
+            assert ranges["start"].tolist() == [0, *ranges["stop"][:-1].tolist()]
+
+
+def names(run: Supervised) -> set[str]:
+    return {f"{one['role']}-{one['index']}" for one in run.status().get("processes", [])}
+
+
+@pytest.mark.parametrize("access", ["direct", "served"])
+def test_out_and_in_within_one_epoch(folder: Path, access: str) -> None:
+    run = begin(folder, access, rows=SAMPLES, epochs=1)
+    grown = scale(run, workers=3)
+    run.wait_until(lambda: names(run) == {"worker-0", "worker-1", "worker-2", "server-0"})
+    first = grown.data["request_to_first_sample_s"]
+    assert isinstance(first, dict) and set(first) == {"worker-1", "worker-2"}
+    assert all(at_s is not None and at_s > 0 for at_s in first.values())
+    spread = scale(run, servers=2)
+    run.wait_until(lambda: "server-1" in names(run))
+    assert spread.data["buckets_moved"] == 4 * 16 // 2
+    shrunk = scale(run, workers=1, servers=1)
+    assert (shrunk.data["workers_after"], shrunk.data["servers_after"], shrunk.data["buckets_moved"]) == (1, 1, 32)
+    run.wait_until(lambda: names(run) == {"worker-0", "server-0"})
+    scale(run, workers=3)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
+    assert_trained_once(run)
+    assert [event.text for event in run.events("process_lost")] == []
+    assert run.result()["processes"]["restarts"] == 0
+    assert len(run.events("scaled")) == 4
+    assert run.events("checkpoint_abandoned") == []
+    assert {event.process for event in run.events("lease")} == {"worker-0", "worker-1", "worker-2"}
+
+
+@pytest.mark.parametrize(
+    ("point", "access"),
+    [
+        ("before_release", "served"),
+        ("after_release", "served"),
+        ("after_adopt", "served"),
+        ("after_release", "direct"),
+    ],
+)
+def test_a_ps_killed_within_a_hand_over(folder: Path, monkeypatch: pytest.MonkeyPatch, point: str, access: str) -> None:
+    """Growing kills the loser, which owns the dense vector, or the gainer; shrinking the other one."""
+    monkeypatch.setenv("ELASTICHOST_CRASH_AT", f"ps.handover.{point}")
+    run = begin(folder, access)
+    scale(run, workers=2, servers=2)
+    scale(run, servers=1)
+    scale(run, workers=1)
+    stop(run)
+    lost = {(event.process, event.data["life"], event.data["code"]) for event in run.events("process_lost")}
+    assert lost == {("server-0", 1, -9), ("server-1", 1, -9)}
+
+
+def test_the_dense_owner_killed_while_ps_come_and_go(folder: Path) -> None:
+    run = begin(folder, "served", restarts=20)
+    for servers in (3, 1, 2):
+        with commands_of(run) as client:
+            client.send(Scale(servers=servers))
+            os.kill(run.pid("server-0"), signal.SIGKILL)
+            assert isinstance(reply_to(client), Accepted)
+            assert isinstance(reply_to(client), Reached)
+    stop(run)
+
+
+@pytest.mark.parametrize("access", ["direct", "served"])
+def test_the_dense_vector_moves_while_workers_and_its_old_and_new_owner_die(folder: Path, access: str) -> None:
+    run = begin(folder, access, kind=Moving, restarts=20)
+    for servers, victims in ((2, ("worker-0",)), (2, ("server-1", "worker-0")), (1, ("server-3",))):
+        pids = [run.pid(victim) for victim in victims]
+        with commands_of(run) as client:
+            client.send(Scale(servers=servers))
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            assert isinstance(reply_to(client), Accepted)
+            assert isinstance(reply_to(client), Reached)
+    run.wait_until(lambda: names(run) == {"worker-0", "server-5"})
+    stop(run)
+
+
+def test_scaled_while_checkpoints_are_taken(folder: Path) -> None:
+    run = begin(folder, "direct", every_s=0.2)
+    for servers, workers in ((2, 2), (3, 1), (1, 2)):
+        scale(run, servers=servers, workers=workers)
+    stop(run)
+    assert len(run.events("checkpoint")) > 2
+    assert run.events("checkpoint_abandoned") == []
+
+
+def test_wanted_again_while_it_drains_is_a_new_life_and_no_death(folder: Path) -> None:
+    run = begin(folder, "direct")
+    scale(run, workers=2)
+    with commands_of(run) as first, commands_of(run) as second:
+        first.send(Scale(workers=1))
+        assert isinstance(reply_to(first), Accepted)
+        run.wait_until(lambda: any("worker-1.1 is drained" in event.text for event in run.events("decision")))
+        second.send(Scale(workers=2))
+        assert reply_to(first) == Refused("another command took its place before it was done")
+        assert isinstance(reply_to(second), Accepted)
+        reached = reply_to(second)
+    assert isinstance(reached, Reached)
+    assert any("worker-1.2 is ready" in event.text for event in run.events("ready"))
+    stop(run)
+    assert run.events("process_lost") == []
+    assert run.result()["processes"]["restarts"] == 0
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_who_stays_moves_to_other_cores(folder: Path) -> None:
+    run = begin(folder, "direct")
+    pid = run.pid("worker-0")
+    assert len(os.sched_getaffinity(pid)) == len(os.sched_getaffinity(0))
+    scale(run, workers=len(os.sched_getaffinity(0)))
+    (moved,) = [event for event in run.events("repinned") if event.process == "worker-0"]
+    threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset(moved.data["cores"])}
+    assert len(moved.data["cores"]) == 1
+    scale(run, workers=1, worker_cores=2)
+    assert len(os.sched_getaffinity(pid)) >= 2
+    assert run.pid("worker-0") == pid
+    stop(run)
+
+
+def command_line(run: Supervised, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "elastichost", "scale", str(run.run_dir), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def send_garbage(run: Supervised) -> None:
+    """What is no command is answered, and harms nobody."""
+    address = run.wait_until(lambda: run.status().get("commands"))
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(address)
+        for garbage in (b"", b"{}", b'{"type":"Halt"}', b'{"type":"Scale","workers":"3"}', b"\xff" * 60_000):
+            socket.send(garbage)
+            assert socket.poll(int(LIMIT_S * 1000))
+            assert b"Refused" in socket.recv()
+        socket.send_multipart([b'{"type":"Scale","workers":2}', b"more"])
+        assert socket.poll(int(LIMIT_S * 1000))
+        assert b"Refused" in socket.recv()
+        socket.send(b"x" * 1_000_000)  # oversize: the connection is cut
+    assert len(run.events("refused")) >= 6
+
+
+def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
+    run = begin(folder, "direct")
+    send_garbage(run)
+    done = command_line(run, "workers=2", "--json")
+    assert done.returncode == 0, done.stderr
+    assert '"status":"reached"' in done.stdout and '"workers_after":2' in done.stdout
+    assert "already" in command_line(run, "workers=2").stdout
+    assert command_line(run, "workers=1000").returncode == 2
+    accepted = command_line(run, "workers=1", "--no-wait")
+    assert (accepted.returncode, accepted.stdout) == (0, "1 worker and 1 PS are wanted\n")
+    os.kill(run.pid("worker-0"), signal.SIGSTOP)  # it will not drain, so the run does not end yet
+    run.process.send_signal(signal.SIGINT)
+    run.wait_until(lambda: any("asked to stop" in event.text for event in run.events("decision")))
+    stopping = command_line(run, "workers=3")
+    assert stopping.returncode == 3
+    assert "the run was asked to stop" in stopping.stderr
+    run.process.send_signal(signal.SIGINT)
+    run.finish()
+    ended = command_line(run, "workers=3")
+    assert ended.returncode == 3
+    assert "is not running" in ended.stderr

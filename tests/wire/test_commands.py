@@ -1,0 +1,104 @@
+"""Commands over a real socket: what is one, what is not, and peers that go away."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from elastichost.errors import ProtocolError
+from elastichost.wire.commands import MAX_COMMAND_BYTES, Accepted, CommandClient, CommandServer, Reached, Refused, Scale
+
+LIMIT_S = 20.0
+NO_COMMANDS = (
+    [b""],
+    [b'{"type":"Scale","workers":"3"}'],
+    [b'{"type":"Scale","cores":3}'],
+    [b"\xff"],
+    [b"{", b"}"],
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandServer]:
+    monkeypatch.chdir(tmp_path)  # a socket's path has 108 bytes
+    server = CommandServer("ipc://commands")
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def received(server: CommandServer) -> tuple[bytes, Scale]:
+    assert server.socket.poll(LIMIT_S * 1000)
+    found = server.receive()
+    assert found is not None
+    return found
+
+
+def test_a_command_and_its_replies(server: CommandServer) -> None:
+    assert server.receive() is None
+    client = CommandClient(server.address)
+    client.send(Scale(workers=3, worker_cores=2))
+    peer, command = received(server)
+    assert command == Scale(workers=3, servers=None, worker_cores=2)
+    replies = [Accepted("soon"), Reached("done", {"reached_s": 0.5, "first": {"worker-1": None}}), Refused("no", "why")]
+    for reply in replies:
+        assert server.reply(peer, reply)
+    assert [client.receive(LIMIT_S) for _ in replies] == replies
+    assert client.receive(0.0) is None
+    client.close()
+
+
+@pytest.mark.parametrize("parts", NO_COMMANDS)
+def test_what_is_no_command_is_refused_and_answered(server: CommandServer, parts: list[bytes]) -> None:
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(server.address)
+        socket.send_multipart(parts)
+        assert server.socket.poll(LIMIT_S * 1000)
+        with pytest.raises(ProtocolError, match="no command"):
+            server.receive()
+        assert socket.poll(LIMIT_S * 1000)
+        assert b'"type":"Refused"' in socket.recv()
+
+
+def test_an_oversize_command_never_arrives(server: CommandServer) -> None:
+    good = CommandClient(server.address)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(server.address)
+        socket.send(b" " * (MAX_COMMAND_BYTES + 1))
+        good.send(Scale(servers=2))
+        assert received(server)[1] == Scale(servers=2)
+        assert server.receive() is None
+    good.close()
+
+
+def test_a_peer_that_has_gone_harms_nobody(server: CommandServer) -> None:
+    client = CommandClient(server.address)
+    client.send(Scale(workers=1))
+    peer, _ = received(server)
+    client.close()
+    for _ in range(500):
+        if not server.reply(peer, Accepted("too late")):
+            return
+        select.select([], [], [], 0.01)
+    pytest.fail("a reply to nobody was never noticed")
+
+
+def test_what_is_no_reply_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.bind("ipc://other")
+        client = CommandClient("ipc://other")
+        client.send(Scale(workers=1))
+        assert socket.poll(LIMIT_S * 1000)
+        socket.send_multipart([socket.recv_multipart()[0], b'{"type":"Perhaps"}'])
+        with pytest.raises(ProtocolError, match="what is no reply"):
+            client.receive(LIMIT_S)
+        client.close()
