@@ -228,7 +228,7 @@ def _sync_problems(train: TrainSection, tables: Mapping[str, TableOverrides]) ->
         problems.append('train.access = "direct": with mode = "sync" rows are served; allowed: "auto", "served"')
     if train.micro_batches > train.batch_size:
         problems.append(
-            f"train.micro_batches = {train.micro_batches}: there are only {train.batch_size} samples a step"
+            f"train.micro_batches = {train.micro_batches}: a step has {train.batch_size} samples"
         )
     default = tables.get("default", TableOverrides())
     for name, table in tables.items():

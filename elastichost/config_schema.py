@@ -342,12 +342,14 @@ class ScheduleSettings(Section):
 
 
 class TrainSection(Section):
-    """`[train]`: how the model learns; `batch_size` is per worker, in sync mode the global one."""
+    """`[train]`: how the model learns; `batch_size` is per worker; in sync mode it is the global one, cut into
+    `micro_batches` for the workers."""
 
     epochs: CountFromOne = 1
     batch_size: Annotated[int, Field(ge=1, le=1_048_576)] = 512
     mode: Literal["async", "bounded", "sync"] = "async"
     staleness: Count = 4
+    micro_batches: Annotated[int, Field(ge=1, le=128)] = 4
     access: Literal["auto", "direct", "served"] = "auto"
     optimizer_rows: RowOptimizerSettings = RowOptimizerSettings()
     optimizer_dense: DenseOptimizerSettings = DenseOptimizerSettings()
@@ -391,7 +393,8 @@ class CheckpointSection(Section):
 
 
 class SupervisionSection(Section):
-    """`[supervision]`: when a process that does not move counts as hung."""
+    """`[supervision]`: when a silent process counts as hung; how long rows outlive a killed supervisor (`resume`)."""
 
-    hang_timeout_s: Positive = 30.0
+    hang_timeout_s: Positive = 10.0
     start_timeout_s: Positive = 120.0
+    keep_arena_s: NotNegative = 4.0

@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["CREW", "CREW_LIFE", "MAX_MICRO_BATCHES", "assign", "micro_range", "micro_ranges", "steps_of"]
+__all__ = [
+    "CREW",
+    "CREW_LIFE",
+    "MAX_MICRO_BATCHES",
+    "assign",
+    "key_of",
+    "micro_range",
+    "micro_ranges",
+    "step_of",
+    "steps_of",
+]
 
 MAX_MICRO_BATCHES = 128
 # The crew as a whole holds the leases; in the dense vector's applied records it has the place of this worker.
@@ -29,6 +39,15 @@ def micro_range(start: int, stop: int, batch_size: int, micros: int, step: int, 
     """Positions of a micro-batch of the step that is number `step` (from 0) of the range [start, stop) of a unit."""
     first = start + step * batch_size
     return micro_ranges(first, min(first + batch_size, stop), micros)[micro]
+
+
+def key_of(step: int, micro: int) -> int:
+    """Grows from micro-batch to micro-batch."""
+    return (step << 8) | micro
+
+
+def step_of(key: int) -> int:
+    return key >> 8
 
 
 def steps_of(start: int, stop: int, batch_size: int) -> int:

@@ -14,8 +14,20 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elastichost"
 # Decisions depend on their arguments only: no clock, no randomness, no environment, no sockets, no threads.
 IMPURE = frozenset({"asyncio", "datetime", "os", "random", "secrets", "socket", "threading", "time", "uuid", "zmq"})
+PURE_OF_SUPERVISOR = (
+    "handover",
+    "hanging",
+    "ledger",
+    "ledger_applied",
+    "lifecycle",
+    "recollection",
+    "reconcile",
+    "scaling",
+)
+PURE_OF_CHAOS = ("goodput", "invariants", "message_faults", "scene", "schedule", "verdicts")
 PURE_MODULES = (
-    *(PACKAGE / "supervisor" / f"{name}.py" for name in ("reconcile", "ledger", "lifecycle")),
+    *(PACKAGE / "supervisor" / f"{name}.py" for name in PURE_OF_SUPERVISOR),
+    *(PACKAGE / "chaos" / f"{name}.py" for name in PURE_OF_CHAOS),
     PACKAGE / "worker" / "exchange.py",
     PACKAGE / "ps" / "session.py",
     PACKAGE / "sharding.py",

@@ -48,7 +48,8 @@ def test_the_smallest_job_gets_every_default(job_file: Path) -> None:
     assert job.train.batch_size == 512
     assert job.train.optimizer_dense.name == "adam"
     assert (job.resources.restarts, job.resources.restart_window_s, job.resources.gpu_memory) == (3, 60.0, "90%")
-    assert (job.supervision.hang_timeout_s, job.supervision.start_timeout_s) == (30.0, 120.0)
+    supervision = job.supervision
+    assert (supervision.hang_timeout_s, supervision.start_timeout_s, supervision.keep_arena_s) == (10.0, 120.0, 4.0)
     assert (job.checkpoint.every_s, job.checkpoint.keep, job.checkpoint.directory) == (60.0, 2, "")
 
 
@@ -93,7 +94,6 @@ def test_all_problems_come_at_once(job_file: Path) -> None:
         job_file,
         "train.batch_sise=3",
         "train.batch_size=many",
-        "train.mode=sync",
         "resources.epochs=3",
         "tables.itm.dim=4",
         "resources.workers=[3, 1]",
@@ -114,7 +114,21 @@ def test_all_problems_come_at_once(job_file: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("train.mode=sync", 'train.mode = "sync": not available yet'),
+        ("train.access=direct", 'train.access = "direct": with mode = "sync" rows are served'),
+        ("train.micro_batches=128", "train.micro_batches = 128: a step has 64 samples"),
+        ("tables.default.admit_after=2", "tables.default.admit_after: with mode"),
+        ("tables.default.evict_after_samples=100", "tables.default.evict_after_samples: with mode"),
+        ("tables.default.precision=bfloat16", "only for tables with a number of rows"),
+    ],
+)
+def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, override: str, expected: str) -> None:
+    problems = problems_of(job_file, "train.mode=sync", "train.batch_size=64", override)
+    assert any(expected in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
         ("train.non_finite=roll_back", 'train.non_finite = "roll_back": not available yet'),
         ("train.optimizer_rows.name=adam", "the fused kernels have"),
         ("tables.item.optimizer={name='adam'}", "the fused kernels have"),

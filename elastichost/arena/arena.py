@@ -20,7 +20,7 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ArenaFullError
 from elastichost.specs import ModelSpec
 
-__all__ = ["Arena", "ArenaFiles", "IndexPlace"]
+__all__ = ["Arena", "ArenaFiles", "IndexPlace", "read_layout"]
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -81,6 +81,15 @@ def _open_files(directory: Path, layout: ArenaLayout, *, create: bool) -> ArenaF
     return ArenaFiles(*opened)
 
 
+def read_layout(directory: Path) -> ArenaLayout:
+    """Raises ArenaError when there is no complete arena in the directory."""
+    try:
+        return msgspec.json.decode((directory / LAYOUT_FILE).read_bytes(), type=ArenaLayout)
+    except (OSError, msgspec.DecodeError) as error:
+        hint = "was the run that made it stopped?"
+        raise ArenaError(f"{directory} is not an arena: {error}", hint=hint) from error
+
+
 class Arena:
     """A job's arena on this host. Any process may attach; who may write what is the callers' law."""
 
@@ -131,11 +140,7 @@ class Arena:
     @classmethod
     def attach(cls, directory: Path) -> Arena:
         """Maps an arena another process made. Raises ArenaError when it is missing or malformed."""
-        try:
-            layout = msgspec.json.decode((directory / LAYOUT_FILE).read_bytes(), type=ArenaLayout)
-        except (OSError, msgspec.DecodeError) as error:
-            hint = "was the run that made it stopped?"
-            raise ArenaError(f"{directory} is not an arena: {error}", hint=hint) from error
+        layout = read_layout(directory)
         return cls(directory, layout, _open_files(directory, layout, create=False))
 
     def _allocate_fixed(self) -> None:

@@ -1,15 +1,20 @@
 """Directories of a run outside its run directory: the arena and the sockets; who owns them; whose owner is dead.
 
 An owner is a process, named by pid, start time and boot id, so that a reused pid or a reboot is never taken for it.
+
+Whoever wants to remove a directory or take it over from a dead owner *holds* it first: a lock on the directory itself,
+which the kernel opens when its holder ends. `OWNER.json` only changes while it is held.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +24,22 @@ import msgspec
 from elastichost.errors import ArenaError, PreflightError
 
 __all__ = [
+    "Hold",
     "Owner",
     "StaleArena",
     "arena_directory",
     "arena_root",
     "create_directory",
     "free_bytes",
+    "hold",
+    "hold_left",
     "is_alive",
+    "is_same",
+    "is_this_boot",
     "owner_of",
     "read_owner",
     "reclaim",
+    "remove_owned",
     "socket_directory",
     "stale_arenas",
 ]
@@ -37,6 +48,8 @@ OWNER_FILE = "OWNER.json"
 _PREFIX = "elastichost-"
 # sockaddr_un holds 108 bytes, and a socket's own name ("/server-12.3") needs its share.
 _MAX_SOCKET_DIRECTORY_BYTES = 80
+# Longer than the moment for which a guardian that only looks holds a directory.
+HOLD_PATIENCE_S = 0.2
 
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +96,11 @@ def owner_of(pid: int, run_dir: Path) -> Owner:
 def is_alive(owner: Owner) -> bool:
     """Whether that very process still lives."""
     return owner.boot_id == _boot_id() and _start_time_ticks(owner.pid) == owner.start_time_ticks
+
+
+def is_this_boot(owner: Owner) -> bool:
+    """False: the host was started again since, and what was not on a disk is lost."""
+    return owner.boot_id == _boot_id()
 
 
 def arena_root() -> Path:
@@ -158,6 +176,97 @@ def read_owner(path: Path) -> Owner:
         raise ArenaError(f"{path / OWNER_FILE} cannot be read: {error}") from error
 
 
+class Hold:
+    """A directory that nobody else may remove or take over until `release`."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def take_over(self, owner: Owner) -> None:
+        """Makes the directory `owner`'s, all or nothing. Raises ArenaError."""
+        making = self.path / f"{OWNER_FILE}.new"
+        try:
+            descriptor = os.open(making, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(owner))
+            making.rename(self.path / OWNER_FILE)
+        except OSError as error:
+            raise ArenaError(f"cannot take {self.path} over: {error}") from error
+
+    def remove(self) -> None:
+        """Whoever is killed within it leaves a directory that still has its owner, so it is stale, and no LAYOUT.json,
+        so nobody resumes from it. Raises OSError."""
+        for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):  # capitals come first
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            elif entry.name != OWNER_FILE:
+                os.unlink(entry.path)
+        shutil.rmtree(self.path)
+
+    def release(self) -> None:
+        """May be called again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def hold(path: Path, patience_s: float = HOLD_PATIENCE_S) -> Hold | None:
+    """The directory, held; None when another process holds it for longer than that. Raises FileNotFoundError when it
+    is gone, and OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not _lock(descriptor, patience_s):
+            os.close(descriptor)
+            return None
+        # It may have been removed between the two calls, and another one may bear its name by now.
+        if not os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor)):
+            raise FileNotFoundError(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return Hold(path, descriptor)
+
+
+def _lock(descriptor: int, patience_s: float) -> bool:
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(0.005)
+        else:
+            return True
+
+
+def is_same(one: Owner, other: Owner) -> bool:
+    """Whether two owners are the same process, whatever they own."""
+    return msgspec.structs.replace(one, run_dir="") == msgspec.structs.replace(other, run_dir="")
+
+
+def remove_owned(path: Path, owner: Owner) -> bool:
+    """Removes a directory if it (still) belongs to this process, alive or dead. False: another process holds it just
+    now, so that has to be asked again. Raises OSError."""
+    try:
+        held = hold(path)
+        if held is None:
+            return False
+        with held:
+            if is_same(read_owner(path), owner):
+                held.remove()
+    except (FileNotFoundError, ArenaError):
+        pass  # nothing is there, or nothing of an owner
+    return True
+
+
 def free_bytes(path: Path) -> int:
     """Bytes that files under `path` (or its nearest existing parent) can still take."""
     while not path.exists() and path != path.parent:
@@ -201,14 +310,32 @@ def stale_arenas() -> list[StaleArena]:
     return stale
 
 
+def hold_left(run_dir: Path) -> tuple[Hold, ...]:
+    """Holds every directory that dead owners left of a run, so that no guardian removes one while it is looked into."""
+    held: list[Hold] = []
+    for stale in stale_arenas():
+        if stale.owner.run_dir == str(run_dir):
+            try:
+                one = hold(stale.path)
+            except OSError:
+                continue  # removed just now
+            held += [one] if one is not None else []
+    return tuple(held)
+
+
 def reclaim(path: Path) -> None:
-    """Removes an arena or socket directory, if it is still there. Raises ArenaError when `path` is not one."""
+    """Removes an arena or socket directory, if it is still there. Raises ArenaError when `path` is not one, or another
+    process is just taking it over."""
     if not path.name.startswith(_PREFIX) or path.is_symlink():
         raise ArenaError(f"{path} is not a directory made by elastichost: not removed")
     try:
         if path.stat().st_uid != os.geteuid():
             raise ArenaError(f"{path} belongs to another user: not removed")
-        shutil.rmtree(path)
+        held = hold(path)
+        if held is None:
+            raise ArenaError(f"{path} is being resumed from just now: not removed")
+        with held:
+            held.remove()
     except FileNotFoundError:
         return
     except OSError as error:

@@ -10,7 +10,15 @@ from elastichost.checkpoint.files import disk_error, remove_tree
 from elastichost.checkpoint.manifest import Manifest, load_manifest, verify_blocks
 from elastichost.errors import CheckpointError
 
-__all__ = ["FoundCheckpoint", "checkpoint_directories", "checkpoint_name", "latest", "new_staging", "retain"]
+__all__ = [
+    "FoundCheckpoint",
+    "checkpoint_directories",
+    "checkpoint_name",
+    "latest",
+    "new_staging",
+    "remove_staging",
+    "retain",
+]
 
 _NAME = re.compile(r"step-(\d{1,19})(\.replaced)?")
 _STAGING_PREFIX = ".staging-"
@@ -42,6 +50,15 @@ def new_staging(checkpoints: Path, cut: int) -> Path:
     except OSError as error:
         raise disk_error("cannot create", staging, error) from error
     return staging
+
+
+def remove_staging(checkpoints: Path) -> None:
+    """Removes what a supervisor that was killed left half written. Raises CheckpointError."""
+    for staging in checkpoints.glob(f"{_STAGING_PREFIX}*"):
+        try:
+            remove_tree(staging)
+        except OSError as error:
+            raise disk_error("cannot remove", staging, error) from error
 
 
 def checkpoint_directories(checkpoints: Path) -> tuple[Path, ...]:

@@ -27,6 +27,7 @@ from elastichost.checkpoint.catalogue import (
     checkpoint_name,
     latest,
     new_staging,
+    remove_staging,
     retain,
 )
 from elastichost.checkpoint.manifest import MANIFEST_NAME, SCHEMA, Manifest, commit, load_manifest, verify_blocks
@@ -49,6 +50,7 @@ __all__ = [
     "new_staging",
     "read_block",
     "read_block_into",
+    "remove_staging",
     "retain",
     "verify_blocks",
 ]

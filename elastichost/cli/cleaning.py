@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from elastichost.cli.output import AsJson, data_console, print_json
+from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import RUNS, is_alive, read_status, runs_under
-from elastichost.errors import PreflightError
+from elastichost.errors import ArenaError, PreflightError
 from elastichost.wording import bytes_words
 
 __all__ = ["clean", "register"]
@@ -26,13 +26,20 @@ def clean(
     keep: Annotated[int, typer.Option("--keep", min=0, help="With --runs: the newest so many stay.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Remove arenas and sockets of dead runs; a run that is going on is never touched."""
+    """Remove arenas and sockets of dead runs; a run that is going on, or just being resumed, is never touched.
+
+    The arena of a supervisor that was killed can be gone on from (`resume`) until it is removed.
+    """
     from elastichost.arena.host import reclaim, stale_arenas
 
     removed: list[tuple[Path, int]] = []
     for stale in stale_arenas():
-        if not dry_run:
-            reclaim(stale.path)
+        try:
+            if not dry_run:
+                reclaim(stale.path)
+        except ArenaError as error:
+            progress_console().print(f"left alone: {error.message}", markup=False)
+            continue
         removed.append((stale.path, stale.bytes))
     for directory in _old_runs(keep) if runs else ():
         removed.append((directory, _size_bytes(directory)))

@@ -16,6 +16,7 @@ from elastichost.display import open_display
 from elastichost.errors import ConfigError
 
 if TYPE_CHECKING:
+    from elastichost.arena.host import Hold
     from elastichost.config import JobSpec
 
 __all__ = ["register"]
@@ -69,15 +70,22 @@ def resume(
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was stopped or broke off, from its newest good checkpoint."""
-    from elastichost.config import load_job
+    """Go on with a run that was stopped or broke off: from its arena where that still is, else its newest checkpoint.
+
+    When a supervisor was killed, its rows stay in memory for supervision.keep_arena_s: resumed within that time,
+    nothing is lost.
+    """
+    from elastichost.arena.host import hold_left
 
     directory = find_run(run)
+    held = hold_left(directory)  # first of all: a guardian waits a few seconds only
+    from elastichost.config import load_job
+
     resolved = directory / "job.resolved.toml"
     spec = load_job(resolved, overrides, environ={})
     _check_same_job(load_job(resolved, environ={}), spec)
     kept = Path(spec.checkpoint.directory) if spec.checkpoint.directory else directory
-    _train(spec, directory, kept, dashboard, as_json)
+    _train(spec, directory, kept, dashboard, as_json, held)
 
 
 def _check_same_job(before: JobSpec, after: JobSpec) -> None:
@@ -97,11 +105,18 @@ def _check_same_job(before: JobSpec, after: JobSpec) -> None:
         )
 
 
-def _train(spec: JobSpec, run_dir: Path | None, resume_from: Path | None, dashboard: Dashboard, as_json: bool) -> None:
+def _train(
+    spec: JobSpec,
+    run_dir: Path | None,
+    resume_from: Path | None,
+    dashboard: Dashboard,
+    as_json: bool,
+    held: tuple[Hold, ...] = (),
+) -> None:
     from elastichost.supervisor import run_job
 
     with open_display(progress_console(), live=dashboard is Dashboard.AUTO) as observer:
-        result = run_job(spec, run_dir, observer, resume_from)
+        result = run_job(spec, run_dir, observer, resume_from, held=held)
     if as_json:
         print_json(result.to_json())
     else:

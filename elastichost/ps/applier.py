@@ -42,7 +42,9 @@ class RowApplier:
         for stager in self._staged.waiting():
             if self._staged.stamp(stager) <= self._undo.applied(stager):
                 self._staged.drop(stager)
-        applied = (self._undo.applied(stager) for stager in range(MAX_STAGERS))
+        applied = [self._undo.applied(stager) for stager in range(MAX_STAGERS)]
+        # Who staged for a step knew that the one before was committed, and settled it here.
+        applied += [self._staged.stamp(stager) - 1 for stager in self._staged.waiting()]
         self._over = max((stamp for stamp in applied if stamp_life(stamp) == 0), default=0)
         return old is not None
 

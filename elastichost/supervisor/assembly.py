@@ -1,9 +1,14 @@
-"""Making the parts of a run: arena, dense vector, ledger, roster, checkpoints; anew or from a checkpoint."""
+"""Making the parts of a run: arena, dense vector, ledger, roster, checkpoints; anew, from the arena of a supervisor
+that died, or from a checkpoint."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -11,20 +16,58 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.host import create_directory, free_bytes, owner_of
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.errors import CheckpointError
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.checkpointing import Checkpointer, load_dense, read_record
+from elastichost.supervisor.checkpointing import Checkpointer, RunRecord, find_checkpoint, load_dense, read_record
+from elastichost.supervisor.crew_training import CrewTraining
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.preflight import Preparation
+from elastichost.supervisor.recollection import ArenaOrigin, Lineage
+from elastichost.supervisor.rescue import Claim, Misfit, Rescued, model_difference, rescue
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.training import Training
 
-__all__ = ["assemble"]
+__all__ = ["Heritage", "assemble", "look_for_checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heritage:
+    """What a run goes on from; nothing: it is a new one. `source`: a run directory, checkpoints, or one checkpoint.
+    `found`: the checkpoint; None while it may not be needed, because `claim` holds the arena."""
+
+    source: Path | None = None
+    claim: Claim | None = None
+    found: FoundCheckpoint | None = None
+
+
+def look_for_checkpoint(source: Path, claim: Claim | None) -> FoundCheckpoint:
+    """The newest good one. Raises CheckpointError, which also says why the arena cannot be used."""
+    try:
+        return find_checkpoint(source)
+    except CheckpointError as error:
+        if claim is None or claim.recollection.has_ended:
+            raise
+        raise CheckpointError(f"{error.message}, and there is no arena: {claim.reason}", hint=error.hint) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """What the parts of a run begin with. `restore_from`: the checkpoint PS fill their buckets from; `kept`: the newest
+    one, and its record."""
+
+    arena: Arena
+    dense: DenseStore
+    ledger: Ledger
+    lineage: Lineage
+    restore_from: Path | None = None
+    kept: tuple[Path, RunRecord] | None = None
+    rescued: Rescued | None = None
 
 
 def assemble(
@@ -32,59 +75,166 @@ def assemble(
     prepared: Preparation,
     model: ModelSpec,
     initial: npt.NDArray[np.float32],
-    found: FoundCheckpoint | None,
+    heritage: Heritage,
     is_draining: Callable[[], bool],
 ) -> Parts:
-    """Makes the arena and everything that works on it.
+    """Makes the arena, or takes one over, and everything that works on it.
 
-    initial: float32 [dense.elements], the model's own initial dense part. found: the checkpoint to go on from.
-    Raises ArenaFullError, CheckpointError.
+    initial: float32 [dense.elements], the model's own initial dense part. Raises ArenaFullError, CheckpointError.
     """
     settings = _ledger_settings(run, prepared)
-    if found is not None and found.manifest.model != model:
-        raise CheckpointError(
-            f"{found.directory} holds another model: {_difference(found.manifest.model, model)}",
-            hint="resume with the model, tables and columns the run began with",
+    beginning = _from_arena(run, model, settings, heritage) or _anew(run, prepared, model, initial, settings, heritage)
+    return _parts(run, prepared, model, beginning, is_draining)
+
+
+# --- from the arena of a supervisor that died ---------------------------------------------------------------------
+
+
+def _from_arena(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage) -> _Beginning | None:
+    """None, with the reason in the journal, when there is no arena to go on from, or it does not fit."""
+    claim = heritage.claim
+    if claim is None:
+        return None
+    servers = [spec.index for spec in run.plan.servers]
+    in_place = run.job.train.mode != "sync"
+    rescued = rescue(claim, run.directory.path, model, run.job.job.seed, settings, servers, in_place=in_place)
+    if isinstance(rescued, Misfit):
+        if not claim.recollection.has_ended:
+            run.note("decision", f"resume: not from the arena of the supervisor that died: {rescued.reason}", now=True)
+        _give_up(run, claim)
+        return None
+    run.arena = rescued.arena.directory
+    _note_arena(run, rescued.arena, "arena", None)
+    ledger, version = rescued.ledger, rescued.dense.version()
+    run.note(
+        "decision",
+        f"resume: the arena {run.arena} is this run's, fits the job, and nobody uses it: goes on after "
+        f"{ledger.trained} samples in {version - 1} batches; nothing is lost",
+        now=True,
+        data={"trained": ledger.trained, "version": version},
+    )
+    run.torn_batches += rescued.lineage.torn_batches
+    for torn in rescued.torn:
+        run.torn_batches += torn.batches
+        run.note(
+            "torn_batch",
+            f"worker-{torn.worker}.{torn.life} died within {_batches(torn.batches)}: rows may hold a part of it",
+            process=f"worker-{torn.worker}",
+            data={"life": torn.life, "batches": torn.batches},
         )
+    kept = _newest_checkpoint(heritage)
+    return _Beginning(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
+
+
+def _give_up(run: Run, claim: Claim) -> None:
+    """Its memory is needed: the checkpoint is what counts from now on."""
+    if claim.held is None:
+        return
+    try:
+        claim.held.remove()
+    except OSError as error:
+        run.note("warning", f"{claim.held.path} cannot be removed: {error}")
+    claim.release()
+
+
+def _batches(number: int) -> str:
+    return "a batch" if number == 1 else f"{number} batches"
+
+
+def _newest_checkpoint(heritage: Heritage) -> tuple[Path, RunRecord] | None:
+    """Not verified: it is not read now."""
+    if heritage.source is not None:
+        with contextlib.suppress(CheckpointError):
+            found = find_checkpoint(heritage.source, verify=False)
+            return found.directory, read_record(found.manifest)
+    return None
+
+
+# --- anew, or from a checkpoint -----------------------------------------------------------------------------------
+
+
+def _anew(
+    run: Run,
+    prepared: Preparation,
+    model: ModelSpec,
+    initial: npt.NDArray[np.float32],
+    settings: LedgerSettings,
+    heritage: Heritage,
+) -> _Beginning:
+    found = heritage.found
+    if found is None and heritage.source is not None:
+        found = look_for_checkpoint(heritage.source, heritage.claim)
+    if found is not None:
+        for warning in found.warnings:
+            run.note("warning", warning)
+        run.note("decision", f"resume: goes on from the checkpoint {found.directory.name}", now=True)
+        if found.manifest.model != model:
+            raise CheckpointError(
+                f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
+                hint="resume with the model, tables and columns the run began with",
+            )
     record = read_record(found.manifest) if found is not None else None
     ledger = Ledger.from_state(settings, record.ledger) if record is not None else Ledger(settings)
     create_directory(run.arena, owner_of(run.supervisor_pid, run.directory.path))
     budget_bytes = min(prepared.memory_bytes, free_bytes(run.arena))
     arena = Arena.create(run.arena, plan_layout(model, run.job.job.seed, budget_bytes))
     dense = DenseStore(arena)
-    if found is not None and record is not None:
-        state = load_dense(found, record)
-        dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
-    else:
+    if found is None or record is None:
         dense.load(initial, None, 1, 0, 0)
-    run.note("arena", f"{arena.touched_bytes() / 1e6:.1f} MB in {run.arena}", data={"path": str(run.arena)})
-    return _parts(run, prepared, model, arena, dense, ledger, found, is_draining)
+        _note_arena(run, arena, "new", Lineage())
+        return _Beginning(arena, dense, ledger, Lineage())
+    state = load_dense(found, record)
+    dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
+    lineage = Lineage(ledger.epoch, ledger.quarantined, record.ledger.dropped > 0, record.judge)
+    _note_arena(run, arena, "checkpoint", lineage)
+    return _Beginning(arena, dense, ledger, lineage, found.directory, (found.directory, record))
+
+
+def _note_arena(run: Run, arena: Arena, origin: ArenaOrigin, lineage: Lineage | None) -> None:
+    run.note(
+        "arena",
+        f"{arena.touched_bytes() / 1e6:.1f} MB in {run.arena}",
+        now=True,
+        data={"path": str(run.arena), "origin": origin, "lineage": msgspec.to_builtins(lineage)},
+    )
+
+
+# --- the parts ----------------------------------------------------------------------------------------------------
 
 
 def _parts(
-    run: Run,
-    prepared: Preparation,
-    model: ModelSpec,
-    arena: Arena,
-    dense: DenseStore,
-    ledger: Ledger,
-    found: FoundCheckpoint | None,
-    is_draining: Callable[[], bool],
+    run: Run, prepared: Preparation, model: ModelSpec, beginning: _Beginning, is_draining: Callable[[], bool]
 ) -> Parts:
-    checkpointer = Checkpointer(run, model, ledger, dense, lambda: judge.memory)
-    roster = Roster(run, model.tables, found.directory if found is not None else None)
+    ledger = beginning.ledger
+    is_sync, every_samples = run.job.train.mode == "sync", run.job.evaluate.every_samples
+    checkpointer = Checkpointer(
+        run, model, ledger, beginning.dense, lambda: judge.memory, lambda: training.committed_step()
+    )
+    roster = Roster(run, model.tables, beginning.restore_from)
 
-    def may_grant() -> bool:
+    def may_evaluate() -> bool:
         return not checkpointer.holds_workers and not is_draining() and roster.was_published
 
+    def may_grant() -> bool:
+        # A crew is evaluated between two steps: it must come to the end of what it was given.
+        since = ledger.samples_accounted - (judge.evaluated_at or 0)
+        is_due = judge.is_open or 0 < every_samples <= since
+        return may_evaluate() and not (is_sync and test_units and is_due)
+
     test_units = tuple(unit.samples for unit in prepared.test.units) if prepared.test is not None else ()
-    training = Training(run, ledger, may_grant)
-    judge = Judge(run, test_units, model.num_labels, may_grant)
-    if found is not None:
-        judge.recall(read_record(found.manifest).judge)
-        checkpointer.checkpointed_at = ledger.samples_accounted
-        checkpointer.newest = found.directory
-    return Parts(run, arena, roster, training, judge, checkpointer)
+    training = (
+        CrewTraining(run, ledger, may_grant, beginning.dense, Watermarks(beginning.arena.directory))
+        if is_sync
+        else Training(run, ledger, may_grant)
+    )
+    judge = Judge(run, test_units, model.num_labels, may_evaluate)
+    judge.recall(beginning.lineage.judge)
+    if beginning.kept is not None:
+        checkpointer.newest, record = beginning.kept
+        checkpointer.checkpointed_at = Ledger.from_state(ledger.settings, record.ledger).samples_accounted
+    if beginning.rescued is not None:
+        training.recall(beginning.rescued.committed, beginning.rescued.staged)
+    return Parts(run, beginning.arena, roster, training, judge, checkpointer)
 
 
 def _ledger_settings(run: Run, prepared: Preparation) -> LedgerSettings:
@@ -94,20 +244,6 @@ def _ledger_settings(run: Run, prepared: Preparation) -> LedgerSettings:
         epochs=job.train.epochs,
         batch_size=job.train.batch_size,
         order=job.data.order,
+        in_order=job.train.mode == "sync",
         seed=job.job.seed,
     )
-
-
-def _difference(saved: ModelSpec, present: ModelSpec) -> str:
-    """The first thing that is not the same, in words."""
-    for name, before, now in (
-        ("tables", saved.tables, present.tables),
-        ("embeddings", saved.embeddings, present.embeddings),
-        ("dense tensors", saved.dense.tensors, present.dense.tensors),
-    ):
-        if len(before) != len(now):
-            return f"{len(before)} {name} instead of {len(now)}"
-        for old, new in zip(before, now, strict=True):
-            if old != new:
-                return f"{name}: {old} instead of {new}"
-    return "its columns or labels"

@@ -73,8 +73,15 @@ class Checkpointer:
     """One checkpoint at a time. `not_before_s`: when the next periodic one is due."""
 
     def __init__(
-        self, run: Run, model: ModelSpec, ledger: Ledger, dense: DenseStore, judged: Callable[[], JudgeMemory]
+        self,
+        run: Run,
+        model: ModelSpec,
+        ledger: Ledger,
+        dense: DenseStore,
+        judged: Callable[[], JudgeMemory],
+        committed_step: Callable[[], int],
     ) -> None:
+        self._committed_step = committed_step
         self._run, self._model, self._ledger, self._dense, self._judged = run, model, ledger, dense, judged
         self._number = 0
         self._open: _Open | None = None
@@ -163,6 +170,7 @@ class Checkpointer:
 
     def _take_copies(self, cut: int, servers: tuple[ProcessId, ...]) -> None:
         assert self._open is not None
+        step = self._committed_step()
         ledger, dense = self._ledger, self._dense.state_copy()
         self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, self._judged())
         self._open.accounted, self._open.trained, self._open.epoch = (
@@ -170,7 +178,7 @@ class Checkpointer:
             ledger.trained,
             ledger.epoch,
         )
-        self._run.send_all(servers, Snapshot(cut, str(self._open.staging)))
+        self._run.send_all(servers, Snapshot(cut, str(self._open.staging), step))
 
     def _commit(self) -> None:
         assert self._open is not None
@@ -192,7 +200,13 @@ class Checkpointer:
             f"{final.name}: {cut.rows} rows, {cut.bytes / 1e6:.1f} MB in {now_s - cut.began_s:.2f} s; "
             f"training stood still for {stall_s:.2f} s",
             now=True,
-            data={"path": str(final), "samples": done.accounted, "stall_s": stall_s, "removed": len(removed)},
+            data={
+                "path": str(final),
+                "samples": done.accounted,
+                "bytes": cut.bytes,
+                "stall_s": stall_s,
+                "removed": len(removed),
+            },
         )
 
     def _manifest(self, done: _Open) -> Manifest:
@@ -229,13 +243,14 @@ class Checkpointer:
         self.retry_not_before_s = self._run.now_s() + RETRY_S
 
 
-def find_checkpoint(source: Path) -> FoundCheckpoint:
-    """`source`: a run directory, its checkpoints, or one checkpoint. Raises CheckpointError when there is none."""
+def find_checkpoint(source: Path, *, verify: bool = True) -> FoundCheckpoint:
+    """`source`: a run directory, its checkpoints, or one checkpoint. `verify` reads its blocks, too. Raises
+    CheckpointError when there is none."""
     source = source.resolve()
     if (source / "MANIFEST.json").exists():
         return FoundCheckpoint(source, load_manifest(source))
     for place in (source / "checkpoints", source):
-        found = latest(place) if place.is_dir() else None
+        found = latest(place, verify=verify) if place.is_dir() else None
         if found is not None:
             return found
     raise CheckpointError(f"{source} holds no checkpoint", hint="run the job anew: nothing of it was saved yet")

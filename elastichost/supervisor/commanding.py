@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.layout import MAX_WORKERS
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
+from elastichost.micro_batches import step_of
 from elastichost.plan import Plan
 from elastichost.resources import gpu_budget
 from elastichost.sharding import MAX_SERVERS
@@ -31,7 +33,7 @@ class Commander:
 
     def __init__(self, run: Run, parts: Parts, cores: tuple[int, ...]) -> None:
         self._run, self._parts, self._cores = run, parts, cores
-        self._dense = DenseStore(parts.arena)
+        self._dense, self._watermarks = DenseStore(parts.arena), Watermarks(parts.arena.directory)
         self._pace = Pace()
         self._sampled_s = 0.0
         self._watch: Watch | None = None
@@ -135,7 +137,12 @@ class Commander:
 
     def _has_trained(self, worker: int, last_life: int) -> bool:
         life = self._last_life(worker)
-        return life > last_life and self._dense.applied(worker, life).sequence > 0
+        if life <= last_life:
+            return False
+        if self._run.job.train.mode == "sync":  # a crew commits together: it has begun something that is committed
+            begun = self._watermarks.begun(worker, life)
+            return begun > 0 and step_of(begun) < self._dense.version()
+        return self._dense.applied(worker, life).sequence > 0
 
     def _is_reached(self) -> bool:
         """What runs is what the plan wants, where it wants it."""

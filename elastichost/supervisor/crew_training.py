@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
-from elastichost.micro_batches import CREW, CREW_LIFE, assign, micro_range, steps_of
+from elastichost.micro_batches import CREW, CREW_LIFE, assign, key_of, micro_range, step_of, steps_of
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import Quarantined
@@ -66,7 +66,7 @@ class CrewTraining(Training):
         )
         begun = self._watermarks.begun(process.index, process.life)
         if begun:
-            self._suspect(process, (begun >> 8, begun & 255))
+            self._suspect(process, (step_of(begun), begun - key_of(step_of(begun), 0)))
         self._leave(process, f"{process} is lost")
 
     def _leave(self, process: ProcessId, reason: str) -> None:

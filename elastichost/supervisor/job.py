@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
-from elastichost.arena.host import arena_directory, create_directory, owner_of, socket_directory
-from elastichost.checkpoint.format import FoundCheckpoint
+import msgspec
+
+from elastichost.arena.host import Hold, arena_directory, create_directory, owner_of, socket_directory
+from elastichost.checkpoint.format import MANIFEST_NAME, remove_staging
 from elastichost.clock import MonotonicClock
 from elastichost.config import JobSpec
 from elastichost.errors import ElastichostError, PreflightError
 from elastichost.observer import RunObserver, SilentObserver
-from elastichost.plan import Plan
-from elastichost.supervisor.checkpointing import find_checkpoint
+from elastichost.plan import Plan, ProcessId
+from elastichost.supervisor.assembly import Heritage, look_for_checkpoint
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.preflight import Preparation, preflight
 from elastichost.supervisor.reconcile import Limits
+from elastichost.supervisor.rescue import Claim, claim_arena
 from elastichost.supervisor.run import Entries, Run
 from elastichost.supervisor.rundir import RunDirectory, new_run_path
 from elastichost.supervisor.shutdown import end_processes, remove_directories
 from elastichost.supervisor.signals import StopSignals
+from elastichost.wire.commands import CommandServer
+from elastichost.wire.crash import arm
 from elastichost.wire.sockets import ControlServer
 
 __all__ = ["run_job"]
@@ -36,58 +42,114 @@ def run_job(
     resume_from: Path | None = None,
     *,
     entries: Entries | None = None,
+    held: tuple[Hold, ...] = (),
 ) -> RunResult:
     """Trains a job to its end, in the calling process; call it from the main thread.
 
     run_dir: default `runs/<name>-<UTC>-<id>` under the working directory, or the run that is resumed.
     resume_from: a run directory (its newest good checkpoint), or one checkpoint.
+    held: what the run that is resumed has left and the caller holds (`arena.host.hold_left`).
     The first SIGINT or SIGTERM drains, saves and returns a result with exit code 75; the second kills.
 
     Raises the typed error the job failed with: ConfigError, DataError, ModelError, ArenaFullError, PreflightError
     before training; NonFiniteError, RestartBudgetError, HangError, CheckpointError, ... during it.
     """
     entries = entries if entries is not None else Entries()
+    arm("supervisor", 1 if resume_from is None else 2)
     with StopSignals() as signals, LocalLauncher(entries.imports, entries.calls) as launcher:
-        prepared = preflight(job)  # while the fork server imports
-        found = find_checkpoint(resume_from) if resume_from is not None else None
-        run_id = secrets.token_hex(8)
-        socket_directory(run_id)  # raises where no path is short enough, before there is a run directory
-        path = run_dir or _resumed_run(resume_from) or new_run_path(Path.cwd(), job.job.name, run_id)
-        directory = RunDirectory.open(path, job, resume=resume_from is not None)
+        # All of this while the fork server imports.
+        if resume_from is None:
+            opened = _open_new(job, run_dir)
+        else:
+            opened = _open_again(job, run_dir or _resumed_run(resume_from), resume_from, held)
         try:
-            return _open_and_supervise(
-                job, directory, run_id, observer or SilentObserver(), entries, launcher, prepared, found, signals
-            )
+            opened.directory.write_facts(job)
+            return _open_and_supervise(job, opened, observer or SilentObserver(), entries, launcher, signals)
         except PreflightError:
-            if not directory.was_used:
-                directory.discard()  # the model could not be built: nothing ran, so nothing stays
+            if not opened.directory.was_used:
+                opened.directory.discard()  # the model could not be built: nothing ran, so nothing stays
             raise
         finally:
+            opened.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A run that could be begun: its directory, locked, and what it goes on from."""
+
+    run_id: str
+    directory: RunDirectory
+    prepared: Preparation
+    heritage: Heritage
+
+    def close(self) -> None:
+        if self.heritage.claim is not None:
+            self.heritage.claim.release()
+        self.directory.close()
+
+
+def _open_new(job: JobSpec, run_dir: Path | None) -> _Opened:
+    prepared = preflight(job)
+    run_id = _new_run_id()
+    path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
+    return _Opened(run_id, RunDirectory.open(path, job, resume=False), prepared, Heritage())
+
+
+def _open_again(job: JobSpec, run_dir: Path | None, resume_from: Path, held: tuple[Hold, ...]) -> _Opened:
+    """The arena first: its guardian keeps it for a few seconds only."""
+    run_id = _new_run_id()
+    path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
+    directory: RunDirectory | None = None
+    claim: Claim | None = None
+    try:
+        directory = RunDirectory.open(path, job, resume=True)
+        is_one_checkpoint = (resume_from / MANIFEST_NAME).exists()
+        claim = claim_arena(directory.path, held)
+        if is_one_checkpoint:
+            claim = claim.without_arena("a checkpoint was asked for")
+        prepared = preflight(job, claim.bytes)
+        found = look_for_checkpoint(resume_from, claim) if claim.held is None else None
+        remove_staging(directory.checkpoints)
+        return _Opened(run_id, directory, prepared, Heritage(resume_from, claim, found))
+    except ElastichostError:
+        for one in (*held, *((claim.held,) if claim is not None and claim.held is not None else ())):
+            one.release()
+        if directory is not None:
+            if not directory.was_used:
+                directory.discard()
             directory.close()
+        raise
 
 
-def _resumed_run(resume_from: Path | None) -> Path | None:
-    is_run = resume_from is not None and (resume_from / "job.resolved.toml").exists()
-    return resume_from if is_run else None
+def _new_run_id() -> str:
+    """Raises PreflightError where no path is short enough for its sockets, before there is a run directory."""
+    run_id = secrets.token_hex(8)
+    socket_directory(run_id)
+    return run_id
+
+
+def _resumed_run(resume_from: Path) -> Path | None:
+    return resume_from if (resume_from / "job.resolved.toml").exists() else None
 
 
 def _open_and_supervise(
     job: JobSpec,
-    directory: RunDirectory,
-    run_id: str,
+    opened: _Opened,
     observer: RunObserver,
     entries: Entries,
     launcher: LocalLauncher,
-    prepared: Preparation,
-    found: FoundCheckpoint | None,
     signals: StopSignals,
 ) -> RunResult:
+    directory, run_id, prepared, heritage = opened.directory, opened.run_id, opened.prepared, opened.heritage
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
-    launcher.clean_when_lost((arena, sockets))
+    held = heritage.claim.held if heritage.claim is not None else None
+    kept = (arena, held.path) if held is not None else (arena,)
+    launcher.clean_when_lost((sockets,), kept, job.supervision.keep_arena_s)
     create_directory(sockets, owner_of(os.getpid(), directory.path))
     journal = Journal(directory.journal, observer.on_event)
     job_id = int(run_id, 16)
     control = ControlServer(f"ipc://{sockets}/control", job_id)
+    commands = CommandServer(f"ipc://{sockets}/commands")
     run = Run(
         job=job,
         run_id=run_id,
@@ -101,6 +163,7 @@ def _open_and_supervise(
         observer=observer,
         launcher=launcher,
         control=control,
+        commands=commands,
         plan=Plan((), prepared.plan.access, "nothing yet"),
         limits=Limits(
             restarts=job.resources.restarts,
@@ -109,11 +172,18 @@ def _open_and_supervise(
             start_timeout_s=job.supervision.start_timeout_s,
         ),
     )
-    for warning in (*prepared.warnings, *(found.warnings if found is not None else ())):
+    for warning in prepared.warnings:
         run.note("warning", warning)
+    if heritage.claim is not None:
+        for name, life in heritage.claim.recollection.lives.items():
+            role, _, index = name.rpartition("-")
+            run.fleet.remember(
+                msgspec.convert({"role": role, "index": int(index), "life": life}, ProcessId), run.now_s()
+            )
     try:
-        return _supervise(run, Supervisor(run, prepared, found, signals))
+        return _supervise(run, Supervisor(run, prepared, heritage, signals))
     finally:
+        commands.close()
         control.close()
         journal.close()
 

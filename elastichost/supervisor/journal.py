@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.metrics import JournalEvent, JournalValue
+from elastichost.wire.crash import crash_point
 
 __all__ = ["Journal", "follow", "read_journal", "utc_now"]
 
@@ -47,7 +48,9 @@ class Journal:
         data: dict[str, JournalValue] | None = None,
     ) -> JournalEvent:
         event = JournalEvent(utc_now(), time.monotonic(), kind, text, process, data or {})
+        crash_point("supervisor.journal.write")
         os.write(self._descriptor, self._encoder.encode(event) + b"\n")
+        crash_point("supervisor.journal.written")
         self._unsynced = self._unsynced or durable or now
         if now:
             self._sync(time.monotonic())

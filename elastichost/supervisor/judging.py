@@ -104,6 +104,7 @@ class Judge:
                 "auc": self.figures.auc,
                 "logloss": self.figures.logloss,
                 "truth_auc": self.figures.truth_auc,
+                "memory": msgspec.to_builtins(self.memory),  # a resumed run goes on from it
             },
         )
         return verdict

@@ -20,6 +20,7 @@ from elastichost.specs import TableSpec
 from elastichost.supervisor.host import inventory
 from elastichost.supervisor.pinning import pin
 from elastichost.tuner.cold_start import initial_plan
+from elastichost.wire.crash import VARIABLE, parse_setting
 
 __all__ = ["Preparation", "preflight"]
 
@@ -37,18 +38,19 @@ class Preparation:
     warnings: tuple[str, ...]
 
 
-def preflight(job: JobSpec) -> Preparation:
-    """Checks model source, data, tables, memory and cores.
+def preflight(job: JobSpec, spare_bytes: int = 0) -> Preparation:
+    """Checks model source, data, tables, memory and cores. spare_bytes: what an arena takes that this run goes on from.
 
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
     """
+    parse_setting(os.environ.get(VARIABLE, ""))  # what does not exist would only be found by the processes
     check_build_source(job.model.build, Path.cwd())
     tables = resolve_tables(job, _describe_train(job).key_kinds)
     checked = check_data(job, tables)
     host = inventory()
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
-    _check_room(job, tables, memory_bytes)
+    _check_room(job, tables, memory_bytes, spare_bytes)
     plan, warnings = _plan(job, host, cores)
     return Preparation(
         tables=tables,
@@ -70,7 +72,7 @@ def _describe_train(job: JobSpec) -> DatasetDescription:
         raise
 
 
-def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int) -> None:
+def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int, spare_bytes: int) -> None:
     """What fixed tables need at least; the model may add more, which the arena checks when it is made."""
     needed = sum(_table_bytes(job, table) for table in tables if not table.is_dynamic)
     root = arena_root()
@@ -79,7 +81,7 @@ def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int) 
             f"{root}: is no directory that can be written; the rows of a run are kept there",
             hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or leave it out: /dev/shm",
         )
-    free = free_bytes(root)
+    free = free_bytes(root) + spare_bytes
     if needed > free:
         raise ArenaFullError(
             f"the fixed tables need {needed / 1e6:,.1f} MB in {root}, {free / 1e6:,.1f} MB are free",
@@ -116,7 +118,7 @@ def _plan(job: JobSpec, host: HostInventory, cores: tuple[int, ...]) -> tuple[Pl
         servers=resources.servers,
         gpus=gpus,
         gpu_memory_fraction=fraction,
-        access=job.train.access,
+        access="served" if job.train.mode == "sync" else job.train.access,
     )
     pinned = pin(plan, cores)
     return pinned.plan, pinned.warnings

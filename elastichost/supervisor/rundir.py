@@ -16,6 +16,7 @@ from elastichost.config import JobSpec, to_toml
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
+from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReport
 
 __all__ = ["RunDirectory", "new_run_path", "write_atomically"]
@@ -48,7 +49,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path, job: JobSpec, *, resume: bool) -> RunDirectory:
-        """Makes the directory, or takes over one of a run to resume.
+        """Makes the directory, or takes over one of a run to resume; of the job only the place of checkpoints counts.
 
         Raises ConfigError when it holds another run, PreflightError when a supervisor works in it or it cannot be
         made.
@@ -81,11 +82,10 @@ class RunDirectory:
         except OSError as error:
             os.close(lock)
             raise PreflightError(f"cannot make the checkpoint directory {checkpoints}: {error}") from error
-        directory = cls(path, lock, checkpoints, is_new)
-        directory._write_facts(job)
-        return directory
+        return cls(path, lock, checkpoints, is_new)
 
-    def _write_facts(self, job: JobSpec) -> None:
+    def write_facts(self, job: JobSpec) -> None:
+        """What is known before anything runs; `latest` points here from now on."""
         write_atomically(self.path / "job.resolved.toml", to_toml(job).encode())
         write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(_versions())))
         (self.path / "result.json").unlink(missing_ok=True)
@@ -127,7 +127,7 @@ class RunDirectory:
     @property
     def was_used(self) -> bool:
         """It was there before, or a PS has worked in it."""
-        return not self._is_new or (self.path / "applied.bin").exists()
+        return not self._is_new or (self.path / APPLIED_FILE).exists()
 
     def discard(self) -> None:
         """Removes the directory, and `latest` if it points here."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from elastichost.micro_batches import micro_ranges, steps_of
+from elastichost.micro_batches import key_of, micro_ranges, steps_of
 from elastichost.wire.control import Crew, StepsGrant
 
 __all__ = ["MicroBatch", "StepQueue"]
@@ -34,8 +34,7 @@ class MicroBatch:
 
     @property
     def key(self) -> int:
-        """Grows from micro-batch to micro-batch."""
-        return (self.step << 8) | self.micro
+        return key_of(self.step, self.micro)
 
 
 @dataclass(slots=True)

@@ -119,3 +119,94 @@ def test_socket_paths_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_free_bytes_of_a_path_that_is_not_there_yet(tmp_path: Path) -> None:
     assert host.free_bytes(tmp_path / "not" / "there") > 0
+
+
+# --- holding ------------------------------------------------------------------------------------------------------
+
+
+def made(name: str, owner: host.Owner) -> Path:
+    path = host.arena_directory(name)
+    host.create_directory(path, owner)
+    (path / "rows").write_bytes(b"x" * 4096)
+    (path / "LAYOUT.json").write_text("{}")
+    return path
+
+
+def test_one_holds_a_directory_and_the_kernel_lets_go_of_it(tmp_path: Path, dead_owner: host.Owner) -> None:
+    path = made("run-1", dead_owner)
+    script = (
+        "import sys; from pathlib import Path; from elastichost.arena.host import hold; "
+        f"held = hold(Path({str(path)!r})); print(held is not None, flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdin is not None
+    with holder.stdout, holder.stdin:
+        assert holder.stdout.readline() == "True\n"
+        assert host.hold(path) is None
+        with pytest.raises(ArenaError, match="resumed from just now"):
+            host.reclaim(path)
+        assert not host.remove_owned(path, dead_owner)
+        holder.kill()
+        holder.wait()
+    held = host.hold(path)
+    assert held is not None
+    held.release()
+    held.release()  # no harm
+
+
+def test_a_directory_that_changed_its_owner_is_left_alone_by_the_old_ones_guardian(
+    tmp_path: Path, dead_owner: host.Owner
+) -> None:
+    path, mine = made("run-1", dead_owner), host.owner_of(os.getpid(), tmp_path)
+    held = host.hold(path)
+    assert held is not None
+    with held:
+        held.take_over(mine)
+    assert host.read_owner(path) == mine
+    assert stat.S_IMODE((path / "OWNER.json").stat().st_mode) == 0o600
+    assert host.remove_owned(path, dead_owner)  # nothing to do any more
+    assert path.exists()
+    assert host.remove_owned(path, mine)
+    assert not path.exists()
+    assert host.remove_owned(path, mine)
+
+
+def test_what_is_gone_cannot_be_held_not_even_by_who_had_opened_it(dead_owner: host.Owner) -> None:
+    path = made("run-1", dead_owner)
+    held = host.hold(path)
+    assert held is not None
+    with held:
+        held.remove()
+        with pytest.raises(FileNotFoundError):
+            host.hold(path)
+
+
+def test_a_removal_broken_off_leaves_a_stale_directory_without_a_layout(
+    dead_owner: host.Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, unlink = made("run-1", dead_owner), os.unlink
+
+    def broken(what: str | Path, **more: int) -> None:
+        if str(what).endswith("rows"):
+            raise OSError("killed here")
+        unlink(what, **more)
+
+    held = host.hold(path)
+    assert held is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", broken)
+        with pytest.raises(OSError, match="killed here"):
+            held.remove()
+    held.release()
+    assert not (path / "LAYOUT.json").exists()
+    assert [stale.path for stale in host.stale_arenas()] == [path]
+
+
+def test_everything_a_run_left_is_held_and_nothing_of_others(tmp_path: Path, dead_owner: host.Owner) -> None:
+    made("mine", dead_owner)
+    made("living", host.owner_of(os.getpid(), tmp_path))
+    made("other", msgspec.structs.replace(dead_owner, run_dir="/elsewhere"))
+    held = host.hold_left(Path(dead_owner.run_dir))
+    assert [one.path.name for one in held] == [host.arena_directory("mine").name]
+    for one in held:
+        one.release()

@@ -66,6 +66,8 @@ def test_a_run_directory_has_its_files_and_one_supervisor(tmp_path: Path, job: J
     directory = RunDirectory.open(path, job, resume=False)
     with pytest.raises(PreflightError, match="another supervisor"):
         RunDirectory.open(path, job, resume=True)
+    assert not (path / "job.resolved.toml").exists()
+    directory.write_facts(job)
     assert load_job(path / "job.resolved.toml", environ={}) == job
     assert "python" in msgspec.json.decode((path / "versions.json").read_bytes())
     assert (tmp_path / "runs" / "latest").resolve() == path
@@ -110,6 +112,7 @@ def test_metrics_are_kept(tmp_path: Path) -> None:
 
 def test_a_directory_nobody_worked_in_is_discarded_with_the_link_to_it(tmp_path: Path, job: JobSpec) -> None:
     directory = RunDirectory.open(tmp_path / "runs" / "new", job, resume=False)
+    directory.write_facts(job)
     assert not directory.was_used
     directory.discard()
     directory.close()

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.ledger import Ledger, LedgerSettings, Span
+from elastichost.supervisor.ledger import Ledger, LedgerSettings, Quarantined, Span
 from elastichost.supervisor.ledger_facts import epoch_order
 from elastichost.wire.facts import AppliedBatch, Lease
 
@@ -376,3 +376,49 @@ def test_a_checkpoint_of_other_data_is_refused() -> None:
 
 def test_spans_count_their_samples() -> None:
     assert Span(0, 3, 8).samples == 5
+
+
+# --- a crew: sync mode ------------------------------------------------------------------------------------------------
+
+
+def test_a_crew_that_lives_is_counted_by_the_record_of_its_steps() -> None:
+    ledger, crew = ledger_of(40, batch_size=4), worker(255)
+    leases = [ledger.request(crew, 8.0) for _ in range(2)]
+    assert [(lease.start, lease.stop) for lease in leases if lease] == [(0, 8), (8, 16)]
+    assert leases[0] is not None and leases[1] is not None
+    assert not ledger.account(crew, AppliedBatch(0, 0, 0, 0, 0)), "nothing is committed yet"
+    assert ledger.account(crew, AppliedBatch(1, leases[0].lease_id, 4, 3, 1))
+    assert not ledger.account(crew, AppliedBatch(1, leases[0].lease_id, 4, 3, 1)), "known already"
+    assert (ledger.trained, ledger.skipped) == (3, 1)
+    assert ledger.leases_of(crew) == (leases[0], leases[1])
+    assert ledger.account(crew, AppliedBatch(3, leases[1].lease_id, 12, 11, 1))
+    assert (ledger.trained, ledger.skipped) == (11, 1)
+    assert ledger.leases_of(crew) == (leases[1],), "the steps of the one before are all committed"
+    third = ledger.request(crew, 8.0)
+    assert third is not None and third.start == 16
+
+
+def test_a_record_of_a_crew_that_cannot_be_is_refused() -> None:
+    ledger, crew = ledger_of(40, batch_size=4), worker(255)
+    lease = ledger.request(crew, 8.0)
+    assert lease is not None
+    with pytest.raises(ProtocolError, match="leave room for 4 more"):
+        ledger.account(crew, AppliedBatch(1, lease.lease_id, 4, 5, 0))
+    with pytest.raises(ProtocolError, match="ends at 8"):
+        ledger_and_crew = ledger_of(40, batch_size=4)
+        held = ledger_and_crew.request(crew, 8.0)
+        assert held is not None
+        ledger_and_crew.account(crew, AppliedBatch(3, held.lease_id, 12, 12, 0))
+
+
+def test_what_a_crew_leaves_out_is_listed_and_counted_once() -> None:
+    ledger, crew = ledger_of(12, batch_size=12), worker(255)
+    lease = ledger.request(crew, 12.0)
+    assert lease is not None
+    entry = Quarantined(0, 0, 3, 6, 3)
+    ledger.leave_out(entry)
+    assert ledger.quarantined == (entry,)
+    assert ledger.samples_accounted == 0, "its step is not committed yet"
+    assert ledger.account(crew, AppliedBatch(1, lease.lease_id, 12, 9, 3))
+    assert (ledger.trained, ledger.skipped, ledger.samples_quarantined) == (9, 0, 3)
+    assert ledger.is_finished and ledger.samples_accounted == ledger.samples_planned

@@ -24,8 +24,8 @@ def main(scratch: Path, directories: list[Path]) -> None:
     pids: list[int] = []
     while len(pids) < 2 or not all((scratch / f"sleeper-{index}").exists() for index in range(2)):
         pids += [event.pid for event in launcher.events() if isinstance(event, Started)]
-    own = [pid for index in range(2) for pid in json.loads((scratch / f"sleeper-{index}").read_text())]
-    print(json.dumps({"server": launcher.server_pid, "children": own}), flush=True)
+    children = [pid for index in range(2) for pid in json.loads((scratch / f"sleeper-{index}").read_text())]
+    print(json.dumps({"server": launcher.server_pid, "own": pids, "children": children}), flush=True)
     signal.pause()
 
 

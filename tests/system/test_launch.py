@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -177,23 +178,45 @@ def test_a_fork_server_that_cannot_live_is_a_broken_host(monkeypatch: pytest.Mon
         launcher.wait_prepared(LIMIT_S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_a_killed_supervisor(tmp_path: Path, number: signal.Signals) -> None:
-    doomed = [tmp_path / "arena", tmp_path / "sockets"]
-    for folder in doomed:
-        folder.mkdir()
-        (folder / "file").write_text("rows")
+def begin_supervisor(folder: Path, *doomed: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    """A supervisor with two processes, the second with a child of its own; and their pids."""
     supervisor = subprocess.Popen(
-        [sys.executable, "-m", "tests.system.supervise_and_hang", str(tmp_path), *map(str, doomed)],
+        [sys.executable, "-m", "tests.system.supervise_and_hang", str(folder), *map(str, doomed)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
     )
     assert supervisor.stdout is not None
     with supervisor.stdout:
-        told = json.loads(supervisor.stdout.readline())
-        supervisor.send_signal(number)
-        supervisor.wait(LIMIT_S)
+        return supervisor, json.loads(supervisor.stdout.readline())
+
+
+def test_processes_end_when_supervisor_and_fork_server_die_in_one_instant(tmp_path: Path) -> None:
+    folder = tmp_path / "arena"
+    folder.mkdir()
+    supervisor, told = begin_supervisor(tmp_path, folder)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (supervisor.pid, told["server"]):
+            os.kill(pid, number)
+    supervisor.wait(LIMIT_S)
+    began_s = time.monotonic()
+    for pid in (told["server"], *told["own"]):
+        wait_until(lambda pid=pid: is_gone(pid))
+    assert time.monotonic() - began_s < 10.0
+    assert folder.exists(), "nobody was left to remove it"
+    for pid in set(told["children"]) - set(told["own"]):
+        os.kill(pid, signal.SIGKILL)  # what a process starts by itself is its own affair
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_a_killed_supervisor(tmp_path: Path, number: signal.Signals) -> None:
+    doomed = [tmp_path / "arena", tmp_path / "sockets"]
+    for folder in doomed:
+        folder.mkdir()
+        (folder / "file").write_text("rows")
+    supervisor, told = begin_supervisor(tmp_path, *doomed)
+    supervisor.send_signal(number)
+    supervisor.wait(LIMIT_S)
     for pid in (told["server"], *told["children"]):
         wait_until(lambda pid=pid: is_gone(pid))
     assert not any(folder.exists() for folder in doomed)

@@ -62,6 +62,8 @@ hang_timeout_s = 3
 class Supervised:
     """A run under way, seen from outside as a user sees it."""
 
+    module = "tests.system.supervise"
+
     def __init__(self, folder: Path, *, resume: bool = False, template: str = JOB, **settings: Any) -> None:
         facts = {"build": "elastichost.models:dlrm", "rows": 200_000, "epochs": 1, "restarts": 3, "every_s": 60}
         facts.update(settings)
@@ -70,7 +72,7 @@ class Supervised:
         job.write_text(template.format(**facts))
         more = [str(self.run_dir)] if resume else []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.system.supervise", str(job), str(self.run_dir), *more],
+            [sys.executable, "-m", self.module, str(job), str(self.run_dir), *more],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,

@@ -6,7 +6,7 @@ Requests come as JSON packets on an inherited socket (`launch.messages`); nothin
 A child is forked twice, so the kernel hands it to the supervisor (a child subreaper), which alone reaps it. It waits
 at a gate until its pid was sent to the supervisor: a fork server that dies in between leaves no process that nobody
 knows of. When the supervisor's end of the socket closes, however that came, the fork server kills what it forked,
-removes the directories it was told of, and exits.
+removes the directories it was told of, keeps the arena for as long as it was told (`launch.guardian`), and exits.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ import socket
 import sys
 import time
 import traceback
+from pathlib import Path
 
 import msgspec
 
+from elastichost.arena.host import Owner, owner_of
+from elastichost.errors import ArenaError
 from elastichost.supervisor.launch.child import ChildStart, run_child
+from elastichost.supervisor.launch.guardian import guard
 from elastichost.supervisor.launch.messages import (
     MAX_PACKET_BYTES,
     Clean,
@@ -53,7 +57,8 @@ class ForkServer:
         self._supervisor_pid = supervisor_pid
         self._decoder = msgspec.json.Decoder(ForkRequest)
         self._children: dict[int, int] = {}  # pid -> pidfd
-        self._directories: tuple[str, ...] = ()
+        self._clean = Clean(())
+        self._supervisor = _owner(supervisor_pid)
 
     def serve(self) -> None:
         try:
@@ -93,7 +98,7 @@ class ForkServer:
             case Prepare():
                 self._send(_prepare(request))
             case Clean():
-                self._directories = request.directories
+                self._clean = request
             case Spawn():
                 self._spawn(request, descriptors)
 
@@ -149,33 +154,46 @@ class ForkServer:
         finally:
             os._exit(0)
 
-    def _forget_ended(self) -> None:
-        if not self._children:
-            return
+    def _ended(self) -> tuple[int, ...]:
         poller = select.poll()
         owner = {pidfd: pid for pid, pidfd in self._children.items()}
         for pidfd in owner:
             poller.register(pidfd, select.POLLIN)
-        for pidfd, _ in poller.poll(0):
-            os.close(pidfd)
-            del self._children[owner[pidfd]]
+        return tuple(owner[pidfd] for pidfd, _ in poller.poll(0))
+
+    def _forget_ended(self) -> None:
+        for pid in self._ended():
+            os.close(self._children.pop(pid))
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Kills the children with whatever they started, then removes the directories."""
-        self._forget_ended()
+        """Kills the children with whatever they started, removes the directories, looks after those to be kept."""
+        ended_s = time.monotonic()
+        ended = self._ended()  # the kernel kills them with the supervisor, but not what they have started
         for pid, pidfd in self._children.items():
+            if pid in ended and _owner(pid) is not None:
+                continue  # its number is another process' by now
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        deadline_s = time.monotonic() + CHILDREN_END_S
+        deadline_s = ended_s + CHILDREN_END_S
         while self._children and time.monotonic() < deadline_s:
             wait_readable(self._children.values(), 0.1)
             self._forget_ended()
-        for directory in self._directories:
+        for directory in self._clean.directories:
             shutil.rmtree(directory, ignore_errors=True)
+        if self._supervisor is not None:
+            left_s = max(0.0, ended_s + self._clean.keep_s - time.monotonic())
+            guard(map(Path, self._clean.kept), self._supervisor, left_s)
+
+
+def _owner(pid: int) -> Owner | None:
+    """The process as an owner; None when it does not live."""
+    with contextlib.suppress(ArenaError):
+        return owner_of(pid, Path())
+    return None
 
 
 def _prepare(request: Prepare) -> Prepared:

@@ -112,7 +112,7 @@ class LocalLauncher:
 
     def __init__(self, modules: Iterable[str], calls: Iterable[str] = ()) -> None:
         self._prepare = Prepare(tuple(modules), tuple(calls))
-        self._directories: tuple[str, ...] = ()
+        self._clean = Clean(())
         self._decoder = msgspec.json.Decoder(ForkReply)
         self._requests: dict[int, ProcessId] = {}
         self._answered_s = time.monotonic()  # of the fork server's last answer, or of the first request since
@@ -148,17 +148,17 @@ class LocalLauncher:
             )
         self._socket = ours
         self._send(self._prepare)
-        if self._directories:
-            self._send(Clean(self._directories))
+        self._send(self._clean)
 
     @property
     def server_pid(self) -> int:
         return self._server.pid
 
-    def clean_when_lost(self, directories: Iterable[Path]) -> None:
-        """Directories that the fork server removes if this process ends without `close`."""
-        self._directories = tuple(str(path) for path in directories)
-        self._send(Clean(self._directories))
+    def clean_when_lost(self, directories: Iterable[Path], kept: Iterable[Path] = (), keep_s: float = 0.0) -> None:
+        """What the fork server removes if this process ends without `close`: `directories` at once; `kept`, if it
+        belongs to this process then, after `keep_s`, unless it was taken over meanwhile."""
+        self._clean = Clean(tuple(map(str, directories)), tuple(map(str, kept)), keep_s)
+        self._send(self._clean)
 
     def _send(self, request: ForkRequest, descriptors: Iterable[int] = ()) -> bool:
         data = msgspec.json.encode(request)
@@ -323,6 +323,8 @@ class LocalLauncher:
             self._wait_ended(wait_s)
         self._closed = True
         self._stderr.close()
+        with contextlib.suppress(OSError):  # the socket of a fork server that could not live is closed
+            self._send(Clean(self._clean.directories, self._clean.kept))  # nothing is kept: this end is wanted
         self._socket.close()  # the fork server sees the end, cleans up and exits
         try:
             self._server.wait(5.0)

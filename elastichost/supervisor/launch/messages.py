@@ -31,9 +31,12 @@ class Prepare(_Packet, frozen=True):
 
 
 class Clean(_Packet, frozen=True):
-    """Directories to remove, and nothing else, when the supervisor is gone. Replaces earlier ones."""
+    """What to remove, and nothing else, when the supervisor is gone: `directories` at once, each of `kept` after
+    `keep_s`, if it still is the supervisor's then. Replaces what was said before."""
 
     directories: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    keep_s: float = 0.0
 
 
 class Spawn(_Packet, frozen=True):

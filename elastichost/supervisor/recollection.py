@@ -1,0 +1,145 @@
+"""What the journal of a run tells the supervisor that resumes it. Pure: events in, facts out.
+
+Lives and leases are counted over the whole journal, so that none ever comes twice in a run. The rest belongs to the
+rows in the arena: a run that went on from a checkpoint has forgotten what happened after it, and its `arena` event says
+what the checkpoint knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from elastichost.metrics import JournalEvent
+from elastichost.supervisor.judging import JudgeMemory
+from elastichost.supervisor.ledger_facts import Quarantined
+
+__all__ = ["ArenaOrigin", "Lineage", "Recollection", "TornLife", "recollect"]
+
+# new: filled with initial rows; checkpoint: by PS, from a checkpoint; arena: the one of a supervisor that died.
+ArenaOrigin = Literal["new", "checkpoint", "arena"]
+
+
+class TornLife(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A life of a worker that died within a batch: rows may hold a part of it."""
+
+    worker: int
+    life: int
+    batches: int = 1  # more when the dense owner died with it: it has two on the way
+
+
+class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What belongs to the rows, beside the record of committed batches. `arena` events carry it."""
+
+    epoch: int = 0  # the newest one that has begun
+    quarantined: tuple[Quarantined, ...] = ()
+    stopped_early: bool = False
+    judge: JudgeMemory = JudgeMemory()
+    torn: tuple[TornLife, ...] = ()
+
+    @property
+    def torn_batches(self) -> int:
+        return sum(life.batches for life in self.torn)
+
+
+class Recollection(msgspec.Struct, frozen=True):
+    """`arena`: path of the newest one, "" when there is none. `is_whole`: its rows were initialised or restored, or
+    can be initialised by whoever comes. `has_ended`: the last supervisor ended the run itself and removed its arena."""
+
+    arena: str = ""
+    has_ended: bool = False
+    origin: ArenaOrigin = "new"
+    is_whole: bool = False
+    lineage: Lineage = Lineage()
+    lives: Mapping[str, int] = {}  # "worker-0" -> its highest life
+    next_lease_id: int = 1
+
+    def lives_of(self, role: str) -> tuple[tuple[int, int], ...]:
+        """(index, life) of every life of a role there was."""
+        found: list[tuple[int, int]] = []
+        for name, highest in sorted(self.lives.items()):
+            its_role, _, index = name.rpartition("-")
+            if its_role == role:
+                found += [(int(index), life) for life in range(1, highest + 1)]
+        return tuple(found)
+
+
+class _ArenaData(msgspec.Struct, frozen=True):
+    path: str
+    origin: ArenaOrigin = "new"
+    lineage: Lineage | None = None
+
+
+class _LeaseData(msgspec.Struct, frozen=True):
+    lease: int
+    epoch: int
+    life: int
+
+
+class _LifeData(msgspec.Struct, frozen=True):
+    life: int = 0
+
+
+class _TornData(msgspec.Struct, frozen=True):
+    life: int
+    batches: int = 1
+
+
+class _EvaluationData(msgspec.Struct, frozen=True):
+    memory: JudgeMemory = JudgeMemory()
+
+
+def recollect(events: Iterable[JournalEvent]) -> Recollection:
+    """Folds a journal. Raises msgspec.ValidationError when an event is not what this version writes."""
+    known, lives = Recollection(), dict[str, int]()
+    for event in events:
+        if event.process and event.kind in ("process_started", "process_lost", "lease"):
+            life = msgspec.convert(event.data, _LifeData).life
+            lives[event.process] = max(lives.get(event.process, 0), life)
+        known = _fold(known, event)
+    return msgspec.structs.replace(known, lives=lives)
+
+
+def _fold(known: Recollection, event: JournalEvent) -> Recollection:
+    match event.kind:
+        case "arena":
+            return _arena(known, msgspec.convert(event.data, _ArenaData))
+        case "run_started" | "run_ended":
+            return msgspec.structs.replace(known, has_ended=event.kind == "run_ended")
+        case "shard_map":
+            return msgspec.structs.replace(known, is_whole=True)  # published when all PS have all their rows
+        case "lease":
+            lease = msgspec.convert(event.data, _LeaseData)
+            number = max(known.next_lease_id, lease.lease + 1)
+            epoch = max(known.lineage.epoch, lease.epoch)
+            return _with(msgspec.structs.replace(known, next_lease_id=number), epoch=epoch)
+        case "quarantine":
+            entry = msgspec.convert(event.data, Quarantined)
+            return _with(known, quarantined=(*known.lineage.quarantined, entry))
+        case "torn_batch":
+            data = msgspec.convert(event.data, _TornData)
+            torn = TornLife(int(event.process.rpartition("-")[2]), data.life, data.batches)
+            return _with(known, torn=(*known.lineage.torn, torn))
+        case "evaluation":
+            return _with(known, judge=msgspec.convert(event.data, _EvaluationData).memory)
+        case "decision" if "dropped" in event.data:
+            return _with(known, stopped_early=True)
+        case _:
+            return known
+
+
+def _arena(known: Recollection, data: _ArenaData) -> Recollection:
+    goes_on = data.origin == "arena"
+    return msgspec.structs.replace(
+        known,
+        arena=data.path,
+        origin=data.origin,
+        is_whole=known.is_whole if goes_on else data.origin == "new",
+        lineage=known.lineage if goes_on and data.lineage is None else data.lineage or Lineage(),
+    )
+
+
+def _with(known: Recollection, **changes: object) -> Recollection:
+    return msgspec.structs.replace(known, lineage=msgspec.structs.replace(known.lineage, **changes))

@@ -1,0 +1,89 @@
+"""What the journal tells a supervisor that resumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from elastichost.metrics import JournalEvent
+from elastichost.supervisor.judging import JudgeMemory
+from elastichost.supervisor.ledger_facts import Quarantined
+from elastichost.supervisor.recollection import Lineage, Recollection, TornLife, recollect
+
+
+def event(kind: str, process: str = "", **data: Any) -> JournalEvent:
+    return JournalEvent("2026-01-01T00:00:00.000Z", 0.0, kind, kind, process, data)
+
+
+def arena(path: str, origin: str = "new", lineage: Lineage | None = None) -> JournalEvent:
+    return event("arena", path=path, origin=origin, lineage=msgspec.to_builtins(lineage))
+
+
+def lease(number: int, epoch: int = 0, process: str = "worker-0", life: int = 1) -> JournalEvent:
+    return event("lease", process, lease=number, epoch=epoch, unit=0, start=0, stop=4, life=life)
+
+
+ENTRY = Quarantined(0, 1, 0, 4, 3)
+MEMORY = JudgeMemory(evaluated_at=40, best=0.7, without_better=1)
+STORY = (
+    event("run_started"),
+    event("process_started", "server-0", pid=7, life=1),
+    arena("/one"),
+    event("shard_map", epoch=2),
+    lease(1),
+    lease(2, 1, "worker-1", 3),
+    event("process_lost", "worker-1", code=-9, life=3, pid=8),
+    event("torn_batch", "worker-1", life=3),
+    event("quarantine", "worker-1", **msgspec.to_builtins(ENTRY)),
+    event("evaluation", memory=msgspec.to_builtins(MEMORY)),
+)
+
+
+def test_an_empty_journal_tells_nothing() -> None:
+    assert recollect(()) == Recollection()
+
+
+def test_everything_of_the_present_arena_is_known() -> None:
+    known = recollect(STORY)
+    assert (known.arena, known.is_whole, known.has_ended, known.next_lease_id) == ("/one", True, False, 3)
+    assert known.lives == {"server-0": 1, "worker-0": 1, "worker-1": 3}
+    assert known.lives_of("worker") == ((0, 1), (1, 1), (1, 2), (1, 3))
+    assert known.lineage == Lineage(1, (ENTRY,), False, MEMORY, (TornLife(1, 3),))
+
+
+def test_an_arena_that_was_taken_over_keeps_what_belongs_to_it() -> None:
+    known = recollect(
+        (
+            *STORY,
+            event("run_started"),
+            arena("/one", "arena"),
+            lease(9),
+            event("torn_batch", "worker-0", life=4, batches=2),
+        )
+    )
+    assert known.is_whole
+    assert known.lineage.quarantined == (ENTRY,)
+    assert known.lineage.torn_batches == 3
+    assert known.next_lease_id == 10
+
+
+def test_after_a_checkpoint_only_what_it_knew_counts_but_lives_and_leases_go_on() -> None:
+    base = Lineage(0, (), False, JudgeMemory(evaluated_at=7))
+    known = recollect((*STORY, event("run_started"), arena("/two", "checkpoint", base)))
+    assert (known.arena, known.is_whole, known.lineage) == ("/two", False, base)
+    assert (known.next_lease_id, known.lives["worker-1"]) == (3, 3)
+    assert recollect((*STORY, arena("/two", "checkpoint", base), event("shard_map", epoch=2))).is_whole
+
+
+def test_an_early_stop_and_an_end_are_known() -> None:
+    known = recollect((*STORY, event("decision", dropped=12), event("run_ended")))
+    assert known.lineage.stopped_early
+    assert known.has_ended
+    assert not recollect((*STORY, event("run_ended"), event("run_started"))).has_ended
+
+
+def test_a_journal_of_another_kind_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        recollect((event("quarantine", "worker-0", epoch="first"),))
