@@ -5,13 +5,13 @@ Every test ends with nothing left: no process of the run, no arena, no socket di
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import select
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +27,7 @@ from elastichost.config import load_job
 from elastichost.datasets import open_reader
 from elastichost.metrics import JournalEvent
 from elastichost.supervisor.journal import read_journal
+from tests.system.zygote import Zygote
 
 pytestmark = pytest.mark.system
 
@@ -59,6 +60,14 @@ hang_timeout_s = 3
 """
 
 
+@functools.cache
+def zygote() -> Zygote:
+    """Of this test session; its processes end with it."""
+    made = Zygote()
+    atexit.register(made.close)
+    return made
+
+
 class Supervised:
     """A run under way, seen from outside as a user sees it."""
 
@@ -71,12 +80,7 @@ class Supervised:
         job = folder / "job.toml"
         job.write_text(template.format(**facts))
         more = [str(self.run_dir)] if resume else []
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", self.module, str(job), str(self.run_dir), *more],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = zygote().fork(self.module, [str(job), str(self.run_dir), *more])
 
     def status(self) -> dict[str, Any]:
         path = self.run_dir / "status.json"
@@ -112,10 +116,9 @@ class Supervised:
         self.wait_until(lambda: self.status().get("samples_trained", 0) >= samples)
 
     def fork_server(self) -> int:
-        """The first of all to start; what it forks has its command line, and may have a lower pid."""
+        """The first of all to start; what it forks may have a lower pid."""
         children = psutil.Process(self.process.pid).children()
-        forked = [child for child in children if any("forkserver" in word for word in child.cmdline())]
-        return min(forked, key=lambda child: child.create_time()).pid
+        return min(children, key=lambda child: child.create_time()).pid
 
     def finish(self) -> tuple[int, str]:
         """(exit code, stderr)"""

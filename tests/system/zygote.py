@@ -1,0 +1,269 @@
+"""A process that has imported what a fork server imports, and forks supervisors whose fork servers need not.
+
+Importing torch takes 4 s of a core, for each of a hundred runs. What is forked here is what would have been started
+anew, but for that: a supervisor in a process of its own, its fork server another, without any thread but their first.
+Whoever is left without a parent becomes a child of this process, so it knows of everything that outlives its run.
+
+    python -m tests.system.zygote DESCRIPTOR
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from elastichost.supervisor.launch.child import set_child_subreaper
+from elastichost.supervisor.launch.forkserver import _prepare as prepare
+from elastichost.supervisor.launch.forkserver import main as serve_forks
+from elastichost.supervisor.launch.local import fork_server_environment
+from elastichost.supervisor.launch.messages import Prepare
+
+__all__ = ["Forked", "Zygote"]
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_BYTES = 1 << 16
+
+
+# --- in the test process --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Forked:
+    """A supervisor that was forked, as `subprocess.Popen` would have it."""
+
+    pid: int
+    stderr: int
+    zygote: Zygote
+    returncode: int | None = None
+    _said: list[bytes] = field(default_factory=list)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self.zygote.exit_code(self.pid)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.communicate(timeout=timeout)
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, *, timeout: float | None = None) -> tuple[str, str]:
+        """Waits for its end. Raises subprocess.TimeoutExpired."""
+        deadline_s = time.monotonic() + (timeout or 1e9)
+        while self.poll() is None or self.stderr >= 0:
+            if time.monotonic() > deadline_s:
+                raise subprocess.TimeoutExpired("a forked supervisor", timeout or 0.0)
+            watched = [self.zygote.connection.fileno(), *([self.stderr] if self.stderr >= 0 else [])]
+            readable = select.select(watched, [], [], 0.5)[0]
+            if self.stderr in readable:
+                self._read()
+            elif self.returncode is not None and self.stderr >= 0:
+                os.close(self.stderr)  # a fork server on guard still has it
+                self.stderr = -1
+        return "", b"".join(self._said).decode(errors="replace")
+
+    def _read(self) -> None:
+        data = os.read(self.stderr, MAX_BYTES)
+        self._said.append(data)
+        if not data:
+            os.close(self.stderr)
+            self.stderr = -1
+
+
+class Zygote:
+    """The test process' end. One for a whole test session; ends with it."""
+
+    def __init__(self) -> None:
+        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.system.zygote", str(theirs.fileno())],
+                cwd=ROOT,
+                pass_fds=(theirs.fileno(),),
+                env=fork_server_environment(),
+                start_new_session=True,
+            )
+        self._codes: dict[int, int] = {}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fork(self, module: str, arguments: list[str]) -> Forked:
+        """Runs `python -m module arguments...` in the project's root, with this process' environment."""
+        reading, writing = os.pipe()
+        request = {"module": module, "arguments": arguments, "environment": dict(os.environ)}
+        rights = array.array("i", [writing]).tobytes()
+        self.connection.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        os.close(writing)
+        while "pid" not in (said := json.loads(self.connection.recv(MAX_BYTES) or b'{"pid": 0}')):
+            self._codes[said["ended"]] = said["code"]
+        assert said["pid"], "the zygote has ended"
+        return Forked(said["pid"], reading, self)
+
+    def exit_code(self, pid: int) -> int | None:
+        """None: it has not ended."""
+        while True:
+            try:
+                said = json.loads(self.connection.recv(MAX_BYTES, socket.MSG_DONTWAIT) or b"{}")
+            except BlockingIOError:
+                return self._codes.pop(pid, None)
+            assert said, "the zygote has ended"
+            self._codes[said["ended"]] = said["code"]
+
+    def close(self) -> None:
+        self.connection.close()
+        self._process.wait(20)
+
+
+# --- the zygote -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ForkedServer:
+    """What `LocalLauncher` knows of a fork server."""
+
+    pid: int
+    code: int | None = None
+
+    def kill(self) -> None:
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline_s = time.monotonic() + (timeout or 1e9)
+        while self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > deadline_s:
+                raise subprocess.TimeoutExpired("a fork server", timeout or 0.0)
+            else:
+                select.select([], [], [], 0.002)
+        return self.code
+
+
+def fork_a_server(connection: socket.socket, stderr: IO[bytes]) -> ForkedServer:
+    """In place of `launch.local.start_fork_server`."""
+    supervisor = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _begin_anew(keep=(connection.fileno(), stderr.fileno()), stderr=stderr.fileno())
+        os.setsid()
+        os.environ.update(fork_server_environment())
+        _end(lambda: serve_forks([str(connection.fileno()), str(supervisor)]))
+    return ForkedServer(pid)
+
+
+def _begin_anew(keep: tuple[int, ...], stderr: int) -> None:
+    """As if it had been executed: descriptors and signals of the one before are not this one's."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(stderr, 2)
+    for standard in (0, 1):
+        os.dup2(null, standard)
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in keep:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _end(run: Any) -> NoReturn:
+    """Leaves without what the forked interpreter would do at its end."""
+    code = 1
+    try:
+        run()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _supervise(request: dict[str, Any], stderr: int) -> NoReturn:
+    from elastichost.supervisor.launch import local
+
+    _begin_anew(keep=(), stderr=stderr)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    tempfile.tempdir = None
+    set_child_subreaper(False)
+    local.start_fork_server = fork_a_server  # type: ignore[assignment]
+    sys.argv = [request["module"], *request["arguments"]]
+    gc.enable()
+    _end(lambda: runpy.run_module(request["module"], run_name="__main__"))
+
+
+def _reap(connection: socket.socket, known: set[int]) -> None:
+    """Tells of supervisors that have ended; others are orphans, and nobody's business."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = found
+            if pid in known:
+                known.discard(pid)
+                said = {"ended": pid, "code": os.waitstatus_to_exitcode(status)}
+                connection.send(json.dumps(said).encode())
+
+
+def _serve(connection: socket.socket) -> None:
+    known: set[int] = set()
+    while True:
+        readable = select.select([connection], [], [], 0.01 if known else 0.2)[0]
+        _reap(connection, known)
+        if not readable:
+            continue
+        data, ancillary, _, _ = connection.recvmsg(MAX_BYTES, socket.CMSG_LEN(4))
+        if not data:
+            return
+        rights = array.array("i")
+        rights.frombytes(ancillary[0][2])
+        pid = os.fork()
+        if pid == 0:
+            _supervise(json.loads(data), rights[0])
+        os.close(rights[0])
+        known.add(pid)
+        connection.send(json.dumps({"pid": pid}).encode())
+
+
+def main(descriptor: int) -> None:
+    from elastichost.supervisor.run import Entries
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+    set_child_subreaper(True)
+    prepared = prepare(Prepare(Entries().imports, Entries().calls))
+    assert not prepared.error, prepared.error
+    assert prepared.threads == 1, "a thread would not survive the fork"
+    _serve(socket.socket(fileno=descriptor))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
