@@ -111,7 +111,7 @@ class Codec(Generic[M]):
     def _decode_body(self, body: memoryview) -> M:
         try:
             return self._decoder.decode(body)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(f"a message body is malformed: {error}") from error
 
 

@@ -7,8 +7,9 @@ copy, so the caller must not write into them again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import zmq
 from typing_extensions import Buffer
@@ -19,10 +20,23 @@ from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope, Frame, fr
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.data import DataMessage
 
-__all__ = ["ControlClient", "ControlServer", "DataClient", "DataServer", "Waiter", "wait_readable"]
+__all__ = [
+    "VIA_SUFFIX",
+    "VIA_VARIABLE",
+    "ControlClient",
+    "ControlServer",
+    "DataClient",
+    "DataServer",
+    "Waiter",
+    "wait_readable",
+]
 
 HIGH_WATER_MARK = 10_000
 ZERO_COPY_BYTES = 64 * 1024
+M = TypeVar("M")
+# For tests and `elastichost chaos`: with this variable set, a fault proxy stands between a socket and its clients.
+VIA_VARIABLE = "ELASTICHOST_VIA_PROXY"
+VIA_SUFFIX = ".via"
 
 
 def _configure(socket: zmq.Socket[bytes], *, identity: bytes = b"") -> None:
@@ -46,6 +60,16 @@ def _receive_parts(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
         return [frame.buffer for frame in socket.recv_multipart(zmq.NOBLOCK, copy=False)]
     except zmq.Again:
         return None
+
+
+def _next(socket: zmq.Socket[bytes], codec: Codec[M]) -> Envelope[M] | None:
+    """The next message that is one. What is malformed is told and dropped: whoever waits for it will ask again."""
+    while (parts := _receive_parts(socket)) is not None:
+        try:
+            return codec.decode(parts)
+        except ProtocolError as error:
+            print(f"refused a message: {error}", flush=True)
+    return None
 
 
 class _Router:
@@ -87,12 +111,15 @@ class ControlServer(_Router):
         super().__init__(address)
         self._codec: Codec[ControlMessage] = Codec(ControlMessage, job_id, None)
 
-    def poll(self, timeout_s: float, extra_fds: Iterable[int] = ()) -> frozenset[int]:
-        """Waits until a message or one of `extra_fds` is readable. Returns the readable extra descriptors."""
+    def poll(
+        self, timeout_s: float, extra_fds: Iterable[int] = (), others: Iterable[zmq.Socket[bytes]] = ()
+    ) -> frozenset[int]:
+        """Waits until a message here or for `others`, or one of `extra_fds`, is readable. Returns the readable extra
+        descriptors."""
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
-        for descriptor in extra_fds:
-            poller.register(descriptor, zmq.POLLIN)
+        for source in (*extra_fds, *others):
+            poller.register(source, zmq.POLLIN)
         ready = dict(poller.poll(int(timeout_s * 1000)))
         return frozenset(key for key in ready if isinstance(key, int))
 
@@ -142,7 +169,7 @@ class _Dealer:
         self._context = context
         self._socket = self._context.socket(zmq.DEALER)
         _configure(self._socket, identity=identity.encode())
-        self._socket.connect(address)
+        self._socket.connect(address + VIA_SUFFIX if os.environ.get(VIA_VARIABLE) else address)
         self.address = address
 
     @property
@@ -166,8 +193,7 @@ class ControlClient(_Dealer):
         _send_parts(self._socket, self._codec.encode(message, frames))
 
     def receive(self) -> Envelope[ControlMessage] | None:
-        parts = _receive_parts(self._socket)
-        return None if parts is None else self._codec.decode(parts)
+        return _next(self._socket, self._codec)
 
     def flush(self, timeout_s: float) -> None:
         """Lets queued messages leave, for at most `timeout_s`, and closes; the last thing a process does."""
@@ -188,8 +214,7 @@ class DataClient(_Dealer):
         _send_parts(self._socket, self._codec.encode(message, frames))
 
     def receive(self) -> Envelope[DataMessage] | None:
-        parts = _receive_parts(self._socket)
-        return None if parts is None else self._codec.decode(parts)
+        return _next(self._socket, self._codec)
 
 
 class Waiter:

@@ -1,55 +1,134 @@
-"""Every named crash point, driven once: the process dies exactly there, and nothing is lost or trained twice."""
+"""Every named crash point, driven: the process dies exactly there, and nothing is lost or trained twice.
+
+The list of points is the registry itself; a new one is driven by the ways of the first prefix that fits it.
+"""
 
 from __future__ import annotations
 
-import re
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from elastichost.ps.applied_log import read_applied
-from tests.system.test_run import JOB, ROOT, Supervised, folder
+from elastichost.wire.applied import read_applied
+from elastichost.wire.crash import POINTS, VARIABLE, CrashPoint
+from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
 
 pytestmark = pytest.mark.system
 
 __all__ = ["folder"]
 
-# A run kills its workers at one point and its PS at another; both in their first life. `served`, `bounded`: so that
-# each way of access and each mode meets deaths at points where it matters.
-RUNS = {
-    "worker.batch.begin,ps.data.before_apply:40": 'access = "served"\nmode = "bounded"',
-    "worker.batch.before_push:20,ps.data.before_reply:40": 'access = "served"',
-    "worker.batch.before_commit:20,ps.snapshot.after_copy": 'access = "served"',
-    "worker.batch.after_commit:30,ps.data.before_reply": 'access = "direct"\nmode = "bounded"',
-    "worker.batch.before_commit,ps.snapshot.after_copy:2": 'access = "direct"',
+SAMPLES = 150_000
+DIRECT, SERVED = 'access = "direct"', 'access = "served"'
+ROLES = {"worker": "worker", "ps": "server", "supervisor": "supervisor"}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A run that comes to a point. train: lines of `[train]`; count: how often the point is passed before it kills;
+    scale: given to the run while it trains."""
+
+    train: str
+    count: int = 1
+    scale: str = ""
+
+
+# By prefix, the first that fits; where a death matters otherwise with another access or mode, both are driven.
+WAYS: dict[str, tuple[Way, ...]] = {
+    "worker.batch.before_commit": (Way(f"{DIRECT}\nmode = 'bounded'", 20), Way(SERVED, 20)),
+    "worker.": (Way(DIRECT, 20), Way(f"{SERVED}\nmode = 'bounded'", 1)),
+    "ps.data.": (Way(f"{DIRECT}\nmode = 'bounded'", 1), Way(SERVED, 40)),
+    "ps.snapshot.": (Way(DIRECT, 2), Way(SERVED, 1)),
+    "ps.handover.": (Way(SERVED, 1, "servers=2"),),
+    "ps.step.": (Way("mode = 'sync'", 20),),
+    "ps.": (Way(SERVED, 1), Way(f"{SERVED}\nmode = 'bounded'", 40)),
+    "supervisor.": (Way(DIRECT, 40),),
 }
-SAMPLES = 300_000
+
+# Points that no run on one host comes to: their tests name them.
+ELSEWHERE = ("ps.move.", "supervisor.move.")
 
 
-def test_every_crash_point_of_the_code_is_driven() -> None:
-    source = "\n".join(path.read_text() for path in (ROOT / "elastichost").rglob("*.py"))
-    named = set(re.findall(r'crash_point\("([a-z_.]+)"\)', source))
-    assert named == {point.partition(":")[0] for run in RUNS for point in run.split(",")}
+def ways() -> Iterator[tuple[CrashPoint, Way]]:
+    for point in POINTS:
+        if point.name.startswith(ELSEWHERE):
+            continue
+        fitting = next((ways for prefix, ways in WAYS.items() if point.name.startswith(prefix)), ())
+        assert fitting, f"no run is known to come to {point.name}"
+        for way in fitting:
+            yield point, way
 
 
-@pytest.mark.parametrize("crash_at", RUNS)
-def test_a_death_at_the_point_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, crash_at: str) -> None:
-    monkeypatch.setenv("ELASTICHOST_CRASH_AT", crash_at)
-    train = f"[train]\n{RUNS[crash_at]}\n"
-    run = Supervised(folder, template=JOB.replace("[train]\n", train), rows=SAMPLES, every_s=0.5)
+CASES = [
+    pytest.param(point, way, id=f"{point.name}:{way.count} {way.train.replace(chr(10), ', ')}") for point, way in ways()
+]
+
+
+@pytest.mark.parametrize(("point", "way"), CASES)
+def test_a_death_at_the_point_loses_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, way: Way
+) -> None:
+    monkeypatch.setenv(VARIABLE, f"{point.name}:{way.count}")
+    settings = {"template": JOB.replace("[train]\n", f"[train]\n{way.train}\n"), "rows": SAMPLES, "every_s": 0.5}
+    run = Supervised(folder, **settings)
+    if way.scale:
+        run.wait_trained(1)
+        scale(run.run_dir, way.scale)
     code, errors = run.finish()
+    if point.role == "supervisor":
+        assert code == -signal.SIGKILL
+        run = Supervised(folder, resume=True, **settings)
+        code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
-    lost = {(event.process, event.data["life"], event.data["code"]) for event in run.events("process_lost")}
-    assert lost == {(name, 1, -9) for name in ("worker-0", "worker-1", "server-0")}
+    assert_died_there(run, point)
     assert_each_position_once(run.run_dir)
 
 
-def assert_each_position_once(run_dir: Path) -> None:
+def scale(run_dir: Path, what: str) -> None:
+    command = [sys.executable, "-m", "elastichost", "scale", str(run_dir), what]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def assert_died_there(run: Supervised, point: CrashPoint) -> None:
+    """First lives of the point's role were killed, and nobody else."""
+    lost = {(str(event.process), event.data["life"], event.data["code"]) for event in run.events("process_lost")}
+    role = ROLES[point.role]
+    assert bool(lost) == (role != "supervisor"), lost
+    assert {name.partition("-")[0] for name, _, _ in lost} <= {role}
+    assert {(life, code) for _, life, code in lost} <= {(1, -signal.SIGKILL)}
+
+
+def assert_each_position_once(run_dir: Path, samples: int = SAMPLES) -> None:
     applied = read_applied(run_dir)
     applied = np.sort(applied[applied["samples"] > 0], order=("epoch", "unit", "start"))
-    assert int(applied["samples"].sum()) == SAMPLES
+    assert int(applied["samples"].sum()) == samples
     for unit in np.unique(applied["unit"]):
         of_unit = applied[applied["unit"] == unit]
         assert of_unit["start"].tolist() == [0, *of_unit["stop"][:-1].tolist()]
+
+
+def test_a_point_that_is_driven_elsewhere_is_named_there() -> None:
+    here = Path(__file__)
+    others = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != here)
+    assert [point.name for point in POINTS if point.name.startswith(ELSEWHERE) and point.name not in others] == []
+
+
+@pytest.mark.parametrize("verb", [("run",), ("run", "--dry-run")])
+def test_a_point_that_does_not_exist_ends_a_run_before_it_starts(folder: Path, verb: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "elastichost", verb[0], "examples/synthetic.toml", *verb[1:]]
+    command += ["--run-dir", str(folder / "run")]
+    environment = {**os.environ, VARIABLE: "ps.data.befor_apply:3"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 2
+    assert 'did you mean "ps.data.before_apply"' in done.stderr
+    assert not (folder / "run").exists()

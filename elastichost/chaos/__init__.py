@@ -1,0 +1,6 @@
+"""Fault injection for everyone: a job is run, its processes are killed and stopped by a seeded schedule, and afterwards
+every promise is checked from the files the run left.
+
+Pure: `schedule` (what happens when), `scene` (what the journal says of the processes), `invariants`, `goodput`,
+`message_faults`. They do: `driver` (the loop), `target` (the run), `faults` (one class a fault), `proxy` (messages).
+"""

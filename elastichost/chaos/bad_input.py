@@ -1,0 +1,230 @@
+"""Bad input for the command line, and garbage for the sockets of a run: what must be refused in words (promise E)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import zmq
+from typing_extensions import Buffer
+
+from elastichost.chaos.schedule import unit_draw
+from elastichost.chaos.verdicts import Verdict
+from elastichost.checkpoint.format import checkpoint_directories
+from elastichost.wire.codec import Codec, Frame
+from elastichost.wire.control import ControlMessage, Drained, FailureReport
+
+__all__ = ["Refusal", "check_refusals", "feed_bad_input", "garbage_messages", "send_garbage"]
+
+LIMIT_S = 120.0
+CHUNK_BYTES = 4096
+# `resume` looks at every block of a checkpoint; it must not spend a minute on the bad copy of a big one
+MOST_COPIED_BYTES = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a bad input was answered with, and what it should have been. `words`: must be part of the message."""
+
+    case: str
+    exit_code: int
+    error_type: str
+    message: str
+    expected_codes: tuple[int, ...]
+    expected_type: str
+    words: tuple[str, ...]
+
+
+def check_refusals(refusals: Sequence[Refusal], garbage: Sequence[str], sent: int) -> Verdict:
+    """Promise E. garbage: what a run did wrong about the `sent` pieces of garbage on its sockets."""
+    problems = list(garbage)
+    for one in refusals:
+        if one.exit_code not in one.expected_codes:
+            problems.append(f"{one.case}: exit code {one.exit_code} instead of {one.expected_codes[0]}")
+        if one.error_type != one.expected_type:
+            problems.append(f"{one.case}: a {one.error_type or 'traceback'} instead of a {one.expected_type}")
+        problems += [f"{one.case}: the message does not name {word!r}" for word in one.words if word not in one.message]
+    return Verdict.of("E", f"{len(refusals)} bad inputs and {sent} pieces of garbage refused", problems)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def feed_bad_input(job: Path, run_dir: Path, environment: Mapping[str, str]) -> tuple[Refusal, ...]:
+    """Calls the command line with what is wrong; the run in `run_dir` has ended, and is not touched. environment: of
+    everything that is started."""
+    with tempfile.TemporaryDirectory(prefix="chaos-elastichost-") as name:
+        return tuple(case(environment) for case in _cases(job.resolve(), run_dir, Path(name)))
+
+
+Case = Callable[[Mapping[str, str]], Refusal]
+
+
+def _cases(job: Path, run_dir: Path, scratch: Path) -> Iterator[Case]:
+    yield _Call(
+        "an unknown key", ("run", str(job), "--set", "train.bacth_size=3"), (2,), "ConfigError", ("batch_size",)
+    )
+    yield _Call("a missing job file", ("run", "missing.toml"), (2,), "ConfigError", ("missing.toml",), scratch)
+    data = scratch / "data.toml"
+    data.write_text(
+        '[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "parquet"\ntrain = "missing.parquet"\n'
+        'label = "label"\ncategorical = ["c"]\n[tables.default]\ndim = 4\nrows = "dynamic"\n'
+    )
+    words = ("missing.parquet",)
+    yield _Call("a missing data file", ("run", str(data), "--dry-run"), (3,), "DataError", words, scratch)
+    kept = [path for path in checkpoint_directories(run_dir / "checkpoints") if not path.name.endswith(".replaced")]
+    if kept and _bytes_of(kept[0]) <= MOST_COPIED_BYTES:
+        for what, spoil in (("a truncated checkpoint", _truncate), ("a checkpoint with a flipped bit", _flip)):
+            copy = scratch / what.replace(" ", "-")
+            (copy / "checkpoints").mkdir(parents=True)
+            shutil.copy(run_dir / "job.resolved.toml", copy)
+            shutil.copytree(kept[0], copy / "checkpoints" / kept[0].name)
+            spoilt = spoil(copy / "checkpoints" / kept[0].name)
+            yield _Call(what, ("resume", str(copy)), (1,), "CheckpointError", (spoilt.name,), scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    case: str
+    words: tuple[str, ...]
+    codes: tuple[int, ...]
+    error_type: str
+    named: tuple[str, ...]
+    folder: Path | None = None
+
+    def __call__(self, environment: Mapping[str, str]) -> Refusal:
+        command = [sys.executable, "-m", "elastichost", *self.words, "--json"]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **_python_path(), **environment},
+            timeout=LIMIT_S,
+            check=False,
+        )
+        error_type, message = "", done.stderr[-2000:]
+        if done.stdout.strip():
+            error = json.loads(done.stdout.splitlines()[-1]).get("error", {})
+            error_type = error.get("type", "")
+            message = " ".join([error.get("message", ""), *error.get("problems", ())])
+        return Refusal(self.case, done.returncode, error_type, message, self.codes, self.error_type, self.named)
+
+
+def _python_path() -> dict[str, str]:
+    """The command line of this very package, wherever it is called from."""
+    root = str(Path(__file__).parent.parent.parent)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
+
+
+def _bytes_of(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+def _largest(directory: Path) -> Path:
+    return max(directory.glob("*.bin"), key=lambda path: path.stat().st_size)
+
+
+def _truncate(directory: Path) -> Path:
+    path = _largest(directory)
+    os.truncate(path, path.stat().st_size // 2)
+    return path
+
+
+def _flip(directory: Path) -> Path:
+    path = _largest(directory)
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 0x10]))
+    return path
+
+
+# --- sockets ----------------------------------------------------------------------------------------------------------
+
+
+def send_garbage(sockets: Path, run_id: str, seed: int) -> int:
+    """Sends garbage to every socket of a run: bytes that are no ZMTP, ZMTP whose messages are none of ours, messages of
+    other jobs and in others' names. Returns how many pieces were sent."""
+    job_id, sent = int(run_id, 16), 0
+    paths = sorted(path for path in sockets.iterdir() if path.is_socket())
+    context = zmq.Context()
+    try:
+        for number, path in enumerate(paths):
+            sent += _no_zmtp(path, seed + number)
+            sent += _no_messages(context, path, seed + number, job_id)
+    finally:
+        context.destroy(linger=500)
+    return sent
+
+
+def _noise(seed: int, count: int) -> bytes:
+    return b"".join(struct.pack("<Q", int(unit_draw(seed, place) * 2**53)) for place in range(-(-count // 8)))[:count]
+
+
+def _no_zmtp(path: Path, seed: int) -> int:
+    pieces = (b"", b"GET / HTTP/1.1\r\n\r\n", _noise(seed, CHUNK_BYTES), b"\xff" + bytes(8) + b"\x7f\x03")
+    for piece in pieces:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(1.0)
+            try:
+                connection.connect(str(path))
+                connection.sendall(piece)
+            except OSError:
+                continue  # refused at the door is as good
+    return len(pieces)
+
+
+def _no_messages(context: zmq.Context[zmq.Socket[bytes]], path: Path, seed: int, job_id: int) -> int:
+    pieces = list(garbage_messages(seed, job_id))
+    client = context.socket(zmq.DEALER)
+    client.setsockopt(zmq.IDENTITY, b"worker-0.1000000/garbage")
+    client.setsockopt(zmq.SNDTIMEO, 1000)
+    client.connect(f"ipc://{path}")
+    for piece in pieces:
+        client.send_multipart([_plain(part) for part in piece])
+    client.close(linger=500)
+    return len(pieces)
+
+
+def _plain(part: Frame) -> bytes:
+    return bytes(memoryview(cast(Buffer, part)))
+
+
+def garbage_messages(seed: int, job_id: int) -> Iterator[Sequence[Frame]]:
+    """Parts of messages that nobody may take for one of the job. One is whole, and claims to be the supervisor's."""
+    supervisor: Codec[ControlMessage] = Codec(ControlMessage, job_id, None)
+    other: Codec[ControlMessage] = Codec(ControlMessage, job_id ^ 1, None)
+    good = supervisor.encode(Drained())
+    header, body = _plain(good[0]), _plain(good[1])
+    yield [b""]
+    yield [_noise(seed, 64), _noise(seed + 1, 64)]
+    yield [header]
+    yield [header[:-1], body]
+    yield [header, body, b"one frame too many"]
+    yield [header, body[:-1] + bytes([body[-1] ^ 1])]
+    yield good  # claims to come from the supervisor
+    yield other.encode(Drained())
+    yield [b"x"] * 5000
+    report = FailureReport(error_type="abc", message="", hint="", traceback_text="")
+    for body in (
+        msgspec.msgpack.encode({"type": "__reduce__", "module": "os", "name": "system"}),
+        msgspec.msgpack.encode(report).replace(b"abc", b"\xa4\xff\xfe"),  # a string that is no UTF-8
+        b"\x91" * 100_000,  # lists within lists
+    ):
+        sizes = struct.pack("<IIQI", len(body), 0, 0, zlib.crc32(body))
+        yield [header[: -len(sizes)] + sizes, body]

@@ -1,0 +1,68 @@
+"""What a run left in its files, as facts for the checkers. Reading only; nothing is judged here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.chaos.scene import process_of
+from elastichost.checkpoint.format import latest
+from elastichost.config import JobSpec
+from elastichost.datasets import open_reader
+from elastichost.errors import CheckpointError
+from elastichost.metrics import JournalEvent
+from elastichost.plan import ProcessId
+from elastichost.supervisor.checkpointing import RunRecord, read_record
+from elastichost.supervisor.journal import read_journal
+from elastichost.supervisor.ledger_facts import LedgerSettings
+from elastichost.wire.applied import read_applied
+
+__all__ = ["RunFacts", "read_facts"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Two independent records of the samples, and what the last checkpoint says.
+
+    applied: committed batches, dtype APPLIED_RECORD, those of the surviving lineage. record: of the newest checkpoint;
+    None: there is none. torn: lives of workers with a torn batch, as often as it was reported.
+    """
+
+    settings: LedgerSettings
+    access: str
+    events: tuple[JournalEvent, ...]
+    applied: npt.NDArray[np.void]
+    record: RunRecord | None
+
+    @property
+    def torn(self) -> tuple[ProcessId, ...]:
+        found = (process_of(event) for event in self.events if event.kind == "torn_batch")
+        return tuple(process for process in found if process is not None)
+
+    @property
+    def lost(self) -> int:
+        return sum(event.kind == "process_lost" for event in self.events)
+
+
+def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
+    """job: the resolved one. Raises CheckpointError when there are checkpoints and all are bad, DataError when the data
+    cannot be described."""
+    units = tuple(unit.samples for unit in open_reader(job, "train").describe().units)
+    settings = LedgerSettings(
+        units=units, epochs=job.train.epochs, batch_size=job.train.batch_size, order=job.data.order, seed=job.job.seed
+    )
+    chosen = Path(job.checkpoint.directory) if job.checkpoint.directory else run_dir / "checkpoints"
+    found = latest(chosen)
+    record = read_record(found.manifest) if found is not None else None
+    events = tuple(read_journal(run_dir / "journal.jsonl"))
+    access = [str(event.data["access"]) for event in events if event.kind == "decision" and "access" in event.data]
+    applied = read_applied(run_dir)
+    if record is not None:
+        applied = applied[: record.dense_version]
+    applied = applied[applied["life"] > 0]  # the place before the first version is blank
+    if not access:
+        raise CheckpointError(f"{run_dir} never had a plan: nothing was trained")
+    return RunFacts(settings, access[-1], events, applied, record)

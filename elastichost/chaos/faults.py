@@ -1,0 +1,313 @@
+"""What can be done to a run: one class a fault, and the registry `FAULTS`.
+
+A fault picks whom it hits among those that work at that moment, does it, and gives an `Open`: what has to be seen until
+the run has recovered. It is looked at again and again with the newest `Scene` and log of applied batches.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from elastichost.chaos.scene import Life, Scene
+from elastichost.chaos.tails import AppliedTail
+
+__all__ = ["FAULTS", "Fault", "Kind", "Open", "Recovered", "Target"]
+
+Kind = Literal["worker", "server", "pair", "fork server", "supervisor", "pause", "hang", "scale"]
+
+
+_WORDS: dict[Kind, str] = {
+    "worker": "its successor trains",
+    "server": "its successor serves",
+    "pair": "both successors work",
+    "fork server": "the libraries are imported again",
+    "supervisor": "the resumed run trains",
+    "pause": "it goes on",
+    "hang": "found and replaced",
+    "scale": "reached",
+}
+
+
+class Target(Protocol):
+    """The run, as faults may touch it."""
+
+    scene: Scene
+    applied: AppliedTail
+    hang_timeout_s: float
+    is_sync: bool  # batches are the crew's: no log says whose
+
+    def now_s(self) -> float: ...
+
+    def hit(self, pid: int, number: signal.Signals) -> bool:
+        """Sends a signal to a process of this run; False when there is none of that pid."""
+        ...
+
+    def fork_server(self) -> int | None:
+        """Its pid."""
+        ...
+
+    def stop(self, pid: int, seconds: float) -> bool:
+        """SIGSTOP, and SIGCONT after a time. False when there is no such process, or it is stopped already."""
+        ...
+
+    def scale(self, workers: int, servers: int) -> Callable[[], int | None]:
+        """Starts `elastichost scale`; the answer gives its exit code, None while it is not done."""
+        ...
+
+    def resume(self, number: signal.Signals) -> bool:
+        """Ends the supervisor with this signal, waits for its end and starts `resume`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """How long it took. `kind` says which figure it belongs to; superseded: the supervisor was replaced meanwhile;
+    refused: the run would not do it now;
+    missed: it went on by itself, although it stood still for longer than the hang timeout."""
+
+    kind: Kind
+    seconds: float
+    words: str
+    is_superseded: bool = False
+    is_missed: bool = False
+    is_refused: bool = False
+
+
+@dataclass(slots=True)
+class Open:
+    """A fault under way. `struck_s`: when; `hit`: whom, in words; `kills`: processes killed on purpose."""
+
+    fault: str
+    hit: str
+    kind: Kind
+    struck_s: float
+    kills: int
+    generation: int
+    lives: tuple[Life, ...] = ()
+    fork_servers_lost: int = 0
+    released_s: float = 0.0  # when a stopped process is let go
+    command: Callable[[], int | None] | None = None  # what was started, and is done when it gives its exit code
+    met: list[str] = field(default_factory=list)  # other faults that struck meanwhile
+
+    def recovered(self, target: Target) -> Recovered | None:
+        """None: not yet."""
+        scene, applied = target.scene, target.applied
+        if scene.generation > self.generation and self.kind != "supervisor":
+            return Recovered(self.kind, target.now_s() - self.struck_s, "superseded by a new supervisor", True)
+        if self.command is not None:
+            return self._commanded(target, self.command())
+        moments = [self._served_again(life, scene, applied, target.is_sync) for life in self.lives]
+        if self.kind == "fork server":
+            is_back = scene.fork_servers_lost > self.fork_servers_lost and scene.fork_server_ready_s is not None
+            moments = [scene.fork_server_ready_s if is_back else None]
+        elif self.kind == "supervisor":
+            is_back = scene.generation > self.generation and scene.is_whole and bool(applied.first_s)
+            moments = [min(applied.first_s.values()) if is_back else None]
+        if any(moment is None for moment in moments):
+            return None
+        seconds = max(moment for moment in moments if moment is not None) - self.struck_s
+        is_missed = self.kind == "hang" and any(life.is_there for life in self.lives)
+        words = "was never found to hang, and goes on" if is_missed else _WORDS[self.kind]
+        return Recovered(self.kind, seconds, words, is_missed=is_missed)
+
+    def _commanded(self, target: Target, code: int | None) -> Recovered | None:
+        if code is None:
+            return None
+        seconds = target.now_s() - self.struck_s
+        words = _WORDS[self.kind] if code == 0 else f"refused or broken off (exit code {code})"
+        return Recovered(self.kind, seconds, words, is_superseded=code != 0, is_refused=code != 0)
+
+    def _served_again(self, life: Life, scene: Scene, applied: AppliedTail, is_sync: bool) -> float | None:
+        """When a worker's work went on, or a PS served again. A process that was only stopped may go on itself."""
+        newest = scene.newest(life.process.name)
+        if self.kind in ("pause", "hang") and life.is_there:
+            last_s = applied.last_s.get((life.process.index, life.process.life), 0.0)
+            went_on_s = last_s if life.process.role == "worker" and not is_sync else applied.newest_s
+            return went_on_s if went_on_s > self.released_s else None
+        if newest is None or newest.process == life.process:
+            return None
+        if life.process.role == "worker" and not is_sync:
+            found = (applied.first_s.get((life.process.index, later)) for later in _after(life, newest))
+            return next((moment for moment in found if moment is not None), None)
+        if newest.ready_s is None or applied.newest_s <= newest.ready_s:
+            return None
+        return newest.ready_s
+
+
+def _after(life: Life, newest: Life) -> range:
+    return range(life.process.life + 1, newest.process.life + 1)
+
+
+class Fault(Protocol):
+    """One thing that can be done. `weight`: how often it is drawn, relative to the others."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def meaning(self) -> str: ...
+
+    @property
+    def weight(self) -> float: ...
+
+    def strike(self, target: Target, draw: int) -> Open | None:
+        """Does it to one of those there are, chosen by `draw`; None when there is nobody it could hit now."""
+        ...
+
+
+def _choose(lives: tuple[Life, ...], draw: int) -> Life | None:
+    return lives[draw % len(lives)] if lives else None
+
+
+def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *lives: Life) -> Open:
+    scene = target.scene
+    return Open(
+        fault.name, hit, kind, target.now_s(), kills, scene.generation, lives, fork_servers_lost=scene.fork_servers_lost
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KillProcess:
+    """SIGKILL to a worker or a PS."""
+
+    role: Literal["worker", "server"]
+    weight: float
+
+    @property
+    def name(self) -> str:
+        return f"kill-{self.role}"
+
+    @property
+    def meaning(self) -> str:
+        return f"kill -9 of a {'worker' if self.role == 'worker' else 'PS'}"
+
+    def strike(self, target: Target, draw: int) -> Open | None:
+        life = _choose(target.scene.working(self.role), draw)
+        if life is None:
+            return None
+        struck = _open(self, target, str(life.process), self.role, 1, life)
+        return struck if target.hit(life.pid, signal.SIGKILL) else None
+
+
+@dataclass(frozen=True, slots=True)
+class KillPair:
+    """A worker and a PS in the same instant: neither can wait for the other to come back first."""
+
+    weight: float
+    name: str = "kill-pair"
+    meaning: str = "kill -9 of a worker and a PS at once"
+
+    def strike(self, target: Target, draw: int) -> Open | None:
+        worker = _choose(target.scene.working("worker"), draw)
+        server = _choose(target.scene.working("server"), draw >> 8)
+        if worker is None or server is None:
+            return None
+        struck = _open(self, target, f"{worker.process}, {server.process}", "pair", 2, server, worker)
+        hits = [target.hit(life.pid, signal.SIGKILL) for life in (worker, server)]
+        return struck if all(hits) else None
+
+
+@dataclass(frozen=True, slots=True)
+class KillForkServer:
+    """The process that forks all others; while it is replaced nobody who dies can be started again."""
+
+    weight: float
+    name: str = "kill-fork-server"
+    meaning: str = "kill -9 of the fork server"
+
+    def strike(self, target: Target, draw: int) -> Open | None:
+        pid = target.fork_server()
+        if pid is None or target.scene.fork_server_ready_s is None:
+            return None
+        struck = _open(self, target, "fork server", "fork server", 1)
+        return struck if target.hit(pid, signal.SIGKILL) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StopProcess:
+    """SIGSTOP, and SIGCONT after `times` the hang timeout: below it must go on as if nothing had been, beyond it must
+    be replaced, and what it then sends must be refused."""
+
+    role: Literal["worker", "server"]
+    times: float
+    weight: float
+
+    @property
+    def name(self) -> str:
+        return f"stop-{self.role}-{self.times:g}x"
+
+    @property
+    def meaning(self) -> str:
+        return f"SIGSTOP of a {'worker' if self.role == 'worker' else 'PS'} for {self.times:g} times the hang timeout"
+
+    def strike(self, target: Target, draw: int) -> Open | None:
+        life = _choose(target.scene.working(self.role), draw)
+        if life is None:
+            return None
+        kind: Kind = "pause" if self.times < 1 else "hang"
+        struck = _open(self, target, str(life.process), kind, 0, life)
+        struck.released_s = struck.struck_s + self.times * target.hang_timeout_s
+        return struck if target.stop(life.pid, self.times * target.hang_timeout_s) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceSupervisor:
+    """The supervisor is asked to stop (SIGINT) or killed, and the run resumed."""
+
+    number: signal.Signals
+    weight: float
+
+    @property
+    def name(self) -> str:
+        return "interrupt-resume" if self.number == signal.SIGINT else "kill-supervisor"
+
+    @property
+    def meaning(self) -> str:
+        how = "asked to stop" if self.number == signal.SIGINT else "killed by kill -9"
+        return f"the supervisor is {how}, then `resume`"
+
+    def strike(self, target: Target, draw: int) -> Open | None:
+        if not target.scene.is_whole:
+            return None
+        struck = _open(self, target, "supervisor", "supervisor", int(self.number == signal.SIGKILL))
+        return struck if target.resume(self.number) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Another number of workers and PS while it trains: newcomers, hand-overs, departures, and deaths in between."""
+
+    weight: float
+    most_workers: int = 3
+    most_servers: int = 3
+    name: str = "scale"
+    meaning: str = "`elastichost scale` to another number of workers and PS"
+
+    def strike(self, target: Target, draw: int) -> Open | None:
+        scene = target.scene
+        plans = [(w, s) for w in range(1, self.most_workers + 1) for s in range(1, self.most_servers + 1)]
+        plans = [plan for plan in plans if plan != (scene.workers, scene.servers)]
+        if not scene.workers or not scene.servers:
+            return None
+        workers, servers = plans[draw % len(plans)]
+        struck = _open(self, target, f"{workers} workers, {servers} PS", "scale", 0)
+        struck.command = target.scale(workers, servers)
+        return struck
+
+
+FAULTS: tuple[Fault, ...] = (
+    KillProcess("worker", 10),
+    KillProcess("server", 6),
+    KillPair(2),
+    KillForkServer(0.5),
+    Scale(2),
+    StopProcess("worker", 0.5, 1),
+    StopProcess("worker", 2.0, 0.7),
+    StopProcess("server", 0.5, 0.5),
+    StopProcess("server", 2.0, 0.5),
+    ReplaceSupervisor(signal.SIGINT, 0.5),
+    ReplaceSupervisor(signal.SIGKILL, 0.5),
+)

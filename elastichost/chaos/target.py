@@ -1,0 +1,198 @@
+"""The run that faults are done to: a real `elastichost run` in a process of its own, and its resumptions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from elastichost.arena.host import arena_directory, reclaim, socket_directory
+from elastichost.chaos.processes import MARK, end_marked, marked_processes, signal_marked
+from elastichost.chaos.scene import Scene
+from elastichost.chaos.tails import AppliedTail, JournalTail
+from elastichost.errors import JobFailedError
+from elastichost.supervisor.launch.child import set_parent_death_signal
+from elastichost.wire.sockets import VIA_VARIABLE
+
+__all__ = ["RunUnderChaos"]
+
+FORK_SERVER = b"elastichost.supervisor.launch.forkserver"
+END_LIMIT_S = 120.0
+GUARDIAN_LIMIT_S = 15.0  # the fork server ends the processes and removes what a killed supervisor leaves
+POLL_S = 0.004
+LOG_BYTES = 8192
+
+
+class RunUnderChaos:
+    """One run directory and whatever works in it. Use as a context manager: nothing of the run is left after it.
+
+    environment: more variables for the run; is_sync: the job's mode. The supervisor dies with this process, and the run
+    with its supervisor.
+    """
+
+    def __init__(
+        self,
+        job: Path,
+        settings: Sequence[str],
+        run_dir: Path,
+        hang_timeout_s: float,
+        environment: dict[str, str],
+        is_sync: bool = False,
+    ) -> None:
+        self.run_dir, self.hang_timeout_s, self.is_sync = run_dir, hang_timeout_s, is_sync
+        self.mark = secrets.token_hex(8)
+        self.scene = Scene()
+        self.applied = AppliedTail(run_dir / "applied.bin")
+        self.exit_code: int | None = None
+        self._job, self._settings = job, tuple(settings)
+        self._environment = {**os.environ, **environment, MARK: self.mark}
+        self._journal = JournalTail(run_dir / "journal.jsonl")
+        self._stopped: list[tuple[float, int]] = []  # until when, pid
+        self._must_reread = False
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the run
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> RunUnderChaos:
+        self._start("run", str(self._job), "--run-dir", str(self.run_dir), *self._overrides())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self.exit_code is None:
+            self._process.kill()
+            deadline_s = self.now_s() + GUARDIAN_LIMIT_S
+            while marked_processes(self.mark) and self.now_s() < deadline_s:
+                self.exit_code = self._process.poll()
+                self.wait_a_little()
+        end_marked(self.mark)
+        if self._process is not None:
+            self._process.wait()
+        for directory in self.directories():
+            reclaim(directory)
+        self._log.close()
+
+    def directories(self) -> tuple[Path, ...]:
+        """Arena and sockets of every supervisor this run had; they need not exist."""
+        ids = self.scene.run_ids
+        return tuple(path for run_id in ids for path in (arena_directory(run_id), socket_directory(run_id)))
+
+    def _overrides(self) -> list[str]:
+        return [word for setting in self._settings for word in ("--set", setting)]
+
+    def _start(self, *words: str) -> None:
+        self.exit_code = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "elastichost", *words, "--dashboard", "no"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=self._environment,
+            start_new_session=True,  # Ctrl-C is for whoever watches; he ends the run
+            preexec_fn=_die_with_parent,
+        )
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def look(self) -> None:
+        """Takes in what the run has written since, and lets go on whoever was stopped for long enough."""
+        generation = self.scene.generation
+        for event in self._journal.poll():
+            self.scene.take(event)
+        self._must_reread |= self.scene.generation > max(generation, 1)
+        if self._must_reread and self.scene.working("worker"):
+            self._must_reread = False
+            self.applied.reread()
+        self.applied.poll()
+        now_s = self.now_s()
+        for until_s, pid in [one for one in self._stopped if one[0] <= now_s]:
+            self._stopped.remove((until_s, pid))
+            self.hit(pid, signal.SIGCONT)
+        if self._process is not None and self.exit_code is None:
+            self.exit_code = self._process.poll()
+
+    def wait_a_little(self) -> None:
+        time.sleep(POLL_S)
+
+    @property
+    def log(self) -> str:
+        """The end of what the run printed."""
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - LOG_BYTES))
+        return self._log.read().decode(errors="replace")
+
+    @property
+    def is_settled(self) -> bool:
+        """Nobody is kept stopped."""
+        return not self._stopped
+
+    # --- what faults do -------------------------------------------------------------------------------------
+
+    def hit(self, pid: int, number: signal.Signals) -> bool:
+        return signal_marked(pid, self.mark, number)
+
+    def stop(self, pid: int, seconds: float) -> bool:
+        if any(stopped == pid for _, stopped in self._stopped) or not self.hit(pid, signal.SIGSTOP):
+            return False
+        self._stopped.append((self.now_s() + seconds, pid))
+        return True
+
+    def fork_server(self) -> int | None:
+        """The oldest of the processes with its command line: what it forks has the same."""
+        found: list[tuple[int, int]] = []
+        for pid in marked_processes(self.mark):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if FORK_SERVER in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+                    found.append((int(stat[stat.rindex(")") + 2 :].split()[19]), pid))
+        return min(found)[1] if found else None
+
+    def scale(self, workers: int, servers: int) -> Callable[[], int | None]:
+        words = ("scale", str(self.run_dir), f"workers={workers}", f"servers={servers}")
+        return subprocess.Popen(
+            [sys.executable, "-m", "elastichost", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={name: value for name, value in self._environment.items() if name != VIA_VARIABLE},
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        ).poll
+
+    def resume(self, number: signal.Signals) -> bool:
+        """Raises JobFailedError when the run does not end, or ends otherwise than this signal makes it end."""
+        expected = (75,) if number == signal.SIGINT else (-int(number),)
+        self.end(number)
+        if self.exit_code not in expected:
+            raise JobFailedError(f"{number.name} to the supervisor ended the run with {self.exit_code}:\n{self.log}")
+        self._start("resume", str(self.run_dir))
+        return True
+
+    def end(self, number: signal.Signals) -> None:
+        """Signals the supervisor and waits for its exit; `exit_code` says how it came. Raises JobFailedError when it
+        does not come."""
+        assert self._process is not None
+        self.look()
+        for _, pid in self._stopped:
+            self.hit(pid, signal.SIGCONT)
+        self._stopped.clear()
+        self._process.send_signal(number)
+        deadline_s = self.now_s() + END_LIMIT_S
+        while self.exit_code is None:
+            if self.now_s() > deadline_s:
+                raise JobFailedError(f"the run did not end within {END_LIMIT_S:g} s of {number.name}:\n{self.log}")
+            self.look()
+            self.wait_a_little()
+        self.look()
+
+
+def _die_with_parent() -> None:
+    set_parent_death_signal(signal.SIGKILL)

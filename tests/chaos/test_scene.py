@@ -1,0 +1,71 @@
+"""What the journal says of the processes."""
+
+from __future__ import annotations
+
+from elastichost.chaos.scene import Scene, process_of
+from elastichost.metrics import JournalEvent, JournalValue
+from elastichost.plan import ProcessId
+
+
+def event(kind: str, text: str, at_s: float = 0.0, **data: JournalValue) -> JournalEvent:
+    return JournalEvent("", at_s, kind, text, "", dict(data))
+
+
+def scene_of(*events: JournalEvent) -> Scene:
+    scene = Scene()
+    for one in events:
+        scene.take(one)
+    return scene
+
+
+STARTED = (
+    event("run_started", "run x", run_id="ab"),
+    event("fork_server", "libraries imported in 3.0 s", 1.0),
+    event("decision", "plan: cold start", workers=1, servers=1, access="served"),
+    event("process_started", "server-0.1 has pid 10", 2.0, pid=10),
+    event("process_started", "worker-0.1 has pid 11", 2.1, pid=11),
+    event("ready", "server-0.1 is ready", 2.5),
+)
+
+
+def test_a_run_is_whole_when_every_process_of_the_plan_is_ready() -> None:
+    scene = scene_of(*STARTED)
+    assert not scene.is_whole
+    scene.take(event("ready", "worker-0.1 is ready", 3.0))
+    assert scene.is_whole
+    assert [life.pid for life in scene.working("worker")] == [11]
+    assert scene.access == "served"
+
+
+def test_a_lost_life_works_no_more_and_its_successor_is_another() -> None:
+    scene = scene_of(*STARTED, event("ready", "worker-0.1 is ready", 3.0))
+    scene.take(event("process_lost", "worker-0.1 was lost while running: signal 9 (SIGKILL)", 4.0))
+    assert scene.working("worker") == ()
+    scene.take(event("process_started", "worker-0.2 has pid 12", 4.1, pid=12))
+    newest = scene.newest("worker-0")
+    assert newest is not None
+    assert newest.process == ProcessId("worker", 0, 2)
+    first = scene.life(ProcessId("worker", 0, 1))
+    assert first is not None
+    assert first.is_lost
+
+
+def test_another_supervisor_begins_with_nobody() -> None:
+    scene = scene_of(*STARTED, event("run_started", "run x", run_id="cd"))
+    assert scene.generation == 2
+    assert scene.run_ids == ["ab", "cd"]
+    assert scene.newest("server-0") is None
+    assert scene.fork_server_ready_s is None
+
+
+def test_a_lost_fork_server_is_not_ready_until_it_says_so() -> None:
+    scene = scene_of(*STARTED, event("fork_server_lost", "the fork server ended", 5.0))
+    assert scene.fork_servers_lost == 1
+    assert scene.fork_server_ready_s is None
+    scene.take(event("fork_server", "libraries imported in 3.0 s", 9.0))
+    assert scene.fork_server_ready_s == 9.0
+
+
+def test_the_life_an_event_is_about_is_the_first_its_text_names() -> None:
+    assert process_of(event("x", "start worker-12.3: server-0.1 ended")) == ProcessId("worker", 12, 3)
+    assert process_of(event("x", "worker-1 is no life")) is None

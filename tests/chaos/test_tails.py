@@ -1,0 +1,68 @@
+"""Records of a run, read while they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from elastichost.chaos.tails import AppliedTail, JournalTail
+from elastichost.metrics import JournalEvent
+from elastichost.wire.applied import APPLIED_RECORD
+
+
+def line(text: str) -> bytes:
+    return msgspec.json.encode(JournalEvent("", 0.0, "note", text)) + b"\n"
+
+
+def append(path: Path, content: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(content)
+
+
+def records(*rows: tuple[int, int, int]) -> bytes:
+    """(worker, life, samples)"""
+    found = np.zeros(len(rows), dtype=APPLIED_RECORD)
+    for number, (worker, life, samples) in enumerate(rows):
+        found[number]["worker"], found[number]["life"], found[number]["samples"] = worker, life, samples
+    return found.tobytes()
+
+
+def test_lines_are_given_once_and_only_when_they_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    tail = JournalTail(path)
+    assert tail.poll() == []
+    append(path, line("one") + line("two")[:10])
+    assert [event.text for event in tail.poll()] == ["one"]
+    append(path, line("two")[10:])
+    assert [event.text for event in tail.poll()] == ["two"]
+    assert tail.poll() == []
+
+
+def test_batches_are_counted_and_the_first_of_each_life_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "applied.bin"
+    tail = AppliedTail(path)
+    tail.poll(1.0)
+    append(path, records((0, 0, 0), (0, 1, 10), (1, 1, 20)))
+    tail.poll(2.0)
+    append(path, records((0, 1, 10), (1, 2, 20))[:-5])
+    tail.poll(3.0)
+    assert tail.samples == 40
+    assert tail.first_s == {(0, 1): 2.0, (1, 1): 2.0}
+    assert tail.last_s[0, 1] == 3.0
+
+
+def test_what_a_resumed_run_has_forgotten_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "applied.bin"
+    tail = AppliedTail(path)
+    append(path, records((0, 1, 10), (0, 1, 10), (0, 1, 10)))
+    tail.poll(1.0)
+    path.write_bytes(records((0, 1, 10)))
+    tail.poll(2.0)
+    assert tail.samples == 10
+    assert tail.first_s == {}
+    append(path, records((0, 1, 5)))
+    tail.poll(3.0)
+    assert tail.samples == 15
+    assert tail.first_s == {(0, 1): 3.0}

@@ -1,0 +1,110 @@
+"""`elastichost chaos` on real runs: promises hold under kills, stops, scaling and resumes; it would say so if not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elastichost.chaos.facts import read_facts
+from elastichost.chaos.invariants import check_samples
+from elastichost.config import load_job
+from elastichost.wire.applied import APPLIED_RECORD
+from elastichost.wire.facts import HEARTBEAT_S
+from tests.system.test_run import JOB, ROOT, folder
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+
+__all__ = ["folder"]
+
+LIMIT_S = 280.0
+
+
+def chaos(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    job = folder / "job.toml"
+    job.write_text(
+        JOB.format(build="elastichost.models:dlrm", rows=200_000, epochs=1, restarts=3, every_s=2).replace(
+            "hang_timeout_s = 3", f"hang_timeout_s = {4 * HEARTBEAT_S}"
+        )
+    )
+    command = [sys.executable, "-m", "elastichost", "chaos", str(job), "--run-dir", str(folder / "run"), "--json"]
+    return subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert len(done.stdout.splitlines()) == 1, "exactly one object"
+    return facts
+
+
+@pytest.mark.parametrize("access", ["direct", "served"])
+def test_every_promise_holds_under_deaths_and_scaling(folder: Path, access: str) -> None:
+    names = ("kill-worker", "kill-server", "kill-pair", "scale", "stop-worker-0.5x")
+    chosen = [word for name in names for word in ("--fault", name)]
+    done = chaos(folder, "--for", "10s", "--every", "0.8s", "--seed", "11", "--set", f"train.access={access}", *chosen)
+    assert done.returncode == 0, done.stderr
+    facts = facts_of(done)
+    assert facts["violations"] == []
+    assert facts["kills"] >= 3
+    assert {promise for promise, holds in facts["invariants"].items() if holds} >= set("LAOTE")
+    assert "goodput" in facts
+    assert set(facts["notes"]) == set("LBDAOTE")
+    assert_a_changed_record_would_be_found(folder)
+
+
+def assert_a_changed_record_would_be_found(folder: Path) -> None:
+    """The same run with one committed batch less, and with one twice."""
+    run_dir = folder / "run"
+    job = load_job(run_dir / "job.resolved.toml", environ={})
+    whole = (run_dir / "applied.bin").read_bytes()
+    assert check_samples(read_facts(run_dir, job)).holds
+    middle = len(whole) // APPLIED_RECORD.itemsize // 2
+    for changed, words in ((middle - 1, "were both committed"), (0, "never committed")):  # record 0 is blank
+        records = np.frombuffer(whole, dtype=APPLIED_RECORD).copy()
+        records[middle] = records[changed]
+        (run_dir / "applied.bin").write_bytes(records.tobytes())
+        verdict = check_samples(read_facts(run_dir, job))
+        assert verdict.holds is False
+        assert any(words in line for line in verdict.violations), verdict.violations
+
+
+def test_sync_gives_the_same_bits_and_hands_over_the_same_rows(folder: Path) -> None:
+    chosen = ("--fault", "kill-worker", "--fault", "kill-server", "--fault", "scale")
+    done = chaos(folder, "--for", "10s", "--every", "1s", "--seed", "4", "--set", "train.mode=sync", *chosen)
+    assert done.returncode == 0, done.stderr
+    facts = facts_of(done)
+    assert facts["violations"] == []
+    assert {promise for promise, holds in facts["invariants"].items() if holds} == set("LBDAOTE")
+
+
+def test_supervisors_may_be_killed_and_asked_to_stop(folder: Path) -> None:
+    chosen = ("--fault", "kill-supervisor", "--fault", "interrupt-resume", "--fault", "kill-worker")
+    done = chaos(folder, "--for", "16s", "--every", "3s", "--seed", "3", *chosen)
+    assert done.returncode == 0, done.stderr
+    facts = facts_of(done)
+    assert facts["violations"] == []
+    assert {"kill-supervisor", "interrupt-resume"} & set(facts["faults"])
+    assert facts["recovery_s"]["supervisor_p50"] is not None
+
+
+def test_a_job_that_cannot_run_is_the_users_error(folder: Path) -> None:
+    done = chaos(folder, "--set", "train.bacth_size=3")
+    assert done.returncode == 2
+    assert "batch_size" in done.stderr
+    done = chaos(folder, "--fault", "kill-wroker")
+    assert done.returncode == 2
+    assert 'did you mean "kill-worker"' in done.stderr
+    done = chaos(folder, "--for", "1s")
+    assert done.returncode == 2
+    assert "too short" in done.stderr
+    done = chaos(folder, "--messages", "drop=3")
+    assert done.returncode == 2
+    assert not (folder / "run").exists()
