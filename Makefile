@@ -18,11 +18,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(DEVICE)
 INDEX_OPTION := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: run test lint format bench clean help
+.PHONY: run test matrix lint format bench clean help
 
 help:
 	@echo "make run    train $(JOB)          (JOB=..., ARGS=...)"
 	@echo "make test   all tests             (TESTS=tests/supervisor)"
+	@echo "make matrix the fault matrix: whole runs under every kind of fault"
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make bench  the benchmarks"
 	@echo "make clean  remove the environment and caches; runs/ stays"
@@ -32,6 +33,9 @@ run: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q $(TESTS)
+
+matrix: $(READY)
+	$(BIN)/python -m pytest -q -m matrix tests/system
 
 lint: $(READY)
 	$(BIN)/ruff check .

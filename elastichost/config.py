@@ -17,17 +17,16 @@ from pydantic_core import PydanticCustomError
 
 from elastichost.config_explain import Sources, cross_problems, explain
 from elastichost.config_schema import (
-    CheckpointSection,
     DataSection,
     EvaluateSection,
     JobSection,
     ModelSection,
     ResourcesSection,
     Section,
-    SupervisionSection,
     TableOverrides,
     TrainSection,
 )
+from elastichost.config_supervision import CheckpointSection, SupervisionSection
 from elastichost.config_toml import document
 from elastichost.errors import ConfigError
 from elastichost.spelling import did_you_mean
@@ -52,7 +51,7 @@ class JobSpec(Section):
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> JobSpec:
-        if problems := cross_problems(self.data, self.tables, self.train, self.evaluate):
+        if problems := cross_problems(self.data, self.tables, self.train, self.evaluate, self.resources):
             raise PydanticCustomError("sections", "{text}", {"text": "; ".join(problems), "problems": problems})
         return self
 

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from elastichost.config_schema import (
     DataSection,
     EvaluateSection,
+    ResourcesSection,
     TableOverrides,
     TrainSection,
     implied_columns,
@@ -182,14 +183,14 @@ def _shown(value: object) -> str:
 def _cross_problems_of_valid_sections(raw: Mapping[str, Any], model: type[BaseModel]) -> list[str]:
     """Sections that are wrong by themselves are left out, so that nothing is reported twice."""
     valid: dict[str, Any] = {}
-    for name in ("data", "tables", "train", "evaluate"):
+    for name in ("data", "tables", "train", "evaluate", "resources"):
         field = model.model_fields[name]
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         try:
             valid[name] = _adapter(field).validate_python(raw[name]) if name in raw else default
         except ValidationError:
             valid[name] = None
-    return cross_problems(valid["data"], valid["tables"], valid["train"], valid["evaluate"])
+    return cross_problems(valid["data"], valid["tables"], valid["train"], valid["evaluate"], valid["resources"])
 
 
 def _adapter(field: FieldInfo) -> TypeAdapter[Any]:
@@ -202,6 +203,7 @@ def cross_problems(
     tables: Mapping[str, TableOverrides] | None,
     train: TrainSection | None,
     evaluate: EvaluateSection | None,
+    resources: ResourcesSection | None,
 ) -> list[str]:
     """Problems between settings that are right one by one; None stands for a section that is not."""
     problems: list[str] = []
@@ -210,9 +212,13 @@ def cross_problems(
         if tables is not None:
             problems += table_problems(data.categorical, tables)
     if train is not None:
-        problems += _not_available(train)
         if train.mode == "sync":
             problems += _sync_problems(train, tables or {})
+        elif train.access == "direct" and resources is not None and resources.hosts > 1:
+            problems.append(
+                f'train.access = "direct": with resources.hosts = {resources.hosts} rows are served; '
+                'allowed: "auto", "served"'
+            )
     if data is not None and evaluate is not None and not data.test and data.format != "synthetic":
         if evaluate.every_samples:
             problems.append(f"evaluate.every_samples = {evaluate.every_samples}: there is no data.test to evaluate on")
@@ -227,9 +233,7 @@ def _sync_problems(train: TrainSection, tables: Mapping[str, TableOverrides]) ->
     if train.access == "direct":
         problems.append('train.access = "direct": with mode = "sync" rows are served; allowed: "auto", "served"')
     if train.micro_batches > train.batch_size:
-        problems.append(
-            f"train.micro_batches = {train.micro_batches}: a step has {train.batch_size} samples"
-        )
+        problems.append(f"train.micro_batches = {train.micro_batches}: a step has {train.batch_size} samples")
     default = tables.get("default", TableOverrides())
     for name, table in tables.items():
         where = f"tables.{name}" if name == "default" else f"tables.{name} (or tables.default)"
@@ -239,13 +243,6 @@ def _sync_problems(train: TrainSection, tables: Mapping[str, TableOverrides]) ->
             problems.append(f'{where}.evict_after_samples: with mode = "sync" no row is dropped; allowed: 0')
         if (table.precision or default.precision) == "bfloat16" and (table.rows or default.rows) in ("dynamic", None):
             problems.append(f'{where}.precision = "bfloat16": with mode = "sync" only for tables with a number of rows')
-    return problems
-
-
-def _not_available(train: TrainSection) -> list[str]:
-    problems = []
-    if train.non_finite == "roll_back":
-        problems.append('train.non_finite = "roll_back": not available yet; allowed for now: "stop", "skip"')
     return problems
 
 

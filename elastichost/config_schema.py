@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 __all__ = [
     "BUILT_IN_FORMATS",
-    "CheckpointSection",
+    "CountFromOne",
     "CsvSettings",
     "DataSection",
     "DenseOptimizerSettings",
@@ -22,23 +22,26 @@ __all__ = [
     "EvaluateSection",
     "JobSection",
     "ModelSection",
+    "NotNegative",
     "Parallelism",
+    "Positive",
     "ResourcesSection",
     "RowOptimizerOverrides",
     "RowOptimizerSettings",
     "ScheduleSettings",
-    "SupervisionSection",
+    "Section",
     "SyntheticSettings",
     "TableOverrides",
     "TrainSection",
     "implied_columns",
+    "refuse",
 ]
 
 BUILT_IN_FORMATS = ("parquet", "csv", "criteo_tsv", "synthetic")
 NO_ADAM = 'adam is not offered for rows: the fused kernels have "sgd", "adagrad" and "rowwise_adagrad"'
 
 
-def _refuse(allowed: str) -> PydanticCustomError:
+def refuse(allowed: str) -> PydanticCustomError:
     return PydanticCustomError("allowed", "allowed: {allowed}", {"allowed": allowed})
 
 
@@ -56,7 +59,7 @@ def _string_tuple(value: object) -> object:
 def _label(value: object) -> str | tuple[str, ...]:
     names = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not names or not all(isinstance(name, str) for name in names):
-        raise _refuse("a column name, or a list of them (multi-task)")
+        raise refuse("a column name, or a list of them (multi-task)")
     return value if isinstance(value, str) else names
 
 
@@ -72,7 +75,7 @@ def _range(word: str, least: int) -> PlainValidator:
             low, high = value
             if least <= low <= high:
                 return low, high
-        raise _refuse(f'"{word}", a whole number >= {least}, or [min, max] with {least} <= min <= max')
+        raise refuse(f'"{word}", a whole number >= {least}, or [min, max] with {least} <= min <= max')
 
     return PlainValidator(check)
 
@@ -90,7 +93,7 @@ def _memory(value: object) -> str | int:
         number = float(re.split(r"[%KMGTB\s]", value.strip(), maxsplit=1)[0])
         if number > 0 and ("%" not in value or number <= 100):
             return value.strip()
-    raise _refuse('a share like "80%" (at most 100%), a size like "4GiB" or "500MB", or a number of bytes')
+    raise refuse('a share like "80%" (at most 100%), a size like "4GiB" or "500MB", or a number of bytes')
 
 
 def _rows(value: object) -> str | int:
@@ -98,12 +101,12 @@ def _rows(value: object) -> str | int:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 2**40:
         return value
-    raise _refuse('"dynamic", or a whole number from 1 to 2**40')
+    raise refuse('"dynamic", or a whole number from 1 to 2**40')
 
 
 def _row_optimizer_name(value: object) -> object:
     if value == "adam":
-        raise _refuse(NO_ADAM)
+        raise refuse(NO_ADAM)
     return value
 
 
@@ -111,13 +114,13 @@ def _format(value: object) -> str:
     if isinstance(value, str) and (value in BUILT_IN_FORMATS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value)):
         return value
     words = ", ".join(f'"{word}"' for word in BUILT_IN_FORMATS)
-    raise _refuse(f'{words}, or "package.module:Reader"')
+    raise refuse(f'{words}, or "package.module:Reader"')
 
 
 def _build(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(r"([A-Za-z_][\w.]*|.+\.py):[A-Za-z_]\w*", value):
         return value
-    raise _refuse('"package.module:function" or "file.py:function"')
+    raise refuse('"package.module:function" or "file.py:function"')
 
 
 def _init(value: object) -> str:
@@ -130,7 +133,7 @@ def _init(value: object) -> str:
             low, high = text[8:-1].split(",")
             if float(low) <= float(high):
                 return value
-    raise _refuse('"uniform(low, high)" with low <= high, or "constant(value)"')
+    raise refuse('"uniform(low, high)" with low <= high, or "constant(value)"')
 
 
 def _plain_values(value: object) -> object:
@@ -143,7 +146,7 @@ def _plain_values(value: object) -> object:
         elif isinstance(item, list | tuple):
             pending.extend(item)
         elif not isinstance(item, str | int | float | bool):
-            raise _refuse("strings, numbers, booleans, lists and tables")
+            raise refuse("strings, numbers, booleans, lists and tables")
     return value
 
 
@@ -226,7 +229,7 @@ class SyntheticSettings(Section):
     @model_validator(mode="after")
     def _lists_are_tables(self) -> SyntheticSettings:
         if self.multi_valued > self.tables:
-            raise _refuse(f"multi_valued from 0 to tables ({self.tables})")
+            raise refuse(f"multi_valued from 0 to tables ({self.tables})")
         return self
 
 
@@ -372,29 +375,15 @@ class EvaluateSection(Section):
 
 
 class ResourcesSection(Section):
-    """`[resources]`: a word, a number, or a [min, max] that bounds the tuner; restarts are per process."""
+    """`[resources]`: a word, a number, or a [min, max] that bounds the tuner; restarts are per process; hosts > 1: so
+    many are emulated on this one, each with rows of its own, and PS are dealt to them."""
 
     cores: CoreCount = "all"
     memory: MemoryAmount = "80%"
     workers: AtLeastOne = "auto"
     servers: AtLeastOne = "auto"
+    hosts: Annotated[int, Field(ge=1, le=16)] = 1
     gpus: AtLeastZero = 0
     gpu_memory: MemoryAmount = "90%"
     restarts: Count = 3
     restart_window_s: Positive = 60.0
-
-
-class CheckpointSection(Section):
-    """`[checkpoint]`: every_s 0: only at the end; directory "": in the run directory."""
-
-    every_s: NotNegative = 60.0
-    keep: CountFromOne = 2
-    directory: str = ""
-
-
-class SupervisionSection(Section):
-    """`[supervision]`: when a silent process counts as hung; how long rows outlive a killed supervisor (`resume`)."""
-
-    hang_timeout_s: Positive = 10.0
-    start_timeout_s: Positive = 120.0
-    keep_arena_s: NotNegative = 4.0

@@ -7,6 +7,7 @@ a worker reaches the screen as the same typed error.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PreflightError",
     "ProtocolError",
     "RestartBudgetError",
+    "SampleRange",
 ]
 
 
@@ -99,8 +101,30 @@ class JobFailedError(ElastichostError):
     """The job failed while it ran; the cause is in the message."""
 
 
+@dataclass(frozen=True, slots=True)
+class SampleRange:
+    """Positions [start, stop) of one dataset unit in one epoch."""
+
+    epoch: int
+    unit: int
+    start: int
+    stop: int
+
+    def overlaps(self, other: SampleRange) -> bool:
+        is_near = (self.epoch, self.unit) == (other.epoch, other.unit)
+        return is_near and self.start < other.stop and other.start < self.stop
+
+    def __str__(self) -> str:
+        return f"positions {self.start} to {self.stop} of unit {self.unit}"
+
+
 class NonFiniteError(JobFailedError):
-    """Loss or gradient became NaN or infinite and the job says `non_finite = "stop"`."""
+    """Loss or gradient became NaN or infinite and the job does not skip such batches. `samples`: the batch, where it
+    is one of the training data."""
+
+    def __init__(self, message: str, *, samples: SampleRange | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.samples = samples
 
 
 class RestartBudgetError(JobFailedError):

@@ -28,7 +28,8 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=T
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One process of a plan: the cores it is pinned to (empty: all of the job's), threads, GPU share."""
+    """One process of a plan: the cores it is pinned to (empty: all of the job's), threads, GPU share, and the host
+    whose arena it uses (workers: 0)."""
 
     role: Role
     index: int
@@ -36,6 +37,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: int
     gpu: int | None = None
     gpu_memory_fraction: float = 1.0
+    host: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -129,7 +129,6 @@ def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, ov
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("train.non_finite=roll_back", 'train.non_finite = "roll_back": not available yet'),
         ("train.optimizer_rows.name=adam", "the fused kernels have"),
         ("tables.item.optimizer={name='adam'}", "the fused kernels have"),
         ("train.access=drect", 'did you mean "direct"?'),

@@ -109,8 +109,9 @@ class Arena:
         ]
 
     @classmethod
-    def create(cls, directory: Path, layout: ArenaLayout) -> Arena:
-        """Makes the files in an existing directory (see `host.create_directory`) and allocates what has a fixed size.
+    def create(cls, directory: Path, layout: ArenaLayout, *, whole: bool = True) -> Arena:
+        """Makes the files in an existing directory (see `host.create_directory`) and allocates what has a fixed size;
+        rows of fixed tables only if they will all be here (`whole`), otherwise their owners do (`bucket_space`).
 
         Raises ArenaFullError, naming needed and free bytes, before anything is touched, and ArenaError.
         """
@@ -124,6 +125,8 @@ class Arena:
         arena = cls(directory, layout, files)
         try:
             arena._allocate_fixed()
+            if whole:
+                arena._allocate_rows()
             Watermarks.create(directory)
             # LAYOUT.json comes last: who finds it finds a complete arena.
             making = directory / f"{LAYOUT_FILE}.new"
@@ -147,6 +150,9 @@ class Arena:
         layout, files = self.layout, self.files
         files.control.allocate(0, layout.files.control, "the arena's headers")
         files.dense.allocate(0, layout.dense.mailbox_offset, "the dense part")
+
+    def _allocate_rows(self) -> None:
+        layout, files = self.layout, self.files
         for embedding in layout.model.embeddings:
             table = layout.model.tables[embedding.table]
             if table.is_dynamic:

@@ -42,6 +42,7 @@ __all__ = [
     "remove_owned",
     "socket_directory",
     "stale_arenas",
+    "used_bytes",
 ]
 
 OWNER_FILE = "OWNER.json"
@@ -114,9 +115,10 @@ def _checked(run_id: str) -> str:
     return run_id
 
 
-def arena_directory(run_id: str) -> Path:
-    """`<root>/elastichost-<uid>-<run id>`; it need not exist."""
-    return arena_root() / f"{_PREFIX}{os.geteuid()}-{_checked(run_id)}"
+def arena_directory(run_id: str, host: int = 0) -> Path:
+    """`<root>/elastichost-<uid>-<run id>`, with `-h<number>` behind it for a further host; it need not exist."""
+    more = f"-h{host}" if host else ""
+    return arena_root() / f"{_PREFIX}{os.geteuid()}-{_checked(run_id)}{more}"
 
 
 def _socket_roots() -> tuple[Path, ...]:
@@ -292,7 +294,8 @@ def _own_directories(root: Path) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def _used_bytes(path: Path) -> int:
+def used_bytes(path: Path) -> int:
+    """Memory (or disk) that the files of a directory really take."""
     return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(path))
 
 
@@ -304,7 +307,7 @@ def stale_arenas() -> list[StaleArena]:
             try:
                 owner = read_owner(path)
                 if not is_alive(owner):
-                    stale.append(StaleArena(path, owner, _used_bytes(path)))
+                    stale.append(StaleArena(path, owner, used_bytes(path)))
             except (ArenaError, FileNotFoundError):
                 continue  # no owner was ever written, or another process removed it just now
     return stale

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,19 +66,19 @@ def checkpoint_directories(checkpoints: Path) -> tuple[Path, ...]:
     """Newest first, judged by name only. A `.replaced` one comes after the one of the same name that replaced it."""
     if not checkpoints.is_dir():
         return ()
-    found = [(match, path) for path in checkpoints.iterdir() if (match := _NAME.fullmatch(path.name))]
-    ordered = sorted(found, key=lambda entry: (int(entry[0][1]), entry[0][2] is None), reverse=True)
-    return tuple(path for _, path in ordered if path.is_dir() and not path.is_symlink())
+    found = [path for path in checkpoints.iterdir() if _NAME.fullmatch(path.name)]
+    return tuple(path for path in sorted(found, key=_age, reverse=True) if path.is_dir() and not path.is_symlink())
 
 
-def latest(checkpoints: Path, *, verify: bool = True) -> FoundCheckpoint | None:
-    """The newest good checkpoint; None when there is none at all. `verify` also reads every block (about a second
+def latest(*places: Path, verify: bool = True) -> FoundCheckpoint | None:
+    """The newest good checkpoint of some directories, of two with the same name the one in the first of them; None when
+    there is none at all. A directory that is not there holds none. `verify` also reads every block (about a second
     per 1.5 GB), so that a flipped bit is found now and not half-way through a restore.
 
     Raises CheckpointError, with every reason, when there are some and all are bad: going on from nothing would
     silently lose the work."""
     warnings: list[str] = []
-    for directory in checkpoint_directories(checkpoints):
+    for directory in _newest_first(places, warnings):
         try:
             manifest = load_manifest(directory)
             if verify:
@@ -88,10 +89,28 @@ def latest(checkpoints: Path, *, verify: bool = True) -> FoundCheckpoint | None:
         return FoundCheckpoint(directory=directory, manifest=manifest, warnings=tuple(warnings))
     if warnings:
         raise CheckpointError(
-            f"no checkpoint of {checkpoints} can be used:\n" + "\n".join(warnings),
+            f"no checkpoint of {' and '.join(map(str, places))} can be used:\n" + "\n".join(warnings),
             hint="restore the directory from a copy, or start the job anew",
         )
     return None
+
+
+def _newest_first(places: Iterable[Path], warnings: list[str]) -> list[Path]:
+    """A disk that does not answer is warned of: the others may."""
+    found: list[Path] = []
+    for place in places:
+        try:
+            found += checkpoint_directories(place)
+        except OSError as error:
+            warnings.append(f"{place} cannot be read: {error.strerror or error}")
+    return sorted(found, key=_age, reverse=True)  # stable: of equals the first place's
+
+
+def _age(directory: Path) -> tuple[int, bool]:
+    """A `.replaced` one comes after the one of the same name that replaced it."""
+    match = _NAME.fullmatch(directory.name)
+    assert match is not None
+    return int(match[1]), match[2] is None
 
 
 def retain(checkpoints: Path, keep: int) -> tuple[Path, ...]:

@@ -50,6 +50,9 @@ def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
     yield "rows", f"{bytes_words(result.arena_bytes)} of shared memory"
     if result.torn_batches:
         yield "torn batches", str(result.torn_batches)
+    if result.rolled_back:
+        given_up = count_words(sum(back.samples for back in result.rolled_back))
+        yield "rolled back", f"{len(result.rolled_back)} times, {given_up} samples given up and trained again"
 
 
 def _quality(test: TestFigures) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ A kill at any instant leaves every push staged or applied, never half of it: see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,8 @@ class RowApplier:
         self._undo = UndoRecord(directory, server, tables)
         self._lines = lines
         self._over = 0  # sync mode: steps up to here are settled, also those that had no rows here
+        self._left_out: dict[int, tuple[int, int]] = {}  # micro-batch -> (step, shard map epoch) that it is left out of
+        self.on_changed: Callable[[Int64, Int64], None] | None = None  # called with rows that were updated, and bounds
         self.took_back = self._recover()
 
     def _recover(self) -> bool:
@@ -131,6 +133,8 @@ class RowApplier:
         self._lines.save(old.rows, old.bounds, old.lines, old.states)
         self._undo.activate()
         self._lines.update(rows, bounds, gradients, learning_rate_scale, step)
+        if self.on_changed is not None:
+            self.on_changed(rows, bounds)
         crash_point("ps.apply.before_finish")
         self._undo.finish()
 
@@ -151,9 +155,14 @@ class RowApplier:
         gradients: Float32,
     ) -> None:
         """Keeps a micro-batch's rows until its step is committed; one of a step that is over is ignored, and so is one
-        that waits already. All steps before are committed. Raises as `stage`."""
+        that waits already. Without rows it is left out: what waits of it is dropped, and what may still come under this
+        shard map is ignored. All steps before are committed. Raises as `stage`."""
         self.settle_steps(step - 1)
-        if step <= self._over:
+        if step <= self._over or self._left_out.get(micro) == (step, shard_map_epoch):
+            return
+        if len(rows) == 0:
+            self._left_out[micro] = step, shard_map_epoch
+            self._staged.drop(micro)
             return
         waiting = self._staged.stamp(micro)
         if waiting == step and self._staged.shard_map_epoch(micro) == shard_map_epoch:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from elastichost.specs import TableSpec
 
-__all__ = ["GRACE_BATCHES", "EvictionRounds"]
+__all__ = ["GRACE_BATCHES", "Applied", "EvictionRounds"]
 
 GRACE_BATCHES = 8  # more than a worker's prefetched batches, the one in hand and the two uncommitted ones
 ROUNDS_PER_AGE = 4  # a row is dropped at most 1/4 of its allowed age late

@@ -7,26 +7,25 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
-import msgspec
 import numpy as np
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
 from elastichost.arena.watermarks import Watermarks
-from elastichost.checkpoint.format import load_manifest, read_block
 from elastichost.config import JobSpec
-from elastichost.errors import CheckpointError, ProtocolError
+from elastichost.errors import ProtocolError
 from elastichost.micro_batches import CREW
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
 from elastichost.ps.audit import Audit
-from elastichost.ps.eviction import EvictionRounds
+from elastichost.ps.evicting import Evictor
 from elastichost.ps.frames import Outgoing
+from elastichost.ps.moving import Moving
+from elastichost.ps.restoring import restore_buckets
 from elastichost.ps.service import DataService, outgoing_clock
 from elastichost.ps.session import Session
-from elastichost.ps.snapshot import Block, SnapshotWriter
+from elastichost.ps.snapshot import Block, SnapshotWriter, written_message
 from elastichost.ps.store import RowStore
 from elastichost.sharding import bucket_count
 from elastichost.wire.affinity import move_to_cores
@@ -34,11 +33,15 @@ from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope, frame_bytes
 from elastichost.wire.control import (
     ControlMessage,
+    CopyBuckets,
     Drain,
     Fence,
     Fenced,
+    ForgetBuckets,
     Heartbeat,
     Hello,
+    KeepBuckets,
+    MeasureBuckets,
     Membership,
     Ready,
     Repin,
@@ -49,7 +52,6 @@ from elastichost.wire.control import (
     ShardMapUpdate,
     Snapshot,
     SnapshotCut,
-    SnapshotWritten,
     Stop,
     Unsettled,
 )
@@ -60,6 +62,7 @@ from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 __all__ = ["ServerLoop"]
 
 RESERVE_EVERY_S = 5.0
+MOVING_S = 0.02  # while buckets are fetched: what was refused or lost is asked for again
 MESSAGES_PER_TURN = 64  # bound on data messages handled before the control socket is looked at again
 
 
@@ -108,11 +111,19 @@ class ServerLoop:
             self._applier,
             self._log,
         )
-        self._eviction = EvictionRounds(self._arena.model.tables)
+        self._evictor = Evictor(
+            self._arena.model.tables,
+            self._store,
+            self._dense,
+            self._service,
+            self._session,
+            has_dense=arguments.host == 0,
+        )
         self._snapshots = SnapshotWriter()
         address = f"ipc://{arguments.socket_directory}/{self._process}"
         self._data = DataServer(address, arguments.job_id, self._process)
         self._control = ControlClient(arguments.control_address, arguments.job_id, self._process)
+        self._moving = Moving(arguments, self._arena, self._store, self._applier, self._control.send)
         self._owned: frozenset[tuple[int, int]] = frozenset()
         self._restore_from: Path | None = None
         self._update: tuple[ShardMapUpdate, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
@@ -127,19 +138,27 @@ class ServerLoop:
         """Returns after Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
         self._control.send(Hello(a.role, a.index, a.life, pid=os.getpid(), address=self._data.address))
-        waiter = Waiter(self._control, self._data, self._snapshots.descriptor)
+        waiter, clients = self._waiter(), self._moving.clients
         while self._running:
-            waiter.wait(HEARTBEAT_S / 2)
+            waiter.wait(MOVING_S if clients else HEARTBEAT_S / 2)
             began_s = time.perf_counter()
             self._handle_control()
             handled = self._handle_data()
+            if self._moving.turn(time.monotonic()) and self._update is not None:
+                self._adopt(*self._update)
+            if self._moving.clients != clients:
+                waiter, clients = self._waiter(), self._moving.clients
             self._finish_snapshot()
             if handled:
                 self._meter.busy_s += time.perf_counter() - began_s
             self._beat()
 
+    def _waiter(self) -> Waiter:
+        return Waiter(self._control, self._data, self._snapshots.descriptor, *self._moving.clients)
+
     def close(self) -> None:
         """Sockets and maps; queued control messages still leave."""
+        self._moving.close()
         self._data.close()
         self._control.flush(1.0)
         self._snapshots.close()
@@ -165,7 +184,8 @@ class ServerLoop:
             peer, envelope = received
             crash_point("ps.data.before_apply")
             try:
-                outgoing = self._service.handle(peer, envelope)
+                is_of_ps = envelope.sender is not None and envelope.sender.role == "server"
+                outgoing = (self._moving.answer if is_of_ps else self._service.handle)(peer, envelope)
             except ProtocolError as error:
                 print(f"refused {type(envelope.message).__name__} of {envelope.sender}: {error}", flush=True)
                 self._send([self._service.refused(peer, envelope.message, error)])
@@ -206,6 +226,8 @@ class ServerLoop:
             case Snapshot(cut=cut, path=path, committed_step=step):
                 self._applier.settle_steps(step)
                 self._snapshot(cut, Path(path))
+            case MeasureBuckets() | CopyBuckets() | ForgetBuckets() | KeepBuckets() as order:
+                self._moving.handle(order)
             case Repin(cores=cores):
                 move_to_cores(cores)
                 self._control.send(Repinned(cores))
@@ -232,12 +254,13 @@ class ServerLoop:
             return
         if lost:
             crash_point("ps.handover.after_release")
-        if self._restore_from is None:
-            for bucket in gained:
-                self._store.adopt([bucket], initialise=True)
-                self._show_progress()
-        else:
-            self._restore(self._restore_from, gained)
+        self._owned &= owned
+        moved = [bucket for bucket in gained if bucket in update.moved]
+        if not self._moving.take_over(moved):
+            self._update = (update, frames)  # again when all their rows have come
+            return
+        self._fill([bucket for bucket in gained if bucket not in update.moved])
+        self._moving.forget()
         self._audit.note("adopted", update.epoch, gained)
         if gained and self._session.shard_map_epoch:
             crash_point("ps.handover.after_adopt")
@@ -252,6 +275,16 @@ class ServerLoop:
         self._session.shard_map_epoch = update.epoch
         committed = self._dense.committed() if self._service.is_dense_owner or was_owner else ()
         self._control.send(Ready(shard_map_epoch=update.epoch, committed=committed))
+
+    def _fill(self, buckets: list[tuple[int, int]]) -> None:
+        """Takes these over, whose rows are in the arena or not made yet, or in a checkpoint."""
+        if self._restore_from is not None:
+            restore_buckets(self._store, self._restore_from, buckets)
+            self._restore_from = None
+            return
+        for bucket in buckets:
+            self._store.adopt([bucket], initialise=True)
+            self._show_progress()
 
     # --- staged pushes --------------------------------------------------------------------------------------
 
@@ -300,25 +333,6 @@ class ServerLoop:
         if self._update is not None:
             self._adopt(*self._update)
 
-    # --- restoring ------------------------------------------------------------------------------------------
-
-    def _restore(self, checkpoint: Path, buckets: list[tuple[int, int]]) -> None:
-        manifest = load_manifest(checkpoint)
-        tables = {e.index: e.table for e in manifest.model.embeddings}
-        wanted = set(buckets)
-        self._store.adopt(buckets, initialise=False)
-        blocks: dict[tuple[int, int], list[Block]] = {bucket: [] for bucket in buckets}
-        for record in manifest.blocks:
-            table = tables.get(record.owner) if record.kind in ("rows", "state") else record.owner
-            if record.kind in ("rows", "state", "ids", "seen") and (table, record.bucket) in wanted:
-                array = read_block(checkpoint, record)
-                blocks[int(table or 0), record.bucket].append(Block(record.kind, record.owner, record.bucket, array))
-        for (table_index, bucket), found in blocks.items():
-            if not found:
-                raise CheckpointError(f"{checkpoint}: bucket {bucket} of table {table_index} is not in the manifest")
-            self._store.restore_bucket(table_index, bucket, [(b.kind, b.owner, cast(Any, b.array)) for b in found])
-        self._restore_from = None
-
     def _fence(self, worker: int, life: int) -> None:
         self._send(outgoing_clock(self._session.fence(worker, life)))
         if not self._service.is_dense_owner:
@@ -347,12 +361,8 @@ class ServerLoop:
 
     def _finish_snapshot(self) -> None:
         result = self._snapshots.result()
-        if result is None:
-            return
-        if result.error is not None:
-            raise result.error
-        records = msgspec.msgpack.encode(result.records)
-        self._control.send(SnapshotWritten(cut=result.cut, dense_version=self._dense.version()), (records,))
+        if result is not None:
+            self._control.send(*written_message(result, self._dense.version()))
 
     # --- signs of life --------------------------------------------------------------------------------------
 
@@ -380,20 +390,7 @@ class ServerLoop:
         if not self._show_progress():
             return
         now_s = time.monotonic()
-        self._evict()
+        self._evictor.turn(self._owned, self._show_progress)
         if self._reserves and now_s >= self._reserve_at_s:
             self._reserve_at_s = now_s + RESERVE_EVERY_S
             self._snapshots.reserve(self._store.copy_bytes())
-
-    def _evict(self) -> None:
-        clock = self._dense.samples_applied()
-        applied = {w: (life, self._dense.applied(w, life).sequence) for w, life in self._session.members.items()}
-        if self._eviction.grace_is_over(applied):
-            self._store.confirm_grace()
-        for table in self._eviction.due(clock):
-            for owned_table, bucket in sorted(self._owned):
-                if owned_table == table:
-                    self._store.evict(table, bucket, clock)
-                    self._show_progress()
-        if self._store.needs_grace:
-            self._eviction.begin_grace(applied)

@@ -67,6 +67,13 @@ class DataService:
         self._steps = StepService(session, dense, dense_optimizer, applier, log, model.dense)
         self.is_dense_owner = False
         self.rows_touched = 0
+        self.clock = 0  # samples trained, as far as workers have said
+        self._committed: dict[int, tuple[int, int]] = {}  # worker -> (life, its batches that it said are committed)
+
+    def committed_of(self, worker: int, life: int) -> int:
+        """Batches of this life that are committed, as far as it has said."""
+        known, sequence = self._committed.get(worker, (0, 0))
+        return sequence if known == life else 0
 
     def handle(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
         """Replies due now. Raises ProtocolError for a malformed request (the peer's fault)."""
@@ -124,6 +131,7 @@ class DataService:
         rows = self._store.rows_of(keys, bounds, message.create, message.clock)
         answer = (rows, self._store.lines.pull(rows, bounds)) if message.weights else (rows,)
         self.rows_touched += len(keys)
+        self.clock = max(self.clock, message.clock)
         return Outgoing(peer, Pulled(request=message.request), answer)
 
     def _push_micro(self, peer: bytes, message: Push, frames: Sequence[memoryview]) -> Outgoing:
@@ -142,6 +150,7 @@ class DataService:
             return self._push_micro(peer, message, frames)
         worker, life, epoch = sender.index, sender.life, message.shard_map_epoch
         self._applier.settle(worker, life, message.committed)
+        self._committed[worker] = (life, message.committed)
         if self._applier.knows(worker, life, message.sequence, epoch):
             return Outgoing(peer, Pushed(request=message.request, duplicate=True))
         if self._applier.life_waiting(worker) not in (0, life):
@@ -156,6 +165,7 @@ class DataService:
 
     def _rows_committed(self, peer: bytes, sender: ProcessId, message: RowsCommitted) -> Outgoing:
         self._applier.settle(sender.index, sender.life, message.sequence)
+        self._committed[sender.index] = (sender.life, message.sequence)
         return Outgoing(peer, RowsApplied(request=message.request, sequence=message.sequence))
 
     def _bounds(self, counts: tuple[int, ...]) -> npt.NDArray[np.int64]:
@@ -172,8 +182,8 @@ class DataService:
         if not duplicate:
             if 0 < message.shard_map_epoch < self._session.shard_map_epoch:
                 return self._retry(peer, message.request, "its rows were staged under an older shard map")
-            if message.sequence != before.sequence + 1:
-                raise ProtocolError(f"{sender} pushed dense batch {message.sequence} after {before.sequence}")
+            if message.sequence != before.sequence + 1:  # the one before was lost on its way: both will be sent again
+                return self._retry(peer, message.request, f"batch {message.sequence} came after {before.sequence}")
             self._commit(sender, message, frames)
             crash_point("ps.commit.before_apply")
         self._applier.settle(sender.index, sender.life, message.sequence)

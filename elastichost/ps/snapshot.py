@@ -10,12 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from elastichost.checkpoint.format import BlockKind, BlockRecord, BlockWriter
+from elastichost.errors import CheckpointError
+from elastichost.wire.control import SnapshotWritten
 
-__all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter"]
+__all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter", "written_message"]
 
 _PIECE_BYTES = 64 << 20
 _PAGE_BYTES = 4096
@@ -73,6 +76,16 @@ class SnapshotResult:
     cut: int
     records: tuple[BlockRecord, ...]
     error: Exception | None
+
+
+def written_message(result: SnapshotResult, dense_version: int) -> tuple[SnapshotWritten, tuple[bytes, ...]]:
+    """What the supervisor is told. A disk that refuses is no failure of the PS, whose rows are well: whether the run
+    needs this checkpoint is not decided here. Raises any other error of the thread."""
+    if isinstance(result.error, CheckpointError):
+        return SnapshotWritten(result.cut, 0, failure=result.error.message, hint=result.error.hint), ()
+    if result.error is not None:
+        raise result.error
+    return SnapshotWritten(result.cut, dense_version), (msgspec.msgpack.encode(result.records),)
 
 
 class SnapshotWriter:

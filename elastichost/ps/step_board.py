@@ -60,13 +60,15 @@ class StepBoard:
 
     def stage(self, message: DensePush, vector: Float32) -> StepGradient | None:
         """Takes a micro-batch of the present step; float32 [elements] is kept. The step's gradient once all are there.
-        One that came before is ignored: it was the same. Raises ProtocolError for micro-batches that cannot be."""
+        One that came before is ignored: it was the same; but one of which nothing is trained takes the place of what
+        came before it was left out. Raises ProtocolError for micro-batches that cannot be."""
         if message.step != self._step:
             self._step = message.step
             self._micros.clear()
         if not 0 <= message.micro < message.micros or len(self._micros) > message.micros:
             raise ProtocolError(f"micro-batch {message.micro} of {message.micros} of step {message.step}")
-        self._micros.setdefault(message.micro, (message, vector))
+        if message.micro not in self._micros or message.samples == 0:
+            self._micros[message.micro] = message, vector
         if len(self._micros) < message.micros:
             return None
         gradient = self._sum()

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from elastichost.arena import index
 from elastichost.arena.arena import Arena, Rows
+from elastichost.arena.bucket_space import allocate_bucket, free_bucket
 from elastichost.arena.dynamic import DynamicTable
 from elastichost.arena.kernels import (
     SAMPLES_PER_STAMP,
@@ -89,6 +90,7 @@ class RowStore:
         self._states = [arena.state_view(e.index) for e in arena.model.embeddings]
         self._owned: set[tuple[int, int]] = set()
         self._created_rows = self._evicted_rows = self._repaired_rows = 0
+        self.on_made: Callable[[int, Int64], None] | None = None  # called with a table, and its row numbers made
 
     # --- ownership --------------------------------------------------------------------------------------------
 
@@ -119,6 +121,7 @@ class RowStore:
     def _initialise_fixed(self, table: int, bucket: int) -> None:
         layout = self._arena.layout
         first, header = layout.bucket_first_row(table, bucket), self._arena.header(table, bucket)
+        allocate_bucket(self._arena, table, bucket)
         rows = np.arange(first, first + layout.bucket_rows(table, bucket), dtype=np.int64)
         for e in self._arena.model.embeddings_of(table):
             stream = initial_stream(layout.seed, e.name)
@@ -128,6 +131,9 @@ class RowStore:
                 zero_rows(state.reshape(len(self._rows[e.index]), -1), rows)
         header[index.ALLOCATED_ROWS] = header[index.NEXT_ROW] = header[index.LIVE_ROWS] = len(rows)
         header[index.FILLED] = 1
+
+    def owns(self, table: int, bucket: int) -> bool:
+        return (table, bucket) in self._owned
 
     def _require_owned(self, table: int, bucket: int) -> None:
         if (table, bucket) not in self._owned:
@@ -170,7 +176,11 @@ class RowStore:
             if self._arena.model.tables[table].evict_after_samples > 0:
                 mark_seen(self._seen[table], rows, stamp)
             if misses:
+                missing = np.flatnonzero(rows < 0)
                 self._created_rows += self._tables[table].create(keys, rows, stamp)
+                if self.on_made is not None:
+                    made = rows[missing]
+                    self.on_made(table, made[made >= 0])
 
     # --- eviction ---------------------------------------------------------------------------------------------
 
@@ -246,15 +256,51 @@ class RowStore:
                     shape = (count, *view.shape[1:])
                     contents.append((view, self._block(given, table, bucket, kind, e.index, shape, view.dtype)))
         header[index.FILLED] = 0
-        if ids is not None:
-            self._tables[table].begin_restore(bucket, count)
+        self._make_room(table, bucket, count)
         for view, array in contents:
             view[first : first + count] = array
         if ids is not None and seen is not None:
             self._tables[table].restore_ids(bucket, _as(ids, np.int64), _as(seen, np.uint32))
         else:
-            header[index.ALLOCATED_ROWS] = header[index.NEXT_ROW] = header[index.LIVE_ROWS] = count
-            header[index.FILLED] = 1
+            self._note_filled(table, bucket)
+
+    def _make_room(self, table: int, bucket: int, rows: int) -> None:
+        if table in self._tables:
+            self._tables[table].begin_restore(bucket, rows)
+        else:
+            allocate_bucket(self._arena, table, bucket)
+
+    def _note_filled(self, table: int, bucket: int) -> None:
+        """Of a fixed table."""
+        header, rows = self._arena.header(table, bucket), self._arena.layout.bucket_rows(table, bucket)
+        header[index.ALLOCATED_ROWS] = header[index.NEXT_ROW] = header[index.LIVE_ROWS] = rows
+        header[index.FILLED] = 1
+
+    # --- moves between hosts ------------------------------------------------------------------------------------
+
+    def begin_move(self, table: int, bucket: int, rows: int) -> None:
+        """Makes the first `rows` of a bucket safe to touch, which comes here but is another process' still; whatever
+        this arena held of it counts no more. May be called again with more rows. Raises ArenaFullError."""
+        if self.owns(table, bucket):
+            raise ProtocolError(f"bucket {bucket} of table {table} is this process' own: nothing can be copied into it")
+        self._arena.header(table, bucket)[index.FILLED] = 0
+        self._make_room(table, bucket, rows)
+
+    def end_move(self, table: int, bucket: int, ids: Int64, seen: npt.NDArray[np.uint32], heat: int) -> None:
+        """Its rows are all written: the bucket is this process' own. ids int64 and seen uint32 [rows] of a dynamic
+        table. Raises ArenaFullError."""
+        self.adopt([(table, bucket)], initialise=False)
+        if table in self._tables:
+            self._tables[table].restore_ids(bucket, ids, seen)
+        else:
+            self._note_filled(table, bucket)
+        self._arena.header(table, bucket)[index.HEAT] = heat
+
+    def forget(self, table: int, bucket: int) -> None:
+        """Gives the memory of a bucket back that is another host's now."""
+        if self.owns(table, bucket):
+            raise ProtocolError(f"bucket {bucket} of table {table} is this process' own: it is not forgotten")
+        free_bucket(self._arena, table, bucket)
 
     def _block(
         self,

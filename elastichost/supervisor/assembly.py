@@ -18,13 +18,14 @@ from elastichost.arena.host import create_directory, free_bytes, owner_of
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
-from elastichost.errors import CheckpointError
+from elastichost.errors import CheckpointError, SampleRange
 from elastichost.specs import ModelSpec
+from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer, RunRecord, find_checkpoint, load_dense, read_record
 from elastichost.supervisor.crew_training import CrewTraining
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import LedgerSettings
+from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.recollection import ArenaOrigin, Lineage
@@ -39,17 +40,20 @@ __all__ = ["Heritage", "assemble", "look_for_checkpoint"]
 @dataclass(frozen=True, slots=True)
 class Heritage:
     """What a run goes on from; nothing: it is a new one. `source`: a run directory, checkpoints, or one checkpoint.
-    `found`: the checkpoint; None while it may not be needed, because `claim` holds the arena."""
+    `found`: the checkpoint; None while it may not be needed, because `claim` holds the arena. `next_lease_id`: leases
+    of lower numbers were granted before; `barred`: positions that are not trained any more."""
 
     source: Path | None = None
     claim: Claim | None = None
     found: FoundCheckpoint | None = None
+    next_lease_id: int = 1
+    barred: tuple[SampleRange, ...] = ()
 
 
-def look_for_checkpoint(source: Path, claim: Claim | None) -> FoundCheckpoint:
+def look_for_checkpoint(source: Path, claim: Claim | None, mirror: Path | None = None) -> FoundCheckpoint:
     """The newest good one. Raises CheckpointError, which also says why the arena cannot be used."""
     try:
-        return find_checkpoint(source)
+        return find_checkpoint(source, *([mirror] if mirror is not None else []))
     except CheckpointError as error:
         if claim is None or claim.recollection.has_ended:
             raise
@@ -106,6 +110,7 @@ def _from_arena(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: 
     run.arena = rescued.arena.directory
     _note_arena(run, rescued.arena, "arena", None)
     ledger, version = rescued.ledger, rescued.dense.version()
+    ledger.bar(heritage.barred)
     run.note(
         "decision",
         f"resume: the arena {run.arena} is this run's, fits the job, and nobody uses it: goes on after "
@@ -122,7 +127,7 @@ def _from_arena(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: 
             process=f"worker-{torn.worker}",
             data={"life": torn.life, "batches": torn.batches},
         )
-    kept = _newest_checkpoint(heritage)
+    kept = _newest_checkpoint(heritage, run.directory.mirror)
     return _Beginning(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
 
 
@@ -141,11 +146,11 @@ def _batches(number: int) -> str:
     return "a batch" if number == 1 else f"{number} batches"
 
 
-def _newest_checkpoint(heritage: Heritage) -> tuple[Path, RunRecord] | None:
+def _newest_checkpoint(heritage: Heritage, mirror: Path | None) -> tuple[Path, RunRecord] | None:
     """Not verified: it is not read now."""
     if heritage.source is not None:
         with contextlib.suppress(CheckpointError):
-            found = find_checkpoint(heritage.source, verify=False)
+            found = find_checkpoint(heritage.source, *([mirror] if mirror is not None else []), verify=False)
             return found.directory, read_record(found.manifest)
     return None
 
@@ -163,7 +168,7 @@ def _anew(
 ) -> _Beginning:
     found = heritage.found
     if found is None and heritage.source is not None:
-        found = look_for_checkpoint(heritage.source, heritage.claim)
+        found = look_for_checkpoint(heritage.source, heritage.claim, run.directory.mirror)
     if found is not None:
         for warning in found.warnings:
             run.note("warning", warning)
@@ -174,10 +179,15 @@ def _anew(
                 hint="resume with the model, tables and columns the run began with",
             )
     record = read_record(found.manifest) if found is not None else None
-    ledger = Ledger.from_state(settings, record.ledger) if record is not None else Ledger(settings)
-    create_directory(run.arena, owner_of(run.supervisor_pid, run.directory.path))
+    ledger = _ledger(settings, record.ledger if record is not None else Ledger(settings).state(), heritage)
+    for directory in run.arenas:
+        create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
     budget_bytes = min(prepared.memory_bytes, free_bytes(run.arena))
-    arena = Arena.create(run.arena, plan_layout(model, run.job.job.seed, budget_bytes))
+    layout = plan_layout(model, run.job.job.seed, budget_bytes)
+    # With several hosts the rows of a bucket take memory where its owner is.
+    arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
+    for directory in run.other_arenas:
+        Arena.create(directory, layout, whole=False).close()
     dense = DenseStore(arena)
     if found is None or record is None:
         dense.load(initial, None, 1, 0, 0)
@@ -185,17 +195,29 @@ def _anew(
         return _Beginning(arena, dense, ledger, Lineage())
     state = load_dense(found, record)
     dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
-    lineage = Lineage(ledger.epoch, ledger.quarantined, record.ledger.dropped > 0, record.judge)
+    lineage = Lineage(ledger.epoch, record.ledger.quarantined, record.ledger.dropped > 0, record.judge)
     _note_arena(run, arena, "checkpoint", lineage)
     return _Beginning(arena, dense, ledger, lineage, found.directory, (found.directory, record))
+
+
+def _ledger(settings: LedgerSettings, state: LedgerState, heritage: Heritage) -> Ledger:
+    number = max(state.next_lease_id, heritage.next_lease_id)
+    ledger = Ledger.from_state(settings, msgspec.structs.replace(state, next_lease_id=number))
+    ledger.bar(heritage.barred)
+    return ledger
 
 
 def _note_arena(run: Run, arena: Arena, origin: ArenaOrigin, lineage: Lineage | None) -> None:
     run.note(
         "arena",
-        f"{arena.touched_bytes() / 1e6:.1f} MB in {run.arena}",
+        f"{arena.touched_bytes() / 1e6:.1f} MB in {', '.join(map(str, run.arenas))}",
         now=True,
-        data={"path": str(run.arena), "origin": origin, "lineage": msgspec.to_builtins(lineage)},
+        data={
+            "path": str(run.arena),
+            "hosts": len(run.arenas),
+            "origin": origin,
+            "lineage": msgspec.to_builtins(lineage),
+        },
     )
 
 
@@ -230,11 +252,12 @@ def _parts(
     judge = Judge(run, test_units, model.num_labels, may_evaluate)
     judge.recall(beginning.lineage.judge)
     if beginning.kept is not None:
-        checkpointer.newest, record = beginning.kept
-        checkpointer.checkpointed_at = Ledger.from_state(ledger.settings, record.ledger).samples_accounted
+        newest, record = beginning.kept
+        checkpointer.recall(newest, Ledger.from_state(ledger.settings, record.ledger).samples_accounted)
     if beginning.rescued is not None:
         training.recall(beginning.rescued.committed, beginning.rescued.staged)
-    return Parts(run, beginning.arena, roster, training, judge, checkpointer)
+    balancer = Balancer(run, beginning.arena, roster)
+    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer)
 
 
 def _ledger_settings(run: Run, prepared: Preparation) -> LedgerSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from elastichost.arena.dense import DenseState, DenseStore
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
+    MANIFEST_NAME,
     BlockRecord,
     FoundCheckpoint,
     Manifest,
@@ -24,6 +26,7 @@ from elastichost.checkpoint.format import (
     read_block,
     retain,
 )
+from elastichost.checkpoint.mirror import Mirror
 from elastichost.errors import CheckpointError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import bucket_count
@@ -40,7 +43,8 @@ from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, Snap
 
 __all__ = ["Checkpointer", "RunRecord", "find_checkpoint", "load_dense", "read_record"]
 
-RETRY_S = 2.0
+RETRY_S = 2.0  # twice as long after each failure in a row, up to
+MAX_RETRY_S = 15.0
 CUT_TIMEOUT_S = 300.0
 MAX_FAILED_IN_A_ROW = 3
 
@@ -67,6 +71,7 @@ class _Open:
     epoch: int = 0
     record: RunRecord | None = None
     blocks: tuple[BlockRecord, ...] = ()
+    failure: CheckpointError | None = None  # what a PS said of its disk
 
 
 class Checkpointer:
@@ -90,7 +95,18 @@ class Checkpointer:
         self.newest: Path | None = None
         self.not_before_s = run.now_s() + run.job.checkpoint.every_s
         self.retry_not_before_s = 0.0
-        self._abandoned: list[Path] = []
+        mirror = run.directory.mirror
+        self._mirror = Mirror(mirror, run.job.checkpoint.keep) if mirror is not None else None
+
+    def recall(self, newest: Path, accounted: int) -> None:
+        """The run goes on from this checkpoint, or has it beside the rows that it goes on from."""
+        self.newest, self.checkpointed_at = newest, accounted
+        if self._mirror is not None and not (self._mirror.directory / newest.name).exists():
+            self._mirror.copy(newest)
+
+    @property
+    def is_mirroring(self) -> bool:
+        return self._mirror is not None and self._mirror.is_busy
 
     @property
     def is_open(self) -> bool:
@@ -104,7 +120,11 @@ class Checkpointer:
 
     def begin(self, reason: str, *, is_final: bool) -> None:
         self._number += 1
-        staging = new_staging(self._run.directory.checkpoints, self._number)
+        try:
+            staging = new_staging(self._run.directory.checkpoints, self._number)
+        except CheckpointError as error:
+            self._failed(error, is_final=is_final)
+            return
         self._open = _Open(Cut(self._number), staging, is_final)
         self._run.note("decision", f"checkpoint: {reason}", data={"cut": self._number})
         # A worker that drains may be within its last batch: its Drained is as good as Paused.
@@ -128,8 +148,13 @@ class Checkpointer:
             self._perform(effects)
 
     def written(self, record: ProcessRecord, message: SnapshotWritten, frames: tuple[memoryview, ...]) -> None:
-        """Raises ProtocolError when the frame is no list of block records."""
+        """Raises ProtocolError when the frame is no list of block records, CheckpointError when the run cannot do
+        without this checkpoint and it could not be written."""
         if self._open is None or message.cut != self._open.cut.number:
+            return
+        if message.failure:
+            self._open.failure = CheckpointError(f"{record.process}: {message.failure}", hint=message.hint)
+            self._perform(self._open.cut.abandon(message.failure))
             return
         try:
             blocks = msgspec.msgpack.decode(frames[0], type=tuple[BlockRecord, ...])
@@ -143,12 +168,17 @@ class Checkpointer:
             self._perform(self._open.cut.lost(record.process))
 
     def close(self) -> None:
-        """Removes what abandoned checkpoints left. Call when every PS has ended."""
-        abandoned = [*self._abandoned, *([self._open.staging] if self._open is not None else [])]
-        for staging in abandoned:
-            remove_tree(staging)
+        """Removes what is unfinished, and calls a copy to the mirror off. Call when every PS has ended."""
+        if self._open is not None:
+            self._remove(self._open.staging)
+        if self._mirror is not None:
+            if self._mirror.close():
+                self._run.note("warning", f"the mirror {self._mirror.directory} may lack the newest checkpoint")
+            self._tell_mirrored(self._mirror)
 
     def tick(self, now_s: float) -> None:
+        if self._mirror is not None:
+            self._tell_mirrored(self._mirror)
         if self._open is not None and now_s - self._open.cut.began_s > CUT_TIMEOUT_S:
             self._perform(self._open.cut.abandon(f"not done after {CUT_TIMEOUT_S:g} s"))
 
@@ -188,12 +218,14 @@ class Checkpointer:
             commit(done.staging, final, self._manifest(done))
             removed = retain(self._run.directory.checkpoints, self._run.job.checkpoint.keep)
         except CheckpointError as error:
-            self._failed(done, error)
+            self._failed(error, is_final=done.is_final, staging=done.staging)
             return
         now_s, cut = self._run.now_s(), done.cut
         stall_s = (cut.proceeded_s or now_s) - cut.began_s
         self._failed_in_a_row = 0
         self.checkpointed_at, self.newest = done.accounted, final
+        if self._mirror is not None:
+            self._mirror.copy(final)
         self.not_before_s = now_s + self._run.job.checkpoint.every_s
         self._run.note(
             "checkpoint",
@@ -224,36 +256,73 @@ class Checkpointer:
             created_utc=utc_now(),
         )
 
-    def _failed(self, done: _Open, error: CheckpointError) -> None:
-        """A periodic checkpoint may fail now and then; the last one, or several in a row, may not."""
+    def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
+        """A periodic one may fail for as long as there is a good one before it; the last one may not. Raises
+        `error`."""
         self._failed_in_a_row += 1
-        if done.is_final or self._failed_in_a_row >= MAX_FAILED_IN_A_ROW:
+        good = self._good()
+        if is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW):
             raise error
-        self._run.note("checkpoint_failed", str(error))
-        self._later(done)
+        wait_s = min(RETRY_S * 2 ** (self._failed_in_a_row - 1), MAX_RETRY_S)
+        kept = f"the newest good one is {good.name}" if good is not None else "there is none yet"
+        self._run.note(
+            "checkpoint_failed",
+            f"{error} ({self._failed_in_a_row} in a row; {kept}); tried again in {wait_s:g} s, training goes on",
+            now=True,
+            data={"failed_in_a_row": self._failed_in_a_row, "newest": good.name if good is not None else ""},
+        )
+        self._later(staging, wait_s)
+
+    def _good(self) -> Path | None:
+        """The newest checkpoint, if it is still there."""
+        if self.newest is not None:
+            with contextlib.suppress(CheckpointError):
+                load_manifest(self.newest)
+                return self.newest
+        return None
 
     def _abandon(self, reason: str) -> None:
         assert self._open is not None
         done, self._open = self._open, None
+        if done.failure is not None:
+            self._failed(done.failure, is_final=done.is_final, staging=done.staging)
+            return
         self._run.note("checkpoint_abandoned", reason)
-        self._later(done)
+        self._later(done.staging, RETRY_S)
 
-    def _later(self, done: _Open) -> None:
-        self._abandoned.append(done.staging)  # a PS may still be writing into it
-        self.retry_not_before_s = self._run.now_s() + RETRY_S
+    def _later(self, staging: Path | None, wait_s: float) -> None:
+        """A PS that still writes into it finds it gone, and says so of a cut that nobody waits for."""
+        if staging is not None:
+            self._remove(staging)
+        self.retry_not_before_s = self._run.now_s() + wait_s
+
+    def _remove(self, staging: Path) -> None:
+        try:
+            remove_tree(staging)
+        except OSError as error:  # a PS was just writing; the next run in this directory removes the rest
+            self._run.note("warning", f"{staging} cannot be removed: {error.strerror or error}")
+
+    def _tell_mirrored(self, mirror: Mirror) -> None:
+        for copy in mirror.results():
+            if copy.error is None:
+                text = f"{copy.checkpoint}: {copy.bytes / 1e6:.1f} MB copied to {mirror.directory}"
+                self._run.note("mirrored", text, data={"bytes": copy.bytes})
+            else:
+                self._run.note("warning", f"{copy.checkpoint} is not in the mirror: {copy.error}", now=True)
 
 
-def find_checkpoint(source: Path, *, verify: bool = True) -> FoundCheckpoint:
-    """`source`: a run directory, its checkpoints, or one checkpoint. `verify` reads its blocks, too. Raises
-    CheckpointError when there is none."""
+def find_checkpoint(source: Path, *others: Path, verify: bool = True) -> FoundCheckpoint:
+    """`source`: a run directory, its checkpoints, or one checkpoint; others: further directories of checkpoints, as
+    the mirror. `verify` reads its blocks, too. Raises CheckpointError when there is none."""
     source = source.resolve()
-    if (source / "MANIFEST.json").exists():
+    if (source / MANIFEST_NAME).exists():
         return FoundCheckpoint(source, load_manifest(source))
-    for place in (source / "checkpoints", source):
-        found = latest(place, verify=verify) if place.is_dir() else None
-        if found is not None:
-            return found
-    raise CheckpointError(f"{source} holds no checkpoint", hint="run the job anew: nothing of it was saved yet")
+    places = dict.fromkeys((source / "checkpoints", source, *(other.resolve() for other in others)))
+    found = latest(*places, verify=verify)
+    if found is None:
+        searched = " and ".join(map(str, dict.fromkeys((source, *others))))
+        raise CheckpointError(f"no checkpoint in {searched}", hint="run the job anew: nothing of it was saved yet")
+    return found
 
 
 def read_record(manifest: Manifest) -> RunRecord:

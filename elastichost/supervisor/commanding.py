@@ -103,6 +103,7 @@ class Commander:
             servers=command.servers,
             worker_cores=command.worker_cores,
             gpus=tuple(gpu.index for gpu in gpus),
+            hosts=job.hosts,
         )
         pinned = pin(resized, self._cores)
         return pinned.plan, pinned.warnings

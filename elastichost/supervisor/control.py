@@ -15,11 +15,14 @@ from elastichost.supervisor.recovery import Recovery
 from elastichost.supervisor.run import Run
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
+    BucketsMeasured,
     ControlMessage,
+    Copied,
     Drained,
     EvaluationScores,
     FailureReport,
     Fenced,
+    Forgotten,
     Heartbeat,
     Hello,
     LeaseProgress,
@@ -129,6 +132,8 @@ class Dispatcher:
                 parts.checkpointer.written(record, written, frames)
             case Fenced() as fenced if record.process.role == "server":
                 parts.training.fenced(fenced)
+            case (BucketsMeasured() | Copied() | Forgotten()) as answer if record.process.role == "server":
+                parts.roster.moving(record, answer)
             case Settled() as settled if record.process.role == "server":
                 parts.training.rows_settled(record.process, settled)
             case Unsettled() as unsettled if record.process.role == "server":

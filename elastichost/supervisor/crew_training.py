@@ -56,6 +56,10 @@ class CrewTraining(Training):
         for grant in self._grants.values():
             self._grant(record, grant)
 
+    def has_work(self, process: ProcessId) -> bool:
+        """A member that is too slow for any micro-batch is one all the same."""
+        return self._members.get(process.index) == process and self.ledger.has_outstanding
+
     def drained(self, process: ProcessId) -> None:
         self._leave(process, f"{process} leaves")
 
@@ -138,6 +142,7 @@ class CrewTraining(Training):
         """Counts what is committed, and grants the next ranges."""
         self._account()
         self._balance(self._run.now_s())
+        self._note_barred()
         if not self._members or not self._may_grant():
             return
         records = [self._run.fleet.find(process) for process in self._members.values()]

@@ -1,10 +1,11 @@
-"""Which PS owns which buckets, from one shard map to the next: no bytes move, only the right to write them. Pure.
+"""Which PS owns which buckets, from one shard map to the next: the right to write them moves, no bytes. Pure.
 
     new -----------------------------------------> adopting -> settled
     settled -> freezing [-> releasing] -> adopting -> settled
 
 freezing: the dense owner commits nothing of older epochs any more and says what counts. releasing: those that lose
-buckets let go; each of these belongs to nobody then. adopting: all PS of the new map learn it. Then it is published to
+buckets let go; each of these belongs to nobody then. adopting: all PS of the new map learn it; rows that lie on another
+host are fetched first (`migration`), and while they cannot be, everything can be called back. Then it is published to
 the workers. A PS that dies takes its step back: its successor is asked the same, and the step goes on. A PS that died
 while nothing else went on is a hand-over to the same owners: what its predecessor left must be told what counts.
 """
@@ -45,15 +46,22 @@ TRANSITIONS: dict[tuple[HandOverState, str], HandOverState] = {
     (HandOverState.RELEASING, "all released"): HandOverState.ADOPTING,
     # all PS of the new map have it: workers get it
     (HandOverState.ADOPTING, "all adopted"): HandOverState.SETTLED,
+    # the owners of before are to have everything again: first it is known what counts ...
+    (HandOverState.FREEZING, "call back"): HandOverState.FREEZING,
+    # ... then whoever has taken something lets go again
+    (HandOverState.RELEASING, "call back"): HandOverState.RELEASING,
+    (HandOverState.ADOPTING, "call back"): HandOverState.RELEASING,
 }
 
 
 class SendMap(msgspec.Struct, frozen=True):
-    """These lives learn this map, and answer Ready with its epoch."""
+    """These lives learn this map, and answer Ready with its epoch. `moved`: (table, bucket) whose rows come from
+    another host."""
 
     servers: tuple[ProcessId, ...]
     shard_map: ShardMap
     committed: tuple[CommittedBatch, ...] = ()
+    moved: tuple[tuple[int, int], ...] = ()
 
 
 class Publish(msgspec.Struct, frozen=True):
@@ -77,6 +85,8 @@ class HandOver:
         self._target = shard_map
         self._step = shard_map  # the map of this step, with its epoch
         self._committed: tuple[CommittedBatch, ...] = ()
+        self._moved: tuple[tuple[int, int], ...] = ()
+        self._is_released = False  # whoever had to has let go: others may have taken it
         self._participants: frozenset[int] = frozenset()  # of this step
         self._waiting: set[int] = set()
         self._connected: dict[int, ProcessId] = {}
@@ -95,16 +105,29 @@ class HandOver:
         """PS that own something, or left something that only their successors may touch: none of them may be
         missing."""
         if self.state in (HandOverState.FREEZING, HandOverState.RELEASING):
-            return self.present.servers() | self._target.servers()
+            return self.present.servers() | self._target.servers() | self._participants
         return self._target.servers()
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    def begin(self, target: ShardMap, now_s: float) -> tuple[HandOverEffect, ...]:
-        """From the present owners to those of `target` (its epoch is of no account), in state `settled` only."""
+    def begin(
+        self, target: ShardMap, now_s: float, moved: tuple[tuple[int, int], ...] = ()
+    ) -> tuple[HandOverEffect, ...]:
+        """From the present owners to those of `target` (its epoch is of no account), in state `settled` only. moved:
+        (table, bucket) whose rows come from another host."""
         self._move("begin")
-        self._target, self._began_s = target, now_s
+        self._target, self._began_s, self._moved = target, now_s, moved
         return self._ask(self.present, {self.present.dense_owner})
+
+    def call_back(self) -> tuple[HandOverEffect, ...]:
+        """Everything goes back to the present owners; before it is settled only."""
+        before, self._target, self._moved = self._target, self.present, ()
+        self._move("call back")
+        if self.state == HandOverState.FREEZING:
+            return ()
+        # Also those that have not said Ready: they may take what they are to have before they hear of this.
+        concerned = _losers(self.present, before) | _losers(before, self.present)
+        return self._ask(without_moving(self.present, before), concerned)
 
     def connected(self, server: ProcessId, now_s: float) -> tuple[HandOverEffect, ...]:
         """A PS life has come: of an owner it takes up what its predecessor left, any other learns who owns what."""
@@ -157,11 +180,12 @@ class HandOver:
 
     def _send(self, servers: tuple[ProcessId, ...]) -> tuple[SendMap, ...]:
         """The map of this step. Whoever must let go and has had no map yet takes up first all that its predecessor had,
-        or pushes that this left would never be applied."""
+        or pushes that this left would never be applied. (Unless that had let go before all was called back.)"""
         fresh = tuple(server for server in servers if server not in self._told)
         self._told.update(fresh)
-        sends = [SendMap(servers, self._step, self._committed)] if servers else []
-        if fresh and self.state == HandOverState.RELEASING:
+        moved = self._moved if self.state == HandOverState.ADOPTING else ()
+        sends = [SendMap(servers, self._step, self._committed, moved)] if servers else []
+        if fresh and self.state == HandOverState.RELEASING and not self._is_released:
             sends.insert(0, SendMap(fresh, msgspec.structs.replace(self.present, epoch=self._step.epoch - 1)))
         return tuple(sends)
 
@@ -172,13 +196,14 @@ class HandOver:
         if self.state == HandOverState.FREEZING and losers:
             self._move("buckets move")
             return self._ask(without_moving(self.present, self._target), losers)
+        self._is_released = self.state == HandOverState.RELEASING
         self._move("nothing moves" if self.state == HandOverState.FREEZING else "all released")
         return self._ask(self._target, self._target.servers())
 
     def _settle(self) -> Publish:
         self._move("all adopted")
         moved, self.present, self._target = moved_buckets(self.present, self._step), self._step, self._step
-        self._participants, self._committed = frozenset(), ()
+        self._participants, self._committed, self._moved, self._is_released = frozenset(), (), (), False
         lives = tuple(self._connected[index] for index in sorted(self.present.servers()))
         return Publish(self.present, lives, moved, self._began_s)
 

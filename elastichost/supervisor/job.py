@@ -24,6 +24,7 @@ from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.preflight import Preparation, preflight
 from elastichost.supervisor.reconcile import Limits
 from elastichost.supervisor.rescue import Claim, claim_arena
+from elastichost.supervisor.rolling_back import barred
 from elastichost.supervisor.run import Entries, Run
 from elastichost.supervisor.rundir import RunDirectory, new_run_path
 from elastichost.supervisor.shutdown import end_processes, remove_directories
@@ -107,10 +108,14 @@ def _open_again(job: JobSpec, run_dir: Path | None, resume_from: Path, held: tup
         claim = claim_arena(directory.path, held)
         if is_one_checkpoint:
             claim = claim.without_arena("a checkpoint was asked for")
+        elif job.resources.hosts > 1 and claim.held is not None:
+            claim = claim.without_arena(f"its rows are to lie in the arenas of {job.resources.hosts} hosts now")
         prepared = preflight(job, claim.bytes)
-        found = look_for_checkpoint(resume_from, claim) if claim.held is None else None
+        found = look_for_checkpoint(resume_from, claim, directory.mirror) if claim.held is None else None
         remove_staging(directory.checkpoints)
-        return _Opened(run_id, directory, prepared, Heritage(resume_from, claim, found))
+        known = claim.recollection
+        heritage = Heritage(resume_from, claim, found, known.next_lease_id, barred(known.roll_backs))
+        return _Opened(run_id, directory, prepared, heritage)
     except ElastichostError:
         for one in (*held, *((claim.held,) if claim is not None and claim.held is not None else ())):
             one.release()
@@ -142,9 +147,13 @@ def _open_and_supervise(
 ) -> RunResult:
     directory, run_id, prepared, heritage = opened.directory, opened.run_id, opened.prepared, opened.heritage
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
+    others = tuple(arena_directory(run_id, host) for host in range(1, job.resources.hosts))
     held = heritage.claim.held if heritage.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)
-    launcher.clean_when_lost((sockets,), kept, job.supervision.keep_arena_s)
+    if others:  # rows of several hosts are not resumed from: the checkpoint is
+        launcher.clean_when_lost((sockets, arena, *others), (), 0.0)
+    else:
+        launcher.clean_when_lost((sockets,), kept, job.supervision.keep_arena_s)
     create_directory(sockets, owner_of(os.getpid(), directory.path))
     journal = Journal(directory.journal, observer.on_event)
     job_id = int(run_id, 16)
@@ -164,6 +173,7 @@ def _open_and_supervise(
         launcher=launcher,
         control=control,
         commands=commands,
+        other_arenas=others,
         plan=Plan((), prepared.plan.access, "nothing yet"),
         limits=Limits(
             restarts=job.resources.restarts,
@@ -175,6 +185,7 @@ def _open_and_supervise(
     for warning in prepared.warnings:
         run.note("warning", warning)
     if heritage.claim is not None:
+        run.roll_backs += heritage.claim.recollection.roll_backs
         for name, life in heritage.claim.recollection.lives.items():
             role, _, index = name.rpartition("-")
             run.fleet.remember(
@@ -203,7 +214,7 @@ def _supervise(run: Run, supervisor: Supervisor) -> RunResult:
         killed = end_processes(run.launcher)
         state = result.status if result is not None else "failed"
         supervisor.close({"killed": "stopped", "quarantined": "done"}.get(state, state))
-        for problem in remove_directories(run.arena, run.sockets):
+        for problem in remove_directories(*run.arenas, run.sockets):
             run.note("left_behind", problem)
         if killed:
             run.note("killed", f"had to be killed: {', '.join(map(str, killed))}")

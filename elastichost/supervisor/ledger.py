@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError
+from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError, SampleRange
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger_facts import (
     LedgerSettings,
@@ -28,6 +28,7 @@ from elastichost.supervisor.ledger_facts import (
     Span,
     epoch_order,
     unit_shuffle_seed,
+    without_barred,
 )
 from elastichost.wire.facts import AppliedBatch, Lease
 
@@ -68,6 +69,8 @@ class Ledger:
         self._next_lease_id = 1
         self._dropped = 0
         self._closed = False
+        self._barred: tuple[SampleRange, ...] = ()
+        self._newly_barred: tuple[Quarantined, ...] = ()
 
     # --- what is known --------------------------------------------------------------------------------------
 
@@ -91,6 +94,10 @@ class Ledger:
     @property
     def samples_accounted(self) -> int:
         return self.trained + self.skipped + self.samples_quarantined
+
+    @property
+    def next_lease_id(self) -> int:
+        return self._next_lease_id
 
     @property
     def has_outstanding(self) -> bool:
@@ -160,12 +167,15 @@ class Ledger:
         return Span(claim.unit, claim.start, middle)
 
     def _untouched(self) -> Span | None:
-        if self._next_unit >= len(self._order):
-            return None
-        unit = self._order[self._next_unit]
-        self._next_unit += 1
-        self._untouched_positions -= self.settings.units[unit]
-        return Span(unit, 0, self.settings.units[unit])
+        while self._next_unit < len(self._order):
+            unit = self._order[self._next_unit]
+            self._next_unit += 1
+            self._untouched_positions -= self.settings.units[unit]
+            rests = self._without_barred(Span(unit, 0, self.settings.units[unit]))
+            if rests:
+                self._returned.extend(rests[1:])
+                return rests[0]
+        return None
 
     def _steal(self) -> Span | None:
         """The tail half of the largest claim; all of it when it is a batch or less. Its owner trains its leases."""
@@ -288,6 +298,28 @@ class Ledger:
             quarantined.append(Quarantined(self.epoch, rest.unit, rest.start, middle, failures))
             return tail
         return [Span(rest.unit, rest.start, middle, failures), *tail]
+
+    # --- barred ranges ---------------------------------------------------------------------------------------
+
+    def bar(self, ranges: Iterable[SampleRange]) -> None:
+        """These positions are not trained: quarantined at once where they are pending, else when their turn comes; what
+        is accounted for stays so. Raises IllegalTransitionError when something is granted already."""
+        if self.workers():
+            raise IllegalTransitionError("ledger", "leases are out", "bar positions")
+        self._barred += tuple(ranges)
+        self._returned = deque(rest for span in tuple(self._returned) for rest in self._without_barred(span))
+
+    def newly_barred(self) -> tuple[Quarantined, ...]:
+        """What was quarantined because it is barred, since the last call."""
+        found, self._newly_barred = self._newly_barred, ()
+        return found
+
+    def _without_barred(self, span: Span) -> list[Span]:
+        """What is left of a span of the epoch in progress, in order; the rest of it is quarantined."""
+        rests, given_up = without_barred(self.epoch, span, self._barred)
+        self.quarantined += given_up
+        self._newly_barred += given_up
+        return rests
 
     # --- epochs ---------------------------------------------------------------------------------------------
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
+from elastichost.errors import SampleRange
 from elastichost.sharding import mix64
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "Span",
     "epoch_order",
     "unit_shuffle_seed",
+    "without_barred",
 ]
 
 _SIGN_FREE = (1 << 63) - 1
@@ -53,7 +56,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Positions given up: every life that was given them died."""
+    """Positions given up: every life that was given them died, or they are barred."""
 
     epoch: int
     unit: int
@@ -99,3 +102,21 @@ def epoch_order(settings: LedgerSettings, epoch: int) -> tuple[int, ...]:
 def unit_shuffle_seed(settings: LedgerSettings, epoch: int, unit: int) -> int:
     """Seed of the order of samples inside one unit of one epoch: not negative, a function of (seed, epoch, unit)."""
     return mix64(mix64(settings.seed ^ mix64(epoch + 1)) + unit) & _SIGN_FREE
+
+
+def without_barred(epoch: int, span: Span, barred: Iterable[SampleRange]) -> tuple[list[Span], tuple[Quarantined, ...]]:
+    """What is left of a span of this epoch, in order, and what of it is given up."""
+    rests, given_up = [span], list[Quarantined]()
+    for entry in barred:
+        if (entry.epoch, entry.unit) != (epoch, span.unit):
+            continue
+        parts, rests = rests, []
+        for part in parts:
+            start, stop = max(part.start, entry.start), min(part.stop, entry.stop)
+            if start >= stop:
+                rests.append(part)
+                continue
+            given_up.append(Quarantined(epoch, part.unit, start, stop, failures=1))
+            sides = (Span(part.unit, part.start, start), Span(part.unit, stop, part.stop))
+            rests += [side for side in sides if side.samples]
+    return rests, tuple(given_up)

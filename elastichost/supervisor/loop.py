@@ -6,7 +6,14 @@ import contextlib
 
 import msgspec
 
-from elastichost.errors import ElastichostError, ExitCode, JobFailedError, PreflightError, ProtocolError
+from elastichost.errors import (
+    ElastichostError,
+    ExitCode,
+    JobFailedError,
+    NonFiniteError,
+    PreflightError,
+    ProtocolError,
+)
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.supervisor.agenda import (
     BeginCheckpoint,
@@ -30,9 +37,11 @@ from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.reckoning import reckon
 from elastichost.supervisor.recovery import Holdings, Recovery
+from elastichost.supervisor.rolling_back import roll_back
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.status import Reporter
+from elastichost.supervisor.straggling import StragglerWatch
 from elastichost.wire.control import Stop
 
 __all__ = ["Supervisor"]
@@ -58,6 +67,7 @@ class Supervisor:
         self._recovery = Recovery(run, self._ended, self._holdings)
         self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
         self._reporter = Reporter(run)
+        self._stragglers = StragglerWatch(run)
         self._parts: Parts | None = None
         self._commander: Commander | None = None
         self._exits: list[tuple[float, Exited]] = []
@@ -102,14 +112,21 @@ class Supervisor:
         described = self._describe_model()
         if described is None:
             return None
-        message, initial = described
         self._run.plan = self._prepared.plan
         self._run.decided(self._prepared.plan.reason)
-        self._parts = assemble(
-            self._run, self._prepared, message.model, initial, self._heritage, lambda: self._signals.count > 0
-        )
-        for warning in message.warnings:
+        for warning in described[0].warnings:
             self._run.note("warning", warning)
+        while True:
+            try:
+                return self._train_from(described, self._heritage)
+            except NonFiniteError as error:
+                self._heritage = self._roll_back(error, described)
+
+    def _train_from(self, described: Described, heritage: Heritage) -> Finish:
+        message, initial = described
+        self._parts = assemble(
+            self._run, self._prepared, message.model, initial, heritage, lambda: self._signals.count > 0
+        )
         self._commander = Commander(self._run, self._parts, self._prepared.cores)
         while True:
             self._turn()
@@ -118,6 +135,25 @@ class Supervisor:
             if finish is not None:
                 self._run.note("decision", f"finish: {finish.reason}", now=True)
                 return finish
+
+    def _roll_back(self, error: NonFiniteError, described: Described) -> Heritage:
+        """Everything but this object, the run directory and the fork server begins anew. Raises `error` when the job
+        does not want that, or it cannot be."""
+        parts, run = self._parts, self._run
+        if parts is None or run.job.train.non_finite != "roll_back":
+            raise error
+        heritage = roll_back(run, parts, error, self._heritage)
+        if self._commander is not None:
+            self._commander.end("the run is rolled back")
+        if self._said_stopping or not run.plan.workers:
+            run.plan = self._prepared.plan
+        self._parts, self._commander, self._said_stopping, self._state = None, None, False, "starting"
+        self._exits.clear()
+        self._recovery = Recovery(run, self._ended, self._holdings)
+        self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
+        self._dispatcher.described = described
+        self._turned_s = run.now_s()
+        return heritage
 
     def _describe_model(self) -> Described | None:
         """The probe builds the user's model once and says what it consists of."""
@@ -135,6 +171,8 @@ class Supervisor:
         self._said_stopping = True
         plan, reason = self._run.plan, f"{self._signals.name}: the job is asked to stop"
         # Without workers: they are drained. With the PS there are: nothing has to change hands any more.
+        if self._parts is not None:
+            self._parts.roster.stay()
         servers = self._parts.roster.servers if self._parts is not None else plan.servers
         self._run.plan = Plan(servers, plan.access, reason)
         self._run.decided(f"{reason}; workers drain, then a checkpoint")
@@ -155,6 +193,8 @@ class Supervisor:
                 run.send(record.process, Stop())
         with contextlib.suppress(_KilledError):
             while run.launcher.processes() and run.now_s() - now_s < STOP_GRACE_S:
+                self._turn()
+            while self._parts is not None and self._parts.checkpointer.is_mirroring:
                 self._turn()
 
     # --- one turn -------------------------------------------------------------------------------------------
@@ -178,8 +218,11 @@ class Supervisor:
         if self._parts is not None:
             if not self._parts.checkpointer.is_open:
                 self._parts.roster.follow_plan()
+                self._parts.balancer.look(now_s)
             self._parts.checkpointer.tick(now_s)
             self._parts.training.measure(now_s)
+            if not self._parts.checkpointer.holds_workers and not self._parts.judge.is_open:
+                self._stragglers.look(self._parts.training, self._recovery, now_s)
             self._parts.serve()
         run.journal.sync(now_s)
         self._reporter.tick(self._state, self._parts, now_s)
@@ -268,7 +311,7 @@ class Supervisor:
             samples=ledger.samples_accounted,
             live_workers=sum(record.state.value != "drained" for record in fleet.live("worker")),
             unsettled_workers=parts.training.unsettled,
-            servers_ready=parts.roster.is_published and parts.roster.holdings.is_handed_over,
+            servers_ready=parts.roster.is_published and parts.roster.may_cut,
             checkpoint_open=parts.checkpointer.is_open,
             evaluation_open=parts.judge.is_open,
             checkpointed_at=parts.checkpointer.checkpointed_at,
@@ -302,4 +345,5 @@ class Supervisor:
         self._reporter.close()
         refuse_all(self._run.commands, f"the run has ended: {state}")
         if self._parts is not None:
+            self._parts.checkpointer.close()
             self._parts.arena.close()

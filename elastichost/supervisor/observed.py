@@ -39,7 +39,7 @@ class ProcessRecord:
     doing: str = ""
     gpu_memory_bytes: int = 0
     asked: ProcessSpec | None = None  # the cores and threads it was told to take, until it says that it has
-    kill_kind: Literal["exit", "hang", "start", "unwanted"] = "exit"
+    kill_kind: Literal["exit", "hang", "start", "slow", "unwanted"] = "exit"
     kill_reason: str = ""
     kill_at_s: float | None = None  # when SIGKILL is due; None: it was sent, or is not wanted
     signs: Signs = field(default_factory=Signs)

@@ -8,7 +8,7 @@ import msgspec
 
 from elastichost.supervisor.ledger_facts import Quarantined
 
-__all__ = ["ProcessCounts", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
+__all__ = ["ProcessCounts", "RollBack", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
 
 RunOutcome = Literal["done", "stopped", "killed", "quarantined", "failed"]
 
@@ -32,6 +32,19 @@ class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: int
     truth_auc: float | None = None  # what the planted truth itself reaches (synthetic data)
     auc_of_labels: tuple[float | None, ...] = ()
+
+
+class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The run went back to a checkpoint ("": to its beginning), gave up `samples` trained since then, and left out
+    positions [start, stop) of a unit."""
+
+    epoch: int
+    unit: int
+    start: int
+    stop: int
+    checkpoint: str
+    samples: int
+    reason: str
 
 
 class ProcessCounts(msgspec.Struct, frozen=True):
@@ -58,6 +71,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     torn_batches: int
     checkpoint: str = ""
     quarantined: tuple[Quarantined, ...] = ()
+    rolled_back: tuple[RollBack, ...] = ()
     message: str = ""
 
     def to_json(self) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastichost.arena.arena import Arena
+from elastichost.arena.host import used_bytes
+from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.observed import ProcessRecord
@@ -26,6 +28,11 @@ class Parts:
     training: Training
     judge: Judge
     checkpointer: Checkpointer
+    balancer: Balancer
+
+    def arena_bytes(self) -> int:
+        """What the rows and all that belongs to them take, on every host."""
+        return self.arena.touched_bytes() + sum(map(used_bytes, self.run.other_arenas))
 
     def ended(self, record: ProcessRecord, *, asked: bool) -> None:
         """A life has ended. A worker that was not asked to may have applied batches that it never reported."""

@@ -119,6 +119,7 @@ def _plan(job: JobSpec, host: HostInventory, cores: tuple[int, ...]) -> tuple[Pl
         gpus=gpus,
         gpu_memory_fraction=fraction,
         access="served" if job.train.mode == "sync" else job.train.access,
+        hosts=resources.hosts,
     )
     pinned = pin(plan, cores)
     return pinned.plan, pinned.warnings

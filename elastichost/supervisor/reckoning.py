@@ -30,6 +30,7 @@ def reckon(
         arena_bytes=reporter.arena_bytes,
         epochs=run.job.train.epochs,
         torn_batches=run.torn_batches,
+        rolled_back=tuple(run.roll_backs),
     )
     return common if parts is None else _with_training(common, parts)
 
@@ -41,7 +42,7 @@ def _with_training(result: RunResult, parts: Parts) -> RunResult:
         samples=SampleCounts(ledger.samples_planned, ledger.trained, ledger.skipped, ledger.samples_quarantined),
         test=parts.judge.figures,
         samples_per_s=parts.training.samples_per_s,
-        arena_bytes=max(result.arena_bytes, parts.arena.touched_bytes()),
+        arena_bytes=max(result.arena_bytes, parts.arena_bytes()),
         checkpoint=str(newest) if newest is not None else "",
         quarantined=ledger.quarantined,
     )

@@ -1,8 +1,8 @@
 """What the journal of a run tells the supervisor that resumes it. Pure: events in, facts out.
 
-Lives and leases are counted over the whole journal, so that none ever comes twice in a run. The rest belongs to the
-rows in the arena: a run that went on from a checkpoint has forgotten what happened after it, and its `arena` event says
-what the checkpoint knew.
+Lives, leases and roll backs are counted over the whole journal: no life or lease ever comes twice in a run. The rest
+belongs to the rows in the arena: a run that went on from a checkpoint has forgotten what happened after it, and its
+`arena` event says what the checkpoint knew.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from elastichost.metrics import JournalEvent
 from elastichost.supervisor.judging import JudgeMemory
 from elastichost.supervisor.ledger_facts import Quarantined
+from elastichost.supervisor.outcome import RollBack
 
 __all__ = ["ArenaOrigin", "Lineage", "Recollection", "TornLife", "recollect"]
 
@@ -46,15 +47,18 @@ class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Recollection(msgspec.Struct, frozen=True):
     """`arena`: path of the newest one, "" when there is none. `is_whole`: its rows were initialised or restored, or
-    can be initialised by whoever comes. `has_ended`: the last supervisor ended the run itself and removed its arena."""
+    can be initialised by whoever comes. `has_ended`: the last supervisor ended the run itself and removed its arena.
+    `hosts`: whose arenas the rows lay in."""
 
     arena: str = ""
+    hosts: int = 1
     has_ended: bool = False
     origin: ArenaOrigin = "new"
     is_whole: bool = False
     lineage: Lineage = Lineage()
     lives: Mapping[str, int] = {}  # "worker-0" -> its highest life
     next_lease_id: int = 1
+    roll_backs: tuple[RollBack, ...] = ()
 
     def lives_of(self, role: str) -> tuple[tuple[int, int], ...]:
         """(index, life) of every life of a role there was."""
@@ -68,6 +72,7 @@ class Recollection(msgspec.Struct, frozen=True):
 
 class _ArenaData(msgspec.Struct, frozen=True):
     path: str
+    hosts: int = 1
     origin: ArenaOrigin = "new"
     lineage: Lineage | None = None
 
@@ -116,14 +121,17 @@ def _fold(known: Recollection, event: JournalEvent) -> Recollection:
             epoch = max(known.lineage.epoch, lease.epoch)
             return _with(msgspec.structs.replace(known, next_lease_id=number), epoch=epoch)
         case "quarantine":
-            entry = msgspec.convert(event.data, Quarantined)
-            return _with(known, quarantined=(*known.lineage.quarantined, entry))
+            given_up = msgspec.convert(event.data, Quarantined)
+            return _with(known, quarantined=(*known.lineage.quarantined, given_up))
         case "torn_batch":
             data = msgspec.convert(event.data, _TornData)
             torn = TornLife(int(event.process.rpartition("-")[2]), data.life, data.batches)
             return _with(known, torn=(*known.lineage.torn, torn))
         case "evaluation":
             return _with(known, judge=msgspec.convert(event.data, _EvaluationData).memory)
+        case "roll_back":
+            entry = msgspec.convert(event.data, RollBack)
+            return msgspec.structs.replace(known, roll_backs=(*known.roll_backs, entry), is_whole=False)
         case "decision" if "dropped" in event.data:
             return _with(known, stopped_early=True)
         case _:
@@ -135,6 +143,7 @@ def _arena(known: Recollection, data: _ArenaData) -> Recollection:
     return msgspec.structs.replace(
         known,
         arena=data.path,
+        hosts=data.hosts,
         origin=data.origin,
         is_whole=known.is_whole if goes_on else data.origin == "new",
         lineage=known.lineage if goes_on and data.lineage is None else data.lineage or Lineage(),

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from elastichost.errors import SampleRange
 from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.supervisor.hanging import Signs, hang_reason
 from elastichost.supervisor.lifecycle import LIVE, State
@@ -55,6 +56,7 @@ class Failure(msgspec.Struct, frozen=True):
     message: str
     hint: str = ""
     traceback_text: str = ""
+    samples: SampleRange | None = None  # of a NonFiniteError
 
 
 class ObservedProcess(msgspec.Struct, frozen=True):
@@ -72,12 +74,12 @@ class ObservedProcess(msgspec.Struct, frozen=True):
 
 
 class Death(msgspec.Struct, frozen=True):
-    """One unasked end of a life. `cause` is for people: "signal 9 (SIGKILL)", "exit code 1", "hang". `life` 0: not
-    known."""
+    """One unasked end of a life; one of kind "slow" was replaced, which costs nothing of the budget. `cause` is for
+    people: "signal 9 (SIGKILL)", "exit code 1", "hang". `life` 0: not known."""
 
     name: str  # "worker-0"
     at_s: float
-    kind: Literal["exit", "hang", "start"]
+    kind: Literal["exit", "hang", "start", "slow"]
     cause: str
     life: int = 0
 
@@ -122,7 +124,7 @@ class Kill(msgspec.Struct, frozen=True):
     """`kind` "unwanted": it holds nothing, so its end is no death."""
 
     process: ProcessId
-    kind: Literal["exit", "hang", "start", "unwanted"]
+    kind: Literal["exit", "hang", "start", "slow", "unwanted"]
     reason: str
 
 
@@ -229,7 +231,8 @@ def _start(
         return StopProcess(seen.process, "it was not wanted when it was drained; its next life is")
     if seen.state in LIVE:
         return None
-    recent = [d for d in deaths if d.name == name and now_s - d.at_s <= limits.restart_window_s]
+    all_recent = [d for d in deaths if d.name == name and now_s - d.at_s <= limits.restart_window_s]
+    recent = [death for death in all_recent if death.kind != "slow"]
     if len(recent) > limits.restarts:
         causes = "; ".join(dict.fromkeys(death.cause for death in recent))
         said = f"{name} ended {len(recent)} times in {limits.restart_window_s:g} s ({causes})"
@@ -239,7 +242,7 @@ def _start(
         return GiveUp(kind, seen.process, said, seen.failure)
     if seen.state == State.EXITED:
         return Spawn(spec, seen.process.life + 1, f"the plan wants it again; {seen.process} had stopped")
-    cause = recent[-1].cause if recent else "it has stopped"
+    cause = all_recent[-1].cause if all_recent else "it has stopped"
     is_restart = any(death.name == name and death.life in (0, seen.process.life) for death in deaths)
     return Spawn(spec, seen.process.life + 1, f"{seen.process} ended: {cause}", is_restart)
 

@@ -136,7 +136,7 @@ class Recovery:
     def reported(self, record: ProcessRecord, report: wire_control.FailureReport) -> None:
         """A process says why it will exit."""
         self._run.directory.write_error(record.process, report)
-        record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text)
+        record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
         self._run.fleet.apply(record, Event.REPORT, self._run.now_s())
         self._run.note(
             "failure", f"{record.process}: {report.error_type}: {report.message}", process=record.process.name
@@ -221,7 +221,7 @@ class Recovery:
                 job_id=run.job_id,
                 control_address=run.control_address,
                 run_dir=str(run.directory.path),
-                arena_directory="" if spec.role == "probe" else str(run.arena),
+                arena_directory="" if spec.role == "probe" else str(run.arenas[spec.host]),
                 socket_directory=str(run.sockets),
                 cores=spec.cores,
                 threads=spec.threads,
@@ -229,8 +229,13 @@ class Recovery:
                 supervisor_pid=run.supervisor_pid,
                 gpu=spec.gpu,
                 gpu_memory_fraction=spec.gpu_memory_fraction,
+                host=spec.host,
             )
         )
+
+    def replace(self, process: ProcessId, reason: str) -> None:
+        """Kills a life that is too slow; its next one is started as after any loss."""
+        self._kill(Kill(process, "slow", reason), self._run.now_s())
 
     def _kill(self, action: Kill, now_s: float) -> None:
         record = self._run.fleet.find(action.process)
@@ -266,7 +271,7 @@ class Recovery:
         return kind(f"{action.reason}{why}{last}", hint=hint)
 
 
-def _death_kind(record: ProcessRecord) -> Literal["exit", "hang", "start"]:
+def _death_kind(record: ProcessRecord) -> Literal["exit", "hang", "start", "slow"]:
     return "exit" if record.kill_kind == "unwanted" else record.kill_kind
 
 
@@ -275,6 +280,8 @@ def error_of(failure: Failure) -> ElastichostError:
     kind = _ERROR_TYPES.get(failure.error_type)
     if kind is errors.ModelError:
         return errors.ModelError(failure.message, traceback_text=failure.traceback_text, hint=failure.hint)
+    if kind is errors.NonFiniteError:
+        return errors.NonFiniteError(failure.message, samples=failure.samples, hint=failure.hint)
     if kind is None or kind is errors.IllegalTransitionError:
         return JobFailedError(f"{failure.error_type}: {failure.message}", hint=failure.hint)
     return kind(failure.message, hint=failure.hint)

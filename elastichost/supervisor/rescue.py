@@ -111,7 +111,8 @@ def claim_arena(run_dir: Path, early: Sequence[Hold] = ()) -> Claim:
         if held is not claim.held:
             held.release()
     for stale in stale_arenas():
-        if stale.owner.run_dir == str(run_dir) and str(stale.path) != claim.recollection.arena:
+        is_claimed = str(stale.path) == claim.recollection.arena and claim.recollection.hosts == 1
+        if stale.owner.run_dir == str(run_dir) and not is_claimed:
             _remove_remains(stale.path)
     return claim
 
@@ -126,6 +127,8 @@ def _claim(run_dir: Path, early: Mapping[Path, Hold]) -> Claim:
         return Claim(Recollection(), reason=f"its journal cannot be read: {error}")
     if not known.arena:
         return Claim(known, reason="it had made no arena")
+    if known.hosts > 1:
+        return Claim(known, reason=f"its rows lay in the arenas of {known.hosts} hosts; a checkpoint has them all")
     return Claim(known, *_hold(Path(known.arena), run_dir, early))
 
 

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
+from elastichost.errors import JobFailedError
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.sharding import ShardMap, even_shard_map, rebalanced_shard_map
 from elastichost.specs import TableSpec
 from elastichost.supervisor.handover import HandOver, HandOverEffect, Publish, SendMap
 from elastichost.supervisor.lifecycle import Event, State
+from elastichost.supervisor.mover import Mover, moves_between, partly_moved
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.recovery import Holdings
 from elastichost.supervisor.run import Run
-from elastichost.wire.control import Membership, Ready, Restore, ShardMapUpdate
+from elastichost.wire.control import (
+    BucketsMeasured,
+    Copied,
+    Forgotten,
+    Membership,
+    Ready,
+    Restore,
+    ShardMapUpdate,
+)
 from elastichost.wire.facts import CommittedBatch, ServerAddress
 
 __all__ = ["Roster"]
@@ -28,7 +39,11 @@ class Roster:
         servers = tuple(spec.index for spec in run.plan.servers)
         self._hand_over = HandOver(even_shard_map(tables, servers, epoch=0))
         self._made_for = frozenset(servers)  # the PS of the plan that the owners were chosen by; some may own nothing
-        self._is_over = False
+        self._is_moving = False  # ... and do not all own yet what they are to: the rest goes in further rounds
+        self._before = (self._made_for, False)  # both, before the hand-over that is under way
+        self._mover = Mover(run, self._call_back)
+        self._round_for = self._made_for
+        self._is_over = self._stays = False
         self._restore_from = restore_from
         self._restored: set[int] = set()
         self._published: tuple[ProcessId, ...] = ()
@@ -59,7 +74,20 @@ class Roster:
         """Who may not be missing, for `reconcile`."""
         if self._is_over:
             return Holdings()
-        return Holdings(self._hand_over.owners, self._hand_over.is_settled and self._made_for == self._wanted())
+        owners = self._hand_over.owners | self._mover.needed
+        return Holdings(owners, self._hand_over.is_settled and self._is_reached and not self._mover.is_open)
+
+    @property
+    def _is_reached(self) -> bool:
+        """The buckets are where the plan wants them, or soon will be."""
+        return self._made_for == self._wanted() and (self._stays or not self._is_moving)
+
+    @property
+    def may_cut(self) -> bool:
+        """A checkpoint can be taken: nothing changes hands, nor is about to. It need not wait for rows that are only
+        being copied."""
+        waits = self._mover.is_open or self._run.now_s() < self._mover.not_before_s
+        return self._hand_over.is_settled and (self._is_reached or waits)
 
     @property
     def dense_owner(self) -> ProcessId | None:
@@ -83,22 +111,94 @@ class Roster:
         """The run ends: nobody has to own anything any more."""
         self._is_over = True
 
+    def stay(self) -> None:
+        """The run is asked to stop: nothing is to change hands any more but what is being handed over."""
+        self._stays = True
+
     def follow_plan(self) -> None:
-        """Begins to hand over when the plan wants other PS and those have come. Call it while no checkpoint is open."""
+        """Begins to hand over when the plan wants other PS and those have come, and the rows that go to another host
+        are there. Call it while no checkpoint is open."""
         wanted, fleet = self._wanted(), self._run.fleet
-        if not self._hand_over.is_settled or wanted == self._made_for or not wanted:
+        if self._is_over or not self._hand_over.is_settled or not wanted:
+            return
+        if self._mover.is_open:
+            self._follow_round(wanted)
+            return
+        if self._is_reached or self._run.now_s() < self._mover.not_before_s:
             return
         there = {r.process.index for r in fleet.live("server") if r.state == State.CONNECTED or r.can_work}
         if not wanted <= there:
             return
-        target = rebalanced_shard_map(self.shard_map, sorted(wanted))
-        self._made_for = wanted
+        goal = self._goal(wanted)
+        moves = moves_between(self.shard_map, goal, self._hosts())
+        if not moves:
+            self._begin(goal, wanted)
+            return
+        self._round_for = wanted
+        self._run.note("decision", f"{len(moves)} buckets are to go to other arenas: {self._run.plan.reason}")
+        self._mover.begin(moves)
+
+    def rebalance(self, target: ShardMap, reason: str) -> bool:
+        """Hands buckets over to other owners on the same host. False, and nothing happens, while something else is to
+        change hands. Call it while no checkpoint is open."""
+        may_begin = self._hand_over.is_settled and self._is_reached and not (self._is_over or self._stays)
+        if not may_begin or self._mover.is_open or moves_between(self.shard_map, target, self._hosts()):
+            return False
+        self._begin(target, self._made_for, reason=reason)
+        return True
+
+    def _follow_round(self, wanted: frozenset[int]) -> None:
+        if self._stays or wanted != self._round_for:
+            self._mover.give_up("the plan is another one now")
+        elif self._mover.is_copied:
+            goal, moves = self._goal(wanted), self._mover.moves
+            is_last = len(moves) == len(moves_between(self.shard_map, goal, self._hosts()))
+            target = goal if is_last else partly_moved(self.shard_map, moves)
+            self._mover.drain()
+            made_for = wanted if is_last else self._made_for | wanted
+            self._begin(target, made_for, tuple(move.key for move in moves), is_last=is_last)
+
+    def _begin(
+        self,
+        target: ShardMap,
+        made_for: frozenset[int],
+        moved: tuple[tuple[int, int], ...] = (),
+        *,
+        is_last: bool = True,
+        reason: str = "",
+    ) -> None:
+        self._before = (self._made_for, self._is_moving)
+        self._made_for, self._is_moving = made_for, not is_last
         self._run.note(
             "decision",
-            f"hand over: {_named(self.shard_map)} -> {_named(target)}: {self._run.plan.reason}",
+            f"hand over: {_named(self.shard_map)} -> {_named(target)}: {reason or self._run.plan.reason}",
             data={"servers": sorted(target.servers()), "epoch": self.shard_map.epoch},
         )
-        self._perform(self._hand_over.begin(target, self._run.now_s()))
+        self._perform(self._hand_over.begin(target, self._run.now_s(), moved))
+
+    def _call_back(self, reason: str) -> None:
+        self._made_for, self._is_moving = self._before
+        self._run.note("decision", f"what was being handed over goes back: {reason}")
+        self._perform(self._hand_over.call_back())
+
+    def _goal(self, wanted: frozenset[int]) -> ShardMap:
+        """Who is to own what. The dense vector lies in the arena of host 0."""
+        goal, hosts = rebalanced_shard_map(self.shard_map, sorted(wanted)), self._hosts()
+        if hosts[goal.dense_owner] == 0:
+            return goal
+        owners = [index for index in sorted(wanted) if hosts[index] == 0]
+        if not owners:
+            raise JobFailedError(
+                f"the plan has PS {sorted(wanted)}, none of which is on host 0, where the dense vector is",
+                hint="this is a fault of whoever made the plan",
+            )
+        return msgspec.structs.replace(goal, dense_owner=owners[0])
+
+    def _hosts(self) -> dict[int, int]:
+        """PS -> host, of all there are or are to be."""
+        known = {record.process.index: record.spec for record in self._run.fleet if record.process.role == "server"}
+        known |= {spec.index: spec for spec in self._run.plan.servers}
+        return {index: spec.host for index, spec in known.items()}
 
     def _wanted(self) -> frozenset[int]:
         return frozenset(spec.index for spec in self._run.plan.servers)
@@ -110,6 +210,7 @@ class Roster:
             self._run.send(record.process, Restore(str(self._restore_from)))
         self._perform(self._hand_over.connected(record.process, self._run.now_s()))
         self._run.send(record.process, self._membership())
+        self._mover.connected(record.process)
 
     def server_ready(self, record: ProcessRecord, message: Ready) -> Publish | None:
         """A PS has a map. Returns what this publishes."""
@@ -118,17 +219,24 @@ class Roster:
 
     def server_gone(self, process: ProcessId) -> None:
         self._hand_over.lost(process)
+        self._mover.lost(process)
+
+    def moving(self, record: ProcessRecord, message: BucketsMeasured | Copied | Forgotten) -> None:
+        """A PS answers what it was asked for a move to another host."""
+        self._mover.heard(record.process, message)
 
     def _perform(self, effects: tuple[HandOverEffect, ...]) -> Publish | None:
         published = None
         for effect in effects:
             match effect:
-                case SendMap(servers=servers, shard_map=shard_map, committed=committed):
-                    update, frames = self._update(shard_map, committed), _frames(shard_map)
+                case SendMap(servers=servers, shard_map=shard_map, committed=committed, moved=moved):
+                    update, frames = self._update(shard_map, committed, moved), _frames(shard_map)
                     self._run.send_all(servers, update, frames)
                 case Publish():
                     published = effect
+                    self._mover.commit(effect.shard_map)
                     self._publish(effect)
+                    self._mover.published()
         return published
 
     def _publish(self, published: Publish) -> None:
@@ -164,8 +272,13 @@ class Roster:
             if record.address and record.process.index in owners
         )
 
-    def _update(self, shard_map: ShardMap, committed: tuple[CommittedBatch, ...] = ()) -> ShardMapUpdate:
-        return ShardMapUpdate(shard_map.epoch, self._addresses(shard_map), shard_map.dense_owner, committed)
+    def _update(
+        self,
+        shard_map: ShardMap,
+        committed: tuple[CommittedBatch, ...] = (),
+        moved: tuple[tuple[int, int], ...] = (),
+    ) -> ShardMapUpdate:
+        return ShardMapUpdate(shard_map.epoch, self._addresses(shard_map), shard_map.dense_owner, committed, moved)
 
     # --- workers --------------------------------------------------------------------------------------------
 

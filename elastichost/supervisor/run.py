@@ -18,6 +18,7 @@ from elastichost.plan import Plan, ProcessId
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.observed import Fleet
+from elastichost.supervisor.outcome import RollBack
 from elastichost.supervisor.reconcile import Death, Limits
 from elastichost.supervisor.rundir import RunDirectory
 from elastichost.wire.commands import CommandServer
@@ -55,7 +56,8 @@ class Entries:
 
 @dataclass(slots=True)
 class Run:
-    """One run of one job. `directory`: the run directory; `sockets`, `arena`: the directories that must not stay."""
+    """One run of one job. `directory`: the run directory; `sockets`, `arena`, `other_arenas` (of hosts 1, 2, ...): the
+    directories that must not stay."""
 
     job: JobSpec
     run_id: str
@@ -76,12 +78,19 @@ class Run:
     deaths: list[Death] = field(default_factory=list)
     restarts: int = 0
     torn_batches: int = 0
+    roll_backs: list[RollBack] = field(default_factory=list)
     last_decision: str = ""
+    other_arenas: tuple[Path, ...] = ()
     supervisor_pid: int = field(default_factory=os.getpid)
 
     @property
     def control_address(self) -> str:
         return f"ipc://{self.sockets}/control"
+
+    @property
+    def arenas(self) -> tuple[Path, ...]:
+        """Of every host."""
+        return (self.arena, *self.other_arenas)
 
     def now_s(self) -> float:
         return self.clock.now_s()

@@ -41,9 +41,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 class RunDirectory:
     """Paths and small files of one run. Holds a lock; `close` releases it."""
 
-    def __init__(self, path: Path, lock: int, checkpoints: Path, is_new: bool) -> None:
+    def __init__(self, path: Path, lock: int, checkpoints: Path, mirror: Path | None, is_new: bool) -> None:
         self.path = path
         self.checkpoints = checkpoints
+        self.mirror = mirror
         self._lock = lock
         self._is_new = is_new
 
@@ -82,7 +83,8 @@ class RunDirectory:
         except OSError as error:
             os.close(lock)
             raise PreflightError(f"cannot make the checkpoint directory {checkpoints}: {error}") from error
-        return cls(path, lock, checkpoints, is_new)
+        mirror = Path(job.checkpoint.mirror).absolute() if job.checkpoint.mirror else None
+        return cls(path, lock, checkpoints, mirror, is_new)
 
     def write_facts(self, job: JobSpec) -> None:
         """What is known before anything runs; `latest` points here from now on."""
@@ -94,6 +96,11 @@ class RunDirectory:
             link.unlink(missing_ok=True)
             link.symlink_to(self.path.name)
             link.replace(self.path.parent / "latest")
+
+    @property
+    def checkpoint_places(self) -> tuple[Path, ...]:
+        """Where the run keeps checkpoints: its own directory, then the mirror."""
+        return (self.checkpoints, *([self.mirror] if self.mirror is not None else []))
 
     @property
     def journal(self) -> Path:

@@ -43,7 +43,7 @@ class Reporter:
         processes = tuple(_with_usage(record, usage.get(record.pid, Usage())) for record in live)
         if parts is not None and now_s >= self._arena_next_s:
             self._arena_next_s = now_s + ARENA_EVERY_S
-            self.arena_bytes = max(self.arena_bytes, parts.arena.touched_bytes())
+            self.arena_bytes = max(self.arena_bytes, parts.arena_bytes())
         status = self._status(state, parts, processes)
         self._run.directory.write_status(status)
         self._store.add(status)

@@ -64,6 +64,7 @@ class Training:
             self._note_lease(lease, worker)
             self._run.fleet.apply(record, Event.WORK, self._run.now_s())
             self._run.send(worker, LeaseGrant(lease, self.ledger.shuffle_seed(lease)))
+        self._note_barred()
 
     def _note_lease(self, lease: Lease, worker: ProcessId) -> None:
         self._run.note(
@@ -105,6 +106,10 @@ class Training:
     def samples_per_s(self) -> float:
         trained = self.ledger.trained - self.trained_before
         return trained / self.training_s if self.training_s > 0 else 0.0
+
+    def has_work(self, process: ProcessId) -> bool:
+        """Somebody waits for what it computes."""
+        return bool(self.ledger.leases_of(process))
 
     def worker_ready(self, record: ProcessRecord) -> None:
         """It can take work; it will ask for it."""
@@ -194,6 +199,17 @@ class Training:
         for entry in settlement.quarantined:
             self._note_quarantine(process, entry)
         self.serve()
+
+    def _note_barred(self) -> None:
+        """What a roll back has barred is given up when its turn comes."""
+        for entry in self.ledger.newly_barred():
+            self._run.note(
+                "quarantine",
+                f"positions {entry.start} to {entry.stop} of unit {entry.unit}: the run was rolled back because of "
+                "them; they are left out",
+                now=True,
+                data=msgspec.to_builtins(entry),
+            )
 
     def _note_quarantine(self, process: ProcessId, entry: Quarantined) -> None:
         self._run.note(

@@ -22,6 +22,7 @@ def initial_plan(
     gpus: tuple[GpuDevice, ...] = (),
     gpu_memory_fraction: float = 0.9,
     access: Literal["auto", "direct", "served"] = "auto",
+    hosts: int = 1,
 ) -> Plan:
     """Processes and threads before anything was measured; which core each gets is `supervisor.pinning`'s.
 
@@ -29,15 +30,16 @@ def initial_plan(
     many-thread ones, because a recommendation model's dense part is too small to share out, and two threads on
     cores that others use too collapse to 0.2-0.4 of one (measured). Servers: one, because with direct access a PS
     only makes new rows and applies dense updates. A [min, max] starts at its bound nearest to that.
-    GPUs are dealt to workers round-robin, and the workers on one GPU share `gpu_memory_fraction` of its memory.
+    GPUs are dealt to workers round-robin, and the workers on one GPU share `gpu_memory_fraction` of its memory. With
+    several hosts PS are dealt to them round-robin, and rows are served.
     """
     worker_count = _clamp(workers, len(cores))
     server_count = _clamp(servers, 1)
-    chosen: Literal["direct", "served"] = "served" if access == "served" else "direct"
+    chosen: Literal["direct", "served"] = "served" if access == "served" or hosts > 1 else "direct"
     devices = tuple(gpu.index for gpu in gpus)
     share = gpu_memory_fraction / _sharers(worker_count, devices) if gpus else 1.0
     workers_specs = [_worker(index, 1, devices, share) for index in range(worker_count)]
-    processes = (*workers_specs, *(_server(index) for index in range(server_count)))
+    processes = (*workers_specs, *(_server(index, hosts) for index in range(server_count)))
     return Plan(processes=processes, access=chosen, reason=_reason(worker_count, server_count, cores, chosen))
 
 
@@ -49,13 +51,15 @@ def resized_plan(
     servers: int | None = None,
     worker_cores: int | None = None,
     gpus: tuple[int, ...] = (),
+    hosts: int = 1,
 ) -> Plan:
     """The plan with so many workers and PS, and so many threads a worker (None: as it is). Which core each gets is
     `supervisor.pinning`'s.
 
     Those that stay keep their indices; the highest go first, the lowest that are free come first. `gpus`, those of the
-    job, are shared out anew as `initial_plan` does; a process keeps its share of one for its life. Raises ValueError
-    for a plan without workers or PS.
+    job, are shared out anew as `initial_plan` does; a process keeps its share of one for its life. New PS are
+    dealt to the hosts as there; one of host 0, which the dense vector needs, always stays. Raises ValueError for a plan
+    without workers or PS.
     """
     worker_count = len(plan.workers) if workers is None else workers
     server_count = len(plan.servers) if servers is None else servers
@@ -73,7 +77,7 @@ def resized_plan(
         known = present.get(("worker", index), made)
         processes.append(msgspec.structs.replace(made, cores=known.cores))
     for index in _indices([spec.index for spec in plan.servers], server_count):
-        processes.append(present.get(("server", index), _server(index)))
+        processes.append(present.get(("server", index), _server(index, hosts)))
     return Plan(tuple(processes), plan.access, reason)
 
 
@@ -94,8 +98,8 @@ def _worker(index: int, threads: int, gpus: tuple[int, ...], gpu_memory_fraction
     )
 
 
-def _server(index: int) -> ProcessSpec:
-    return ProcessSpec(role="server", index=index, cores=(), threads=1)
+def _server(index: int, hosts: int) -> ProcessSpec:
+    return ProcessSpec(role="server", index=index, cores=(), threads=1, host=index % hosts)
 
 
 def _sharers(workers: int, gpus: tuple[int, ...]) -> int:

@@ -28,6 +28,7 @@ class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     supervisor_pid: int
     gpu: int | None = None
     gpu_memory_fraction: float = 1.0
+    host: int = 0  # whose arena it is; the dense vector and the workers are on host 0
 
     @property
     def process(self) -> ProcessId:

@@ -3,11 +3,23 @@ who sends it to whom, and which raw frames follow it."""
 
 from __future__ import annotations
 
+from elastichost.errors import SampleRange
 from elastichost.specs import ModelSpec
-from elastichost.wire.facts import AppliedBatch, CommittedBatch, Lease, Message, ServerAddress, StepSample
+from elastichost.wire.facts import (
+    AppliedBatch,
+    BucketMove,
+    CommittedBatch,
+    Lease,
+    Message,
+    ServerAddress,
+    StepSample,
+)
 
 __all__ = [
+    "BucketsMeasured",
     "ControlMessage",
+    "Copied",
+    "CopyBuckets",
     "Crew",
     "Drain",
     "Drained",
@@ -16,11 +28,15 @@ __all__ = [
     "FailureReport",
     "Fence",
     "Fenced",
+    "ForgetBuckets",
+    "Forgotten",
     "Heartbeat",
     "Hello",
+    "KeepBuckets",
     "LeaseGrant",
     "LeaseProgress",
     "LeaseRequest",
+    "MeasureBuckets",
     "Membership",
     "ModelDescribed",
     "Pause",
@@ -126,10 +142,13 @@ class SnapshotCut(Message, frozen=True):
 
 
 class SnapshotWritten(Message, frozen=True):
-    """PS: the copied buckets are on disk and fsynced. Frame: msgpack list of checkpoint BlockRecords."""
+    """PS: the copied buckets are on disk and fsynced. Frame: msgpack list of checkpoint BlockRecords. With `failure`
+    its disk refused, nothing of them is there, and there is no frame."""
 
     cut: int
     dense_version: int
+    failure: str = ""
+    hint: str = ""
 
 
 class Fenced(Message, frozen=True):
@@ -162,14 +181,38 @@ class Repinned(Message, frozen=True):
     cores: tuple[int, ...]
 
 
+class BucketsMeasured(Message, frozen=True):
+    """PS: what each of the buckets it was asked for takes now, in the order of the question."""
+
+    request: int
+    bytes: tuple[int, ...]
+
+
+class Copied(Message, frozen=True):
+    """PS: all buckets of CopyBuckets are copied but for rows that change all the time, `bytes` of them. With
+    `failure` it cannot hold them, and says why."""
+
+    copy: int
+    bytes: int
+    failure: str = ""
+
+
+class Forgotten(Message, frozen=True):
+    """PS: its arena holds nothing of the buckets of ForgetBuckets any more."""
+
+    request: int
+
+
 class FailureReport(Message, frozen=True):
     """Any process, before it exits because of an error. `error_type` is a class name of elastichost.errors, or
-    another exception's; `traceback_text` is for the log and, for ModelError, the user's own."""
+    another exception's; `traceback_text` is for the log and, for ModelError, the user's own; `samples`: the batch that
+    a NonFiniteError is about."""
 
     error_type: str
     message: str
     hint: str
     traceback_text: str
+    samples: SampleRange | None = None
 
 
 # --- supervisor -> process -----------------------------------------------------------------------------
@@ -190,6 +233,9 @@ class ShardMapUpdate(Message, frozen=True):
     servers: tuple[ServerAddress, ...]
     dense_owner: int
     committed: tuple[CommittedBatch, ...] = ()  # of batches staged under older epochs these count, no others
+    # (table, bucket) whose rows come from another host's arena: their new owner has them copied (CopyBuckets), and
+    # answers Ready when they are whole
+    moved: tuple[tuple[int, int], ...] = ()
 
 
 class LeaseGrant(Message, frozen=True):
@@ -250,6 +296,34 @@ class Restore(Message, frozen=True):
     checkpoint: str
 
 
+class MeasureBuckets(Message, frozen=True):
+    """PS: how many bytes do these buckets of yours take? The answer is BucketsMeasured."""
+
+    request: int
+    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
+
+
+class CopyBuckets(Message, frozen=True):
+    """PS: fetch these buckets from the PS that have them, into your arena; they are not yours yet. Answer Copied. What
+    is being copied already from the very same lives goes on; `copy` only grows."""
+
+    copy: int
+    moves: tuple[BucketMove, ...]
+
+
+class ForgetBuckets(Message, frozen=True):
+    """PS: these buckets are another's now (or were not to come after all): free their memory, answer Forgotten."""
+
+    request: int
+    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
+
+
+class KeepBuckets(Message, frozen=True):
+    """PS: nobody copies these buckets of yours any more."""
+
+    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
+
+
 class Fence(Message, frozen=True):
     """PS: refuse this worker life from now on; the dense owner answers Fenced."""
 
@@ -297,6 +371,9 @@ ControlMessage = (
     | Unsettled
     | Settled
     | Repinned
+    | BucketsMeasured
+    | Copied
+    | Forgotten
     | FailureReport
     | Membership
     | ShardMapUpdate
@@ -308,6 +385,10 @@ ControlMessage = (
     | Proceed
     | Snapshot
     | Restore
+    | MeasureBuckets
+    | CopyBuckets
+    | ForgetBuckets
+    | KeepBuckets
     | Fence
     | Settle
     | Repin

@@ -49,6 +49,12 @@ POINTS: tuple[CrashPoint, ...] = (
     CrashPoint("ps.handover.before_release", "a PS has to let go of buckets and still has them all"),
     CrashPoint("ps.handover.after_release", "a PS has let go of buckets and not said so"),
     CrashPoint("ps.handover.after_adopt", "a PS has taken buckets over and not said so"),
+    CrashPoint("ps.move.source_mid_copy", "a PS has read a part of a bucket that another host's PS copies"),
+    CrashPoint("ps.move.target_mid_copy", "a PS has some of a bucket that it copies from another host's PS"),
+    CrashPoint("ps.move.target_before_ready", "a PS has all of the buckets that move to it, and has not said so"),
+    CrashPoint("ps.move.source_before_forget", "buckets have moved, their old owner still has their rows"),
+    CrashPoint("supervisor.move.before_commit", "all new owners have the rows that move, that is not written down"),
+    CrashPoint("supervisor.move.after_commit", "that buckets have moved is written down, and nobody knows it"),
     CrashPoint("supervisor.journal.write", "the supervisor has decided something and not written it down"),
     CrashPoint("supervisor.journal.written", "the supervisor has written a line and done nothing of what it says"),
 )

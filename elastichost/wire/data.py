@@ -1,11 +1,15 @@
-"""The data conversation (PS ROUTER, workers DEALER), as tagged msgspec structs. Each docstring says who sends it to
-whom, and which raw frames follow it."""
+"""The data conversation (PS ROUTER; workers, and PS that copy buckets, DEALER), as tagged msgspec structs. Each
+docstring says who sends it to whom, and which raw frames follow it."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from elastichost.wire.facts import Message
 
 __all__ = [
+    "BucketFetch",
+    "BucketPart",
     "ClockAdvanced",
     "ClockReached",
     "DataMessage",
@@ -119,6 +123,46 @@ class ClockAdvanced(Message, frozen=True):
     staleness: int
 
 
+# --- PS -> PS ---------------------------------------------------------------------------------------------------------
+
+
+class BucketFetch(Message, frozen=True):
+    """PS -> PS that has a bucket: a part of it, please. One request at a time about a bucket; a later one has a greater
+    number, and a number that is not greater is not answered. Rows are counted within the bucket.
+
+    open: from now on remember which rows change; the answer has no frames. rows: those from `start` to `stop`, all that
+    changes of them later counts as changed. changed: rows from `start` on that have changed, at most `stop - start`.
+    check: the checksum of all of the rows from `start` to `stop`, with their ids and stamps.
+    `again`: the answer to the request before never came, or was damaged.
+    """
+
+    request: int
+    table: int
+    bucket: int
+    what: Literal["open", "rows", "changed", "check"]
+    start: int = 0
+    stop: int = 0
+    again: bool = False
+
+
+class BucketPart(Message, frozen=True):
+    """PS -> PS: answer to BucketFetch. `rows`: how many the bucket has now. `crc32`: over the frames, or what was asked
+    for by "check".
+
+    rows: for each embedding of the table its rows, then its optimizer state if it has some, [stop - start]. changed:
+    the row numbers int64 first; `stop` is where the next part begins, `left` how many more have changed. check: of
+    a dynamic table ids int64, stamps uint32 [stop - start].
+    """
+
+    request: int
+    rows: int
+    start: int
+    stop: int
+    crc32: int
+    left: int = 0
+    heat: int = 0  # keys asked for in this bucket so far
+
+
 # --- PS -> worker -----------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +224,8 @@ class Retry(Message, frozen=True):
 
 DataMessage = (
     Pull
+    | BucketFetch
+    | BucketPart
     | Push
     | RowsCommitted
     | DensePush

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from elastichost.config import JobSpec, load_job
-from elastichost.errors import ElastichostError
+from elastichost.errors import ElastichostError, NonFiniteError
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import FailureReport
 from elastichost.wire.crash import arm
@@ -31,7 +31,8 @@ def failure_report(error: BaseException) -> FailureReport:
     text = own or "".join(traceback.format_exception(error))
     message = error.message if isinstance(error, ElastichostError) else str(error)
     hint = error.hint if isinstance(error, ElastichostError) else ""
-    return FailureReport(error_type=type(error).__name__, message=message, hint=hint, traceback_text=text)
+    samples = error.samples if isinstance(error, NonFiniteError) else None
+    return FailureReport(type(error).__name__, message, hint, traceback_text=text, samples=samples)
 
 
 def run_child(arguments_json: bytes, run: Callable[[ChildArguments, ControlClient], None]) -> int:

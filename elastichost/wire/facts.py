@@ -8,6 +8,7 @@ import msgspec
 __all__ = [
     "HEARTBEAT_S",
     "AppliedBatch",
+    "BucketMove",
     "CommittedBatch",
     "Lease",
     "Message",
@@ -73,3 +74,11 @@ class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: int
     life: int
     address: str
+
+
+class BucketMove(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A bucket whose rows lie in another host's arena; `source`: the PS that has them."""
+
+    table: int
+    bucket: int
+    source: ServerAddress

@@ -19,6 +19,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from elastichost.arena import bag_kernels as columns
 from elastichost.arena.kernels import kernel_ready
 from elastichost.specs import EmbeddingSpec
+from elastichost.worker.finite import NonFiniteGradientError, is_finite
 
 __all__ = ["BagCall", "BagPlan", "RowSource", "look_up_bags", "look_up_sequences"]
 
@@ -123,6 +124,8 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[None, None, None]:
         flat = gradients[0].to(torch.float32).contiguous().view(-1)
+        if not is_finite(flat):
+            raise NonFiniteGradientError
         context.source.learn(context.call, flat.numpy())
         return None, None, None
 

@@ -16,7 +16,7 @@ import torch
 
 from elastichost.config import JobSpec
 from elastichost.datasets.api import SampleBatch
-from elastichost.errors import NonFiniteError
+from elastichost.errors import SampleRange
 from elastichost.plan import ProcessId
 from elastichost.sharding import mix64
 from elastichost.wire.child import ChildArguments
@@ -24,6 +24,7 @@ from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError, Traffic
+from elastichost.worker.finite import backward, leave_out
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.pipeline import Pipeline
 from elastichost.worker.routing import Directory
@@ -196,6 +197,8 @@ class CrewMember:
             )
             prepared = parts.train_rows.with_rows(batch, pulled, epoch=task.epoch, lookup_s=batch.lookup_s)
             samples, loss = self._train(directory, task, prepared, scale)
+        if task.is_left_out:
+            self._channel.leave_out(directory, task)
         computed_s = time.perf_counter()
         self._push(directory, task, scale, samples, loss)
         self._queue.pushed(task)
@@ -204,7 +207,7 @@ class CrewMember:
 
     def _train(self, directory: Directory, task: MicroBatch, batch: PreparedBatch, scale: float) -> tuple[int, float]:
         """Forward and backward; the rows' gradients are staged, the dense ones lie in the model. (samples, mean loss);
-        no samples when the loss was not finite and such batches are skipped."""
+        no samples when the loss or a gradient was not finite and such batches are skipped."""
         parts, pulled = self._parts, batch.pulled
         assert pulled is not None
         sums = parts.sums.zeros(0, len(pulled.weights))
@@ -216,13 +219,17 @@ class CrewMember:
         for warning in parts.runner.warnings:
             print(f"warning: {warning}", flush=True)
         parts.runner.warnings.clear()
-        if not np.isfinite(value):
-            self._not_finite(task, value)
+        trouble = "" if np.isfinite(value) else f"the loss is {value}"
+        if not trouble:
+            # The step's gradient is that of the mean over its positions: every micro-batch gives its share.
+            share = batch.samples.size / task.positions
+            trouble = backward(loss if share == 1.0 else loss * share, parts.committer.flat)
+        if trouble:
+            where = SampleRange(task.epoch, task.unit, task.start, task.stop)
+            leave_out(trouble, where, self._job.train.non_finite)
             self._load_vector()
+            parts.committer.flat.zero_gradients()
             return 0, 0.0
-        # The step's gradient is that of the mean over its positions: every micro-batch gives its share.
-        share = batch.samples.size / task.positions
-        (loss if share == 1.0 else loss * share).backward()  # type: ignore[no-untyped-call]
         crash_point("worker.batch.before_push")
         self._channel.stage(directory, task, RowGradients(pulled, sums), scale)
         crash_point("worker.batch.before_commit")
@@ -236,14 +243,6 @@ class CrewMember:
         loss_sum = loss * samples
         self._channel.push(directory, task, vector, scale, samples=samples, skipped=skipped, loss_sum=loss_sum)
         crash_point("worker.batch.after_commit")
-
-    def _not_finite(self, task: MicroBatch, value: float) -> None:
-        where = f"positions {task.start} to {task.stop} of unit {task.unit}"
-        if self._job.train.non_finite == "stop":
-            raise NonFiniteError(
-                f"the loss is {value} at {where}", hint='lower the learning rates, or set train.non_finite = "skip"'
-            )
-        print(f"warning: loss {value} at {where}: micro-batch skipped", flush=True)
 
     def _learning_rate_scale(self) -> float:
         warmup = self._job.train.schedule.warmup_samples

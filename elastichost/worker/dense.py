@@ -97,6 +97,11 @@ class FlatDense:
     def zero_gradients(self) -> None:
         self._gradients.zero_()
 
+    @property
+    def gradients(self) -> torch.Tensor:
+        """float32 [parameters], on the model's device."""
+        return self._gradients
+
     def write_push(self, out: npt.NDArray[np.float32]) -> None:
         """Gradients, then buffer values, into float32 [elements]."""
         parameters = self._spec.parameters

@@ -12,7 +12,7 @@ import torch
 
 from elastichost.config import JobSpec
 from elastichost.datasets.api import SampleBatch
-from elastichost.errors import NonFiniteError, ProtocolError
+from elastichost.errors import ProtocolError, SampleRange
 from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
@@ -46,6 +46,7 @@ from elastichost.worker.crew import CrewMember
 from elastichost.worker.device import gpu_memory_bytes
 from elastichost.worker.evaluate import score_range
 from elastichost.worker.exchange import PauseGate
+from elastichost.worker.finite import backward, leave_out
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.pipeline import PREFETCH_BATCHES, PREFETCH_PULLED, LeaseFinished, Pipeline
 from elastichost.worker.routing import Directory
@@ -79,6 +80,7 @@ class WorkerLoop:
         self._drained = False
         self._running = True
         self._requested = False
+        self._newest_lease = 0
         self._idle_told = True
         self._carried: dict[int, int] = {}  # lease -> bad rows skipped that no commit accounts for yet
         self._batches = 0
@@ -199,6 +201,9 @@ class WorkerLoop:
                 )
             case LeaseGrant(lease=lease, shuffle_seed=seed):
                 self._requested = False
+                if lease.lease_id <= self._newest_lease:
+                    return  # it came twice
+                self._newest_lease = lease.lease_id
                 if self._pipeline is not None and not self._draining:
                     self._pipeline.add(lease, None if seed < 0 else seed)
             case StepsGrant() as steps:
@@ -340,8 +345,9 @@ class WorkerLoop:
         return RowGradients(batch.pulled, sums)
 
     def _forward_backward(self, parts: WorkerParts, batch: PreparedBatch, scale: float) -> float | None:
-        """Mean loss, or None when it was not finite and the job says to skip such batches. Gradients stay in the
-        model; with direct access the rows are updated."""
+        """Mean loss, or None when it or a gradient was not finite and the job says to skip such batches. Gradients
+        stay in the model; with direct access the rows are updated, those of a skipped batch perhaps in part, but with
+        numbers only."""
         for direct in parts.direct:
             direct.set_learning_rate_scale(scale)
         parts.committer.flat.zero_gradients()
@@ -350,25 +356,19 @@ class WorkerLoop:
         for warning in parts.runner.warnings:
             print(f"warning: {warning}", flush=True)
         parts.runner.warnings.clear()
-        if not np.isfinite(value):
-            self._not_finite(batch, value)
-            parts.committer.forget_vector()  # the forward pass may have spoilt the model's buffers
-            return None
-        if parts.direct:
-            begun = parts.committer.next_sequence
-            parts.watermarks.note_begun(self._process.index, self._process.life, begun)
-        parts.committer.poll_rows()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    def _not_finite(self, batch: PreparedBatch, loss: float) -> None:
-        where = f"positions {batch.samples.start} to {batch.samples.stop} of unit {batch.samples.unit}"
-        if self._job.train.non_finite == "stop":
-            raise NonFiniteError(
-                f"the loss is {loss} at {where}",
-                hint='lower the learning rates, or set train.non_finite = "skip"',
-            )
-        print(f"warning: loss {loss} at {where}: batch skipped", flush=True)
+        trouble = "" if np.isfinite(value) else f"the loss is {value}"
+        if not trouble:
+            if parts.direct:
+                begun = parts.committer.next_sequence
+                parts.watermarks.note_begun(self._process.index, self._process.life, begun)
+            parts.committer.poll_rows()
+            trouble = backward(loss, parts.committer.flat)
+        if not trouble:
+            return value
+        batch_range = SampleRange(batch.epoch, batch.samples.unit, batch.samples.start, batch.samples.stop)
+        leave_out(trouble, batch_range, self._job.train.non_finite)
+        parts.committer.forget_vector()  # the forward pass may have spoilt the model's buffers
+        return None
 
     def _wait_for_peers(self, parts: WorkerParts) -> None:
         began_s = time.perf_counter()

@@ -71,6 +71,24 @@ class StepChannel(Channel):
         for answer in self.call(directory, requests, self._others):
             _expect(answer, Pushed)
 
+    def leave_out(self, directory: Directory, task: MicroBatch) -> None:
+        """Returns when no PS has rows of it staged: workers may have died after they had staged them. Raises
+        StaleDirectoryError."""
+        nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        requests: list[Request] = []
+        for server in sorted(directory.servers):
+            message = Push(
+                request=self.next_request(),
+                sequence=task.step,
+                shard_map_epoch=directory.epoch,
+                counts=(0,) * len(directory.owners),
+                step=task.step,
+                micro=task.micro,
+            )
+            requests.append((server, message, nothing))
+        for answer in self.call(directory, requests, self._others):
+            _expect(answer, Pushed)
+
     def push(
         self,
         directory: Directory,

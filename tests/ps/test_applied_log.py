@@ -7,8 +7,8 @@ from pathlib import Path
 from elastichost.ps.applied_log import AppliedLog, read_applied
 
 
-def record(sequence: int) -> tuple[int, ...]:
-    return (0, 1, sequence, 7, 0, 2, sequence * 10, sequence * 10 + 10, 9, 1)
+def record(sequence: int) -> tuple[int | float, ...]:
+    return (0, 1, sequence, 7, 0, 2, sequence * 10, sequence * 10 + 10, 9, 1, 0.25 * sequence)
 
 
 def test_records_come_back_in_order_and_a_repeated_commit_overwrites(tmp_path: Path) -> None:

@@ -186,6 +186,136 @@ class Kills(RuleBasedStateMachine):
             self.directory.cleanup()
 
 
+MICROS = (0, 1, 2)
+
+
+class StepKills(RuleBasedStateMachine):
+    """Sync mode: micro-batches that are staged, staged again under another shard map, or dropped, a dense owner that
+    commits a step when all its rows are there, a PS killed anywhere: every committed step is applied once, in order,
+    as the sum of its micro-batches in their order, and nothing else is."""
+
+    @initialize()
+    def make(self) -> None:
+        self.before = [(module, module.crash_point) for module in (undo, applier_module, row_lines)]  # type: ignore[attr-defined]
+        self.directory = tempfile.TemporaryDirectory()
+        self.bench = Bench(Path(self.directory.name))
+        self.step = 1  # the first that is not committed
+        self.epoch = 1
+        self.staged: dict[int, int] = {}  # micro-batch of the present step -> seed
+        self.unapplied: dict[int, dict[int, int]] = {}  # committed step -> its micro-batches, while the PS may not know
+        self.seed = 0
+
+    def plain(self, step: int, micros: dict[int, int]) -> None:
+        """What the twin does with a committed step."""
+        sums: dict[tuple[int, int], np.ndarray] = {}
+        for _, seed in sorted(micros.items()):
+            for key, line in lines_of(*self.bench.gradients(seed)).items():
+                sums[key] = sums.get(key, np.zeros(len(line), np.float32)) + line
+        if sums:
+            self.bench.twin.update(*frame_of(sums), 0.5, step)
+
+    def learn(self, committed: int) -> None:
+        """The twin catches up with what the PS is told."""
+        for step in sorted(step for step in self.unapplied if step <= committed):
+            self.plain(step, self.unapplied.pop(step))
+
+    @rule(micro=st.sampled_from(MICROS), armed=st.sampled_from(("", *POINTS)))
+    def push(self, micro: int, armed: str) -> None:
+        """A duplicate, and what was computed again, has the same bits."""
+        if micro not in self.staged:
+            self.seed += 1
+        seed = self.staged.get(micro, self.seed)
+        rows, bounds, gradients = self.bench.gradients(seed)
+        step, epoch = self.step, self.epoch
+
+        def act() -> None:
+            self.bench.applier.stage_micro(micro, step, epoch, 0.5, rows, bounds, gradients)
+
+        self.bench.surviving(act, armed)
+        self.staged[micro] = seed
+        self.learn(self.step - 1)
+
+    @rule(micro=st.sampled_from(MICROS), back=st.integers(1, 3))
+    def push_late(self, micro: int, back: int) -> None:
+        """Of a step that is over: it changes nothing, whoever was killed meanwhile."""
+        if self.step - back < 1 or not self.staged:
+            return
+        self.bench.applier.stage_micro(micro, self.step - back, self.epoch, 0.5, *self.bench.gradients(99))
+
+    @rule(told=st.booleans(), armed=st.sampled_from(("", *POINTS)))
+    def commit(self, told: bool, armed: str) -> None:
+        """The dense owner has all it wants; this PS may hear of it at once, or only with the next step."""
+        self.unapplied[self.step] = self.staged
+        self.step, self.staged = self.step + 1, {}
+        if told:
+            self.bench.surviving(lambda: self.bench.applier.settle_steps(self.step - 1), armed)
+            self.learn(self.step - 1)
+
+    @rule(drops=st.booleans(), armed=st.sampled_from(("", *POINTS)))
+    def shard_map_changes(self, drops: bool, armed: str) -> None:
+        """A PS that loses buckets drops what is not committed; the others keep it until it is staged again."""
+        self.epoch += 1
+        self.bench.surviving(lambda: self.bench.applier.settle_steps(self.step - 1, is_over=drops), armed)
+        self.learn(self.step - 1)
+        if drops:
+            self.staged = {}
+            assert self.bench.applier.waiting() == ()
+
+    @rule()
+    def kill_between(self) -> None:
+        self.bench.open()
+
+    @invariant()
+    def rows_are_those_of_the_steps(self) -> None:
+        if not hasattr(self, "bench"):
+            return
+        self.bench.assert_equal()
+        waiting = {(step, micro) for micro, life, step in self.bench.applier.waiting() if life == 0}
+        assert waiting == {
+            (step, micro) for step, micros in {**self.unapplied, self.step: self.staged}.items() for micro in micros
+        }
+
+    def teardown(self) -> None:
+        if hasattr(self, "bench"):
+            self.bench.close()
+            for module, point in self.before:
+                module.crash_point = point  # type: ignore[attr-defined]
+            self.directory.cleanup()
+
+
+Lines = dict[tuple[int, int], np.ndarray]
+EMBEDDINGS = ((0, 8), (1, 4), (1, 4))  # (table, padded dim) of test_store's model
+
+
+def lines_of(rows: np.ndarray, bounds: np.ndarray, frame: np.ndarray) -> Lines:
+    """(table, row) -> the lines of all its embeddings, one behind the other."""
+    found: dict[tuple[int, int], list[np.ndarray]] = {}
+    at = 0
+    for table, dim in EMBEDDINGS:
+        for row in rows[bounds[table] : bounds[table + 1]].tolist():
+            found.setdefault((table, row), []).append(frame[at : at + dim])
+            at += dim
+    assert at == len(frame)
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+def frame_of(lines: Lines) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The other way round: rows int64, bounds, float32 lines."""
+    keys = sorted(lines)
+    rows = [[row for table, row in keys if table == wanted] for wanted in (0, 1)]
+    bounds = np.array([0, len(rows[0]), len(keys)])
+    offsets = {0: 0, 1: 0, 2: 4}
+    parts = [
+        lines[table, row][offsets[number] : offsets[number] + dim]
+        for number, (table, dim) in enumerate(EMBEDDINGS)
+        for row in rows[table]
+    ]
+    return np.array([*rows[0], *rows[1]], np.int64), bounds, np.concatenate(parts).astype(np.float32)
+
+
+StepKills.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestStepKills = StepKills.TestCase
+
 Kills.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestKills = Kills.TestCase
 
@@ -236,4 +366,89 @@ def test_a_newer_shard_map_replaces_the_cut(tmp_path: Path) -> None:
     bench.twin.update(*other, 1.0)
     bench.assert_equal()
     assert bench.applier.knows(0, 1, 1, 3)
+    bench.close()
+
+
+@pytest.mark.usefixtures("_own_points")
+def test_a_step_is_one_update_with_the_sum_of_its_micro_batches(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    pushes = [bench.gradients(seed) for seed in (1, 2)]
+    for micro in (1, 0):
+        bench.applier.stage_micro(micro, 7, 1, 0.5, *pushes[micro])
+    assert bench.applier.waiting() == ((0, 0, 7), (1, 0, 7))
+    assert not bench.applier.step_is_over(7)
+    bench.applier.settle_steps(6)
+    bench.assert_equal()
+    bench.applier.settle_steps(7)
+    first, second = (lines_of(*push) for push in pushes)
+    sums = {key: first.get(key, 0) + second.get(key, 0) for key in first.keys() | second.keys()}
+    bench.twin.update(*frame_of(sums), 0.5, 7)
+    bench.assert_equal()
+    assert bench.applier.step_is_over(7) and bench.applier.waiting() == ()
+    bench.close()
+
+
+@pytest.mark.usefixtures("_own_points")
+def test_a_stale_step_is_ignored_also_by_a_successor(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    push = bench.gradients(1)
+    bench.applier.stage_micro(0, 7, 1, 0.5, *push)
+    bench.applier.settle_steps(7)
+    bench.twin.update(*push, 0.5, 7)
+    for _ in range(2):
+        assert bench.applier.step_is_over(7) and not bench.applier.step_is_over(8)
+        bench.applier.stage_micro(0, 7, 2, 0.5, *bench.gradients(2))
+        bench.applier.stage_micro(1, 6, 2, 0.5, *bench.gradients(3))
+        bench.applier.settle_steps(7, is_over=True)
+        bench.assert_equal()
+        bench.open()
+    bench.close()
+
+
+@pytest.mark.usefixtures("_own_points")
+def test_who_gives_buckets_up_applies_what_counts_and_drops_the_rest(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.applier.stage_micro(0, 7, 1, 0.5, *bench.gradients(1))
+    bench.applier.settle_steps(6, is_over=True)
+    assert bench.applier.waiting() == ()
+    bench.assert_equal()
+    push = bench.gradients(2)
+    bench.applier.stage_micro(0, 7, 2, 0.5, *push)
+    bench.applier.settle_steps(7, is_over=True)
+    bench.twin.update(*push, 0.5, 7)
+    bench.assert_equal()
+    bench.close()
+
+
+@pytest.mark.usefixtures("_own_points")
+def test_the_same_micro_batch_under_a_newer_shard_map_takes_its_own_place(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    whole, cut = bench.gradients(1), bench.gradients(2)
+    bench.applier.stage_micro(0, 7, 1, 0.5, *whole)
+    bench.applier.stage_micro(0, 7, 1, 0.5, *cut)  # a duplicate: its bits would be the same
+    bench.applier.stage_micro(1, 7, 1, 0.5, *whole)
+    bench.applier.stage_micro(1, 7, 2, 0.5, *cut)
+    bench.applier.settle_steps(7)
+    first, second = lines_of(*whole), lines_of(*cut)
+    sums = {key: first.get(key, 0) + second.get(key, 0) for key in first.keys() | second.keys()}
+    bench.twin.update(*frame_of(sums), 0.5, 7)
+    bench.assert_equal()
+    bench.close()
+
+
+@pytest.mark.usefixtures("_own_points")
+def test_a_micro_batch_that_is_left_out_has_no_rows_whoever_staged_it_before(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    other, left_out = bench.gradients(1), bench.gradients(2)
+    nothing = np.zeros(0, np.int64), np.zeros(3, np.int64), np.zeros(0, np.float32)
+    bench.applier.stage_micro(0, 7, 1, 0.5, *other)
+    bench.applier.stage_micro(1, 7, 1, 0.5, *left_out)
+    bench.applier.stage_micro(1, 7, 1, 1.0, *nothing)
+    bench.applier.stage_micro(1, 7, 1, 0.5, *left_out)  # late, of a worker that is dead by now
+    assert bench.applier.waiting() == ((0, 0, 7),)
+    bench.applier.settle_steps(7)
+    bench.twin.update(*other, 0.5, 7)
+    bench.assert_equal()
+    bench.applier.stage_micro(1, 8, 1, 0.5, *left_out)
+    assert bench.applier.waiting() == ((1, 0, 8),), "of its own step only"
     bench.close()

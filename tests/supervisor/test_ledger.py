@@ -314,6 +314,16 @@ def test_late_and_foreign_progress_counts_nothing() -> None:
     assert ledger.samples_accounted == 0
 
 
+def test_progress_that_was_overtaken_counts_nothing() -> None:
+    ledger = ledger_of(200)
+    lease = ledger.request(worker(0), 0.0)
+    assert lease is not None and lease.stop == 40
+    assert ledger.progress(worker(0), lease.lease_id, 20, 19, 1)
+    assert not ledger.progress(worker(0), lease.lease_id, 10, 10, 0)
+    assert not ledger.progress(worker(0), lease.lease_id, 20, 19, 1)
+    assert (ledger.trained, ledger.skipped) == (19, 1)
+
+
 @pytest.mark.parametrize(("stop", "samples", "skipped"), [(30, 30, 0), (10, 9, 0), (10, 12, -2 + 1)])
 def test_impossible_progress_is_refused(stop: int, samples: int, skipped: int) -> None:
     ledger = ledger_of(20)
@@ -404,11 +414,11 @@ def test_a_record_of_a_crew_that_cannot_be_is_refused() -> None:
     assert lease is not None
     with pytest.raises(ProtocolError, match="leave room for 4 more"):
         ledger.account(crew, AppliedBatch(1, lease.lease_id, 4, 5, 0))
+    fresh = ledger_of(40, batch_size=4)
+    held = fresh.request(crew, 8.0)
+    assert held is not None
     with pytest.raises(ProtocolError, match="ends at 8"):
-        ledger_and_crew = ledger_of(40, batch_size=4)
-        held = ledger_and_crew.request(crew, 8.0)
-        assert held is not None
-        ledger_and_crew.account(crew, AppliedBatch(3, held.lease_id, 12, 12, 0))
+        fresh.account(crew, AppliedBatch(3, held.lease_id, 12, 12, 0))
 
 
 def test_what_a_crew_leaves_out_is_listed_and_counted_once() -> None:

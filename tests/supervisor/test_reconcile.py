@@ -195,3 +195,11 @@ def test_what_is_told_to_go_and_stays_is_killed_but_has_not_died() -> None:
         (kill,) = reconcile((*others, observed), ONE_EACH, (), LIMITS, NOW_S)
         assert isinstance(kill, Kill)
         assert kill.kind == "unwanted"
+
+
+def test_a_replaced_worker_is_a_restart_that_costs_no_budget() -> None:
+    observed = (seen("worker", State.FAILED, life=9), seen("server", State.RUNNING))
+    deaths = [*died(3), *died(5, kind="slow")]
+    (action,) = reconcile(observed, PLAN, deaths, LIMITS, NOW_S)
+    assert isinstance(action, Spawn)
+    assert action.is_restart

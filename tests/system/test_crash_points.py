@@ -20,7 +20,7 @@ from elastichost.wire.applied import read_applied
 from elastichost.wire.crash import POINTS, VARIABLE, CrashPoint
 from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.matrix]
 
 __all__ = ["folder"]
 

@@ -18,7 +18,7 @@ from elastichost.wire.applied import read_applied
 from tests.system import test_sync
 from tests.system.test_run import JOB, Supervised, folder
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.matrix]
 
 __all__ = ["folder"]
 

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Protocol
 
 import msgspec
 
@@ -41,6 +42,8 @@ from elastichost.supervisor.launch.waiting import wait_readable
 
 __all__ = ["Exited", "ForkServerLost", "LaunchEvent", "LocalLauncher", "StartFailed", "Started"]
 
+LOSSES = 10  # of fork servers, within ...
+LOSSES_WINDOW_S = 600.0
 FORK_SERVER_MODULE = "elastichost.supervisor.launch.forkserver"
 # Importing torch and torchrec takes up to half a minute on a busy machine; a fork takes milliseconds.
 ANSWER_TIMEOUT_S = 180.0
@@ -98,6 +101,35 @@ class ForkServerLost:
 LaunchEvent = Started | StartFailed | Exited | ForkServerLost
 
 
+class ServerProcess(Protocol):
+    """A fork server, as `subprocess.Popen` has it."""
+
+    pid: int
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code. Raises subprocess.TimeoutExpired."""
+        ...
+
+
+def fork_server_environment() -> dict[str, str]:
+    return {**os.environ, **MALLOC_ENVIRONMENT, **THREAD_ENVIRONMENT}
+
+
+def start_fork_server(connection: socket.socket, stderr: IO[bytes]) -> ServerProcess:
+    """A new process that serves the other end of `connection`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", FORK_SERVER_MODULE, str(connection.fileno()), str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        env=fork_server_environment(),
+        pass_fds=(connection.fileno(),),
+        start_new_session=True,
+    )
+
+
 @dataclass(slots=True)
 class _Child:
     process: ProcessId
@@ -119,7 +151,7 @@ class LocalLauncher:
         self._children: dict[int, _Child] = {}
         self._pending: deque[LaunchEvent] = deque()
         self._next_request = 1
-        self._losses = 0
+        self._losses: deque[float] = deque(maxlen=LOSSES + 1)  # when it ended by itself
         self._closed = False
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the launcher
         self.prepared: Prepared | None = None
@@ -137,15 +169,7 @@ class LocalLauncher:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._server = subprocess.Popen(
-                [sys.executable, "-m", FORK_SERVER_MODULE, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                env={**os.environ, **MALLOC_ENVIRONMENT, **THREAD_ENVIRONMENT},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+            self._server = start_fork_server(theirs, self._stderr)
         self._socket = ours
         self._send(self._prepare)
         self._send(self._clean)
@@ -256,9 +280,9 @@ class LocalLauncher:
         self._socket.close()
         self._server.kill()
         code = self._server.wait()
-        self._losses += 1
+        self._losses.append(time.monotonic())
         was_ready = self.prepared is not None and not self.prepared.error
-        if not was_ready or self._losses > 10:
+        if not was_ready or (len(self._losses) > LOSSES and self._losses[-1] - self._losses[0] < LOSSES_WINDOW_S):
             raise PreflightError(
                 f"the fork server ended (code {code}){self._last_words()}", hint="run `elastichost doctor`"
             )
@@ -310,17 +334,21 @@ class LocalLauncher:
             self._read_replies()
         return self.prepared
 
-    def close(self, grace_s: float = 2.0) -> None:
-        """Ends everything: SIGTERM, after `grace_s` SIGKILL; then the fork server. Returns when all are reaped."""
-        if self._closed:
-            return
-        if self.prepared is None:
-            self._server.kill()  # still importing: it has forked nothing, and would see the end of the socket late
+    def end_children(self, grace_s: float = 0.0) -> None:
+        """SIGTERM, after `grace_s` SIGKILL. Returns when all are reaped; the fork server stays."""
         self._collect_late_starts()
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
             for pid, child in self._children.items():
                 _signal(pid, child.pidfd, number)
             self._wait_ended(wait_s)
+
+    def close(self, grace_s: float = 2.0) -> None:
+        """Ends everything: children with SIGTERM, after `grace_s` SIGKILL; then the fork server."""
+        if self._closed:
+            return
+        if self.prepared is None:
+            self._server.kill()  # still importing: it has forked nothing, and would see the end of the socket late
+        self.end_children(grace_s)
         self._closed = True
         self._stderr.close()
         with contextlib.suppress(OSError):  # the socket of a fork server that could not live is closed

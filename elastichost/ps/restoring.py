@@ -1,0 +1,32 @@
+"""Buckets filled from a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from elastichost.checkpoint.format import load_manifest, read_block
+from elastichost.errors import CheckpointError
+from elastichost.ps.snapshot import Block
+from elastichost.ps.store import RowStore
+
+__all__ = ["restore_buckets"]
+
+
+def restore_buckets(store: RowStore, checkpoint: Path, buckets: list[tuple[int, int]]) -> None:
+    """Takes (table, bucket) pairs over and gives them what they hold in a checkpoint. Raises CheckpointError for what
+    is missing in it or does not fit, and ArenaFullError."""
+    manifest = load_manifest(checkpoint)
+    tables = {e.index: e.table for e in manifest.model.embeddings}
+    wanted = set(buckets)
+    store.adopt(buckets, initialise=False)
+    blocks: dict[tuple[int, int], list[Block]] = {bucket: [] for bucket in buckets}
+    for record in manifest.blocks:
+        table = tables.get(record.owner) if record.kind in ("rows", "state") else record.owner
+        if record.kind in ("rows", "state", "ids", "seen") and (table, record.bucket) in wanted:
+            array = read_block(checkpoint, record)
+            blocks[int(table or 0), record.bucket].append(Block(record.kind, record.owner, record.bucket, array))
+    for (table_index, bucket), found in blocks.items():
+        if not found:
+            raise CheckpointError(f"{checkpoint}: bucket {bucket} of table {table_index} is not in the manifest")
+        store.restore_bucket(table_index, bucket, [(b.kind, b.owner, cast(Any, b.array)) for b in found])

@@ -1,0 +1,203 @@
+"""Performs what `migration` decides: one round of buckets after the other goes to another host's arena."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from elastichost.metrics import JournalValue
+from elastichost.plan import ProcessId
+from elastichost.sharding import NOBODY, ShardMap
+from elastichost.supervisor.migration import (
+    CallBack,
+    Copy,
+    Forget,
+    Keep,
+    Measure,
+    Migration,
+    MigrationEffect,
+    MigrationState,
+    Move,
+)
+from elastichost.supervisor.run import Run
+from elastichost.wire.control import (
+    BucketsMeasured,
+    Copied,
+    CopyBuckets,
+    ForgetBuckets,
+    Forgotten,
+    KeepBuckets,
+    MeasureBuckets,
+)
+from elastichost.wire.crash import crash_point
+from elastichost.wire.facts import BucketMove, ServerAddress
+
+__all__ = ["Mover", "moves_between", "partly_moved"]
+
+RETRY_S = 1.0  # after a round that was given up; doubled with each that follows
+MOST_RETRY_S = 60.0
+
+
+class Mover:
+    """call_back: leads the hand-over back that was begun for this round."""
+
+    def __init__(self, run: Run, call_back: Callable[[str], None]) -> None:
+        self._run, self._call_back = run, call_back
+        self._numbers = itertools.count(1)
+        self._round: Migration | None = None
+        self._began_s = self._drained_s = 0.0
+        self._given_up = 0  # rounds in a row
+        self.not_before_s = 0.0
+
+    # --- facts ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """A round is under way, or what it left is being cleared away."""
+        return self._round is not None
+
+    @property
+    def is_copied(self) -> bool:
+        """The hand-over of `moves` may begin."""
+        return self._round is not None and self._round.is_copied
+
+    @property
+    def is_draining(self) -> bool:
+        return self._round is not None and self._round.state == MigrationState.DRAINING
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        return self._round.moves if self._round is not None else ()
+
+    @property
+    def needed(self) -> frozenset[int]:
+        """PS that must not be missing, whether they own something or not."""
+        return self._round.needed if self._round is not None else frozenset()
+
+    # --- the course of a round ------------------------------------------------------------------------------
+
+    def begin(self, moves: tuple[Move, ...]) -> None:
+        """As many of these as one round may have."""
+        self._began_s = self._run.now_s()
+        there = [record.process for record in self._run.fleet.live("server") if record.address]
+        self._round = Migration(moves, there, self._numbers)
+        self._perform(self._round.begin())
+
+    def drain(self) -> None:
+        """The hand-over of `moves` begins."""
+        assert self._round is not None
+        self._drained_s = self._run.now_s()
+        self._round.drain()
+
+    def give_up(self, reason: str) -> None:
+        """Unless it is too late for that: then it will soon be done."""
+        if self._round is not None and self._round.state in (MigrationState.PLANNED, MigrationState.COPYING):
+            self._perform(self._round.abort(reason))
+
+    def commit(self, shard_map: ShardMap) -> None:
+        """All PS have this map, no worker has it yet. This line of the journal is what makes the moves true."""
+        if not self.is_draining:
+            return
+        assert self._round is not None
+        crash_point("supervisor.move.before_commit")
+        self._round.adopted()
+        now_s, moves = self._run.now_s(), self._round.moves
+        data: dict[str, JournalValue] = {
+            "buckets": len(moves),
+            "bytes": self._round.bytes,
+            "seconds": now_s - self._began_s,
+            "drained_s": now_s - self._drained_s,
+            "epoch": shard_map.epoch,
+        }
+        self._run.note(
+            "moved",
+            f"{len(moves)} buckets ({self._round.bytes / 1e6:.1f} MB) are in other arenas now: copied in "
+            f"{self._drained_s - self._began_s:.2f} s, handed over in {1000 * (now_s - self._drained_s):.0f} ms",
+            now=True,
+            data=data,
+        )
+        self._given_up = 0
+        crash_point("supervisor.move.after_commit")
+
+    def published(self) -> None:
+        """Workers have been told."""
+        if self._round is not None and self._round.state == MigrationState.COMMITTED:
+            self._perform(self._round.published())
+
+    # --- PS -------------------------------------------------------------------------------------------------
+
+    def connected(self, server: ProcessId) -> None:
+        if self._round is not None:
+            self._perform(self._round.connected(server))
+
+    def lost(self, server: ProcessId) -> None:
+        if self._round is not None:
+            self._perform(self._round.lost(server))
+
+    def heard(self, server: ProcessId, message: BucketsMeasured | Copied | Forgotten) -> None:
+        """Answers of a round that is over have no effect."""
+        if self._round is None:
+            return
+        match message:
+            case BucketsMeasured(request=request, bytes=sizes):
+                self._perform(self._round.measured(server, request, sizes))
+            case Copied(copy=number, bytes=copied_bytes, failure=failure):
+                self._perform(self._round.copied(server, number, copied_bytes, failure))
+            case Forgotten(request=request):
+                self._round.forgotten(server, request)
+                self._perform(())
+
+    # --- effects --------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: tuple[MigrationEffect, ...]) -> None:
+        assert self._round is not None
+        if self._round.state == MigrationState.ABORTED and self._round.reason:
+            self._note_given_up(self._round)
+        for effect in effects:
+            match effect:
+                case Measure(server=server, request=request, buckets=buckets):
+                    self._run.send(server, MeasureBuckets(request, buckets))
+                case Copy(server=server, number=number, moves=moves):
+                    found = tuple(BucketMove(move.table, move.bucket, self._address(source)) for move, source in moves)
+                    self._run.send(server, CopyBuckets(number, found))
+                case CallBack(reason=reason):
+                    self._call_back(reason)
+                case Keep(server=server, buckets=buckets):
+                    self._run.send(server, KeepBuckets(buckets))
+                case Forget(server=server, request=request, buckets=buckets):
+                    self._run.send(server, ForgetBuckets(request, buckets))
+        if self._round.is_over:
+            self._round = None
+
+    def _note_given_up(self, given_up: Migration) -> None:
+        reason, given_up.reason = given_up.reason, ""
+        self._given_up += 1
+        wait_s = min(MOST_RETRY_S, RETRY_S * 2 ** (self._given_up - 1))
+        self.not_before_s = self._run.now_s() + wait_s
+        self._run.note(
+            "move_aborted",
+            f"{len(given_up.moves)} buckets stay where they are: {reason}",
+            data={"buckets": len(given_up.moves), "wait_s": wait_s},
+        )
+
+    def _address(self, server: ProcessId) -> ServerAddress:
+        record = self._run.fleet.find(server)
+        return ServerAddress(server.index, server.life, record.address if record is not None else "")
+
+
+def moves_between(before: ShardMap, after: ShardMap, hosts: dict[int, int]) -> tuple[Move, ...]:
+    """Buckets whose owner of before is on another host than that of after. hosts: PS -> host."""
+    return tuple(
+        Move(table, bucket, old, new)
+        for table, (row, now) in enumerate(zip(before.owners, after.owners, strict=True))
+        for bucket, (old, new) in enumerate(zip(row, now, strict=True))
+        if NOBODY not in (old, new) and hosts[old] != hosts[new]
+    )
+
+
+def partly_moved(before: ShardMap, moves: tuple[Move, ...]) -> ShardMap:
+    """`before`, with these moves made."""
+    owners = [list(row) for row in before.owners]
+    for move in moves:
+        owners[move.table][move.bucket] = move.target
+    return ShardMap(before.epoch, tuple(map(tuple, owners)), before.dense_owner)

@@ -1,0 +1,130 @@
+"""`train.non_finite = "roll_back"`: back to the newest good checkpoint, and on without the batch that failed.
+
+Everything trained since then is given up, with an exact count: all processes are ended, the arena is made anew, and
+the run begins from the checkpoint (or from its beginning, when it has none yet) as a resumed one does. The supervisor,
+its journal and its run directory stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from elastichost.arena.dense import DenseStore
+from elastichost.arena.host import arena_directory
+from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.errors import NonFiniteError, ProtocolError, SampleRange
+from elastichost.supervisor.assembly import Heritage
+from elastichost.supervisor.checkpointing import find_checkpoint, read_record
+from elastichost.supervisor.outcome import RollBack
+from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.run import Run
+from elastichost.supervisor.shutdown import remove_directories
+
+__all__ = ["MAX_ROLL_BACKS", "barred", "refusal", "roll_back"]
+
+MAX_ROLL_BACKS = 3
+
+
+# --- the decision: pure -----------------------------------------------------------------------------------------------
+
+
+def refusal(failed: SampleRange | None, earlier: Sequence[RollBack]) -> str:
+    """Why the job ends instead; "" when it goes back. earlier: what this run has rolled back before."""
+    if failed is None:
+        return "it is not known which batch it was"
+    if len(earlier) >= MAX_ROLL_BACKS:
+        return f"the run was rolled back {len(earlier)} times already"
+    if any(failed.overlaps(before) for before in barred(earlier)):
+        return f"{failed} were left out already"
+    return ""
+
+
+def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
+    """What is not trained any more."""
+    return tuple(SampleRange(entry.epoch, entry.unit, entry.start, entry.stop) for entry in earlier)
+
+
+# --- the deed -----------------------------------------------------------------------------------------------------
+
+
+def roll_back(run: Run, parts: Parts, error: NonFiniteError, heritage: Heritage) -> Heritage:
+    """Ends what there is, and gives what the run begins anew from. `parts` cannot be used any more.
+
+    Raises `error` when the run may not go back, CheckpointError when all its checkpoints are bad.
+    """
+    failed, reason = error.samples, refusal(error.samples, run.roll_backs)
+    if failed is None or reason:
+        run.note("decision", f"no roll back: {reason}", now=True)
+        raise error
+    _end_processes(run)
+    sources = _sources(run, parts, heritage)
+    found = find_checkpoint(*sources) if sources else None
+    entry = RollBack(
+        epoch=failed.epoch,
+        unit=failed.unit,
+        start=failed.start,
+        stop=failed.stop,
+        checkpoint=found.directory.name if found is not None else "",
+        samples=DenseStore(parts.arena).samples_applied() - _samples_of(found),
+        reason=error.message,
+    )
+    run.roll_backs.append(entry)
+    _tell(run, entry, failed)
+    _clear_away(run, parts)
+    return Heritage(
+        source=sources[0] if sources else None,
+        found=found,
+        next_lease_id=parts.training.ledger.next_lease_id,
+        barred=barred(run.roll_backs),
+    )
+
+
+def _end_processes(run: Run) -> None:
+    """Nothing that they, or their last words, do counts any more."""
+    run.launcher.end_children()
+    run.launcher.events()
+    while True:
+        with contextlib.suppress(ProtocolError):
+            if run.control.receive() is None:
+                break
+    for record in tuple(run.fleet):
+        run.fleet.remember(record.process, run.now_s())
+    run.deaths.clear()
+
+
+def _sources(run: Run, parts: Parts, heritage: Heritage) -> tuple[Path, ...]:
+    """Where checkpoints of this run may be; none: it has made none, and began from none."""
+    newest = parts.checkpointer.newest
+    if newest is not None:
+        return (*run.directory.checkpoint_places, newest.parent)
+    if heritage.found is not None:
+        return (heritage.found.directory,)
+    return ()
+
+
+def _samples_of(found: FoundCheckpoint | None) -> int:
+    return read_record(found.manifest).samples_applied if found is not None else 0
+
+
+def _tell(run: Run, entry: RollBack, failed: SampleRange) -> None:
+    where = f"the checkpoint {entry.checkpoint}" if entry.checkpoint else "the beginning: there is no checkpoint yet"
+    run.note("decision", f"roll back ({len(run.roll_backs)} of {MAX_ROLL_BACKS}): {entry.reason}", now=True)
+    run.note(
+        "roll_back",
+        f"back to {where}; {entry.samples} samples trained since are given up; {failed} are left out",
+        now=True,
+        data=msgspec.to_builtins(entry),  # a resumed run leaves them out as well
+    )
+
+
+def _clear_away(run: Run, parts: Parts) -> None:
+    parts.checkpointer.close()
+    parts.arena.close()
+    for problem in remove_directories(*run.arenas):
+        run.note("left_behind", problem)
+    run.arena = arena_directory(run.run_id)
+    run.torn_batches = 0  # what was torn is gone with the rows

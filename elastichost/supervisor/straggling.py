@@ -1,0 +1,58 @@
+"""Looks at the workers' speeds once a second, and has the hopelessly slow replaced as `tuner.health` decides."""
+
+from __future__ import annotations
+
+from elastichost.supervisor.lifecycle import State
+from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.recovery import Recovery
+from elastichost.supervisor.run import Run
+from elastichost.supervisor.training import Training
+from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
+
+__all__ = ["StragglerWatch"]
+
+EVERY_S = 1.0
+
+
+class StragglerWatch:
+    """`look` does nothing until a second has passed, nor with supervision.straggler_s = 0."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._settings = HealthSettings(after_s=run.job.supervision.straggler_s)
+        self._state = HealthState()
+        self._next_s = 0.0
+
+    def look(self, training: Training, recovery: Recovery, now_s: float) -> None:
+        """Call it only while workers are free to train."""
+        if self._settings.after_s <= 0 or now_s < self._next_s:
+            return
+        self._next_s = now_s + EVERY_S
+        is_sync = self._run.job.train.mode == "sync"
+        speeds = [
+            speed_of(record, has_work=training.has_work(record.process), is_sync=is_sync)
+            for record in self._run.fleet.working("worker")
+            if record.state == State.RUNNING and record.signs.has_worked
+        ]
+        self._state, remarks = observe(self._state, speeds, self._settings, now_s)
+        for remark in remarks:
+            if remark.replace:
+                recovery.replace(remark.process, f"replaced: {remark.reason}")
+            else:
+                self._run.note("decision", f"{remark.process} is slow: {remark.reason}", process=remark.process.name)
+
+
+def speed_of(record: ProcessRecord, *, has_work: bool, is_sync: bool) -> WorkerSpeed:
+    """Its speed over the window of its heartbeats."""
+    samples = sum(sample.samples for _, sample in record.window)
+    compute_s = sum(sample.compute_s for _, sample in record.window)
+    wall_s = sum(sample.seconds - sample.wait_peers_s for _, sample in record.window)
+    threads = max(1, record.spec.threads)
+    is_known = samples > 0 and compute_s > 0 and wall_s > 0
+    return WorkerSpeed(
+        record.process,
+        samples / compute_s / threads if is_known else None,
+        samples / wall_s / threads if is_known and not is_sync else None,
+        has_work=has_work,
+        is_gpu=record.spec.gpu is not None,
+    )

@@ -1,0 +1,149 @@
+"""Workers that are far slower than the others: told of, and replaced when there is no hope. Pure.
+
+Speeds are compared per thread, and among workers of one kind (on CPU, or on GPU). A worker's speed is the samples it
+trains in a second of its own computing, and in a second of wall time less what it waited for its peers; both must be
+low, so that one that is only short of input, or held up by others, is not blamed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from elastichost.plan import ProcessId
+
+__all__ = ["HealthSettings", "HealthState", "Remark", "WorkerSpeed", "observe"]
+
+HOPELESS, SLOW = 0.25, 0.75  # of the median of the others
+
+
+class HealthSettings(msgspec.Struct, frozen=True):
+    """after_s: how long a worker must have been slow. replace_every_s: at most one replacement of a worker (of its
+    index) within this time."""
+
+    after_s: float
+    replace_every_s: float = 300.0
+
+
+class WorkerSpeed(msgspec.Struct, frozen=True):
+    """Samples per second and thread, over the last seconds; None: nothing was trained in them, what was known before
+    holds. `wall_per_s` is None in sync mode as well, where a step's wall time is everybody's. `has_work`: it could
+    train."""
+
+    process: ProcessId
+    compute_per_s: float | None
+    wall_per_s: float | None
+    has_work: bool
+    is_gpu: bool = False
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """A worker is slow. `replace`: hopelessly; it should be killed and started again."""
+
+    process: ProcessId
+    replace: bool
+    reason: str
+
+
+class _Life(msgspec.Struct, frozen=True):
+    """`hopeless_s`, `slow_s`: since when; None: it is not."""
+
+    compute_per_s: float | None = None
+    wall_per_s: float | None = None
+    hopeless_s: float | None = None
+    slow_s: float | None = None
+    was_told: bool = False
+
+
+class HealthState(msgspec.Struct, frozen=True):
+    """What was seen so far; `replaced_s`: worker index -> when it was replaced last."""
+
+    lives: Mapping[ProcessId, _Life] = {}
+    replaced_s: Mapping[int, float] = {}
+
+
+def observe(
+    state: HealthState, speeds: Sequence[WorkerSpeed], settings: HealthSettings, now_s: float
+) -> tuple[HealthState, tuple[Remark, ...]]:
+    """Folds one look at all working workers. At most one of them is to be replaced at a time."""
+    known = {speed.process: _remember(state.lives.get(speed.process, _Life()), speed) for speed in speeds}
+    lives, replaced, remarks = dict[ProcessId, _Life](), dict(state.replaced_s), list[Remark]()
+    for speed in sorted(speeds, key=lambda one: one.process):
+        others = [known[other.process] for other in speeds if _is_peer(other, speed)]
+        share = _share(known[speed.process], others) if speed.has_work else None
+        life = _judge(known[speed.process], share, now_s)
+        remark = _remark(speed.process, life, share, replaced, settings, now_s)
+        if remark is not None and remark.replace:
+            if any(earlier.replace for earlier in remarks):
+                remark = None  # its turn comes, if it is still slow beside the others then
+            else:
+                replaced[speed.process.index] = now_s
+        if remark is not None:
+            remarks.append(remark)
+            life = msgspec.structs.replace(life, was_told=True)
+        lives[speed.process] = life
+    return HealthState(lives, replaced), tuple(remarks)
+
+
+def _remember(life: _Life, speed: WorkerSpeed) -> _Life:
+    if speed.compute_per_s is None:
+        return life
+    return msgspec.structs.replace(life, compute_per_s=speed.compute_per_s, wall_per_s=speed.wall_per_s)
+
+
+def _is_peer(other: WorkerSpeed, speed: WorkerSpeed) -> bool:
+    return other.process != speed.process and other.is_gpu == speed.is_gpu
+
+
+def _share(life: _Life, others: Iterable[_Life]) -> float | None:
+    """Its speed as a share of the others' median, by what is kinder to it; None: nothing to compare."""
+    known = tuple(others)
+    shares = (
+        _ratio(life.compute_per_s, [other.compute_per_s for other in known]),
+        _ratio(life.wall_per_s, [other.wall_per_s for other in known]),
+    )
+    return None if shares[0] is None else max(share for share in shares if share is not None)
+
+
+def _ratio(own: float | None, others: Iterable[float | None]) -> float | None:
+    known = [other for other in others if other is not None]
+    if own is None or not known:
+        return None
+    middle = statistics.median(known)
+    return own / middle if middle > 0 else None
+
+
+def _judge(life: _Life, share: float | None, now_s: float) -> _Life:
+    is_hopeless, is_slow = share is not None and share < HOPELESS, share is not None and share < SLOW
+    return msgspec.structs.replace(
+        life,
+        hopeless_s=(now_s if life.hopeless_s is None else life.hopeless_s) if is_hopeless else None,
+        slow_s=(now_s if life.slow_s is None else life.slow_s) if is_slow else None,
+    )
+
+
+def _remark(
+    process: ProcessId,
+    life: _Life,
+    share: float | None,
+    replaced_s: Mapping[int, float],
+    settings: HealthSettings,
+    now_s: float,
+) -> Remark | None:
+    if share is None or life.slow_s is None:
+        return None
+    text = f"it trains {share:.0%} of the samples in a second that the others do, for"
+    last_s = replaced_s.get(process.index)
+    may_replace = last_s is None or now_s - last_s >= settings.replace_every_s
+    if life.hopeless_s is not None and now_s - life.hopeless_s >= settings.after_s and may_replace:
+        return Remark(process, True, f"{text} {now_s - life.hopeless_s:.0f} s")
+    if now_s - life.slow_s >= settings.after_s and not life.was_told:
+        why_not = "" if life.hopeless_s is None else _why_not(last_s, now_s)
+        return Remark(process, False, f"{text} {now_s - life.slow_s:.0f} s{why_not}")
+    return None
+
+
+def _why_not(last_s: float | None, now_s: float) -> str:
+    return "" if last_s is None else f"; it was replaced {now_s - last_s:.0f} s ago, which did not help"

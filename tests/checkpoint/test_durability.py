@@ -1,0 +1,113 @@
+"""Nothing is called saved that a power cut could take back. A kill cannot show a missing fsync, the order of calls
+can."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from elastichost.checkpoint.format import MANIFEST_NAME
+from elastichost.supervisor.journal import SYNC_EVERY_S, Journal
+from tests.checkpoint.test_checkpoint_format import write_checkpoint
+
+
+class Call(NamedTuple):
+    """`what`: "sync" or "rename"; `path`: what was synced, or the new name; `size`: bytes of a file at that moment."""
+
+    what: str
+    path: str
+    size: int
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """What is made durable, in order."""
+    made: list[Call] = []
+
+    def recording(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def synced(descriptor: int) -> None:
+            sync(descriptor)
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            made.append(Call("sync", path, 0 if os.path.isdir(path) else os.fstat(descriptor).st_size))
+
+        return synced
+
+    rename = os.rename
+
+    def renamed(source: str | Path, target: str | Path, **more: int) -> None:
+        rename(source, target, **more)
+        made.append(Call("rename", str(target), 0))
+
+    monkeypatch.setattr(os, "fsync", recording(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", recording(os.fdatasync))
+    monkeypatch.setattr(os, "rename", renamed)
+    return made
+
+
+def sizes(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in directory.iterdir()}
+
+
+def test_everything_of_a_checkpoint_is_on_the_disk_before_its_name(tmp_path: Path, calls: list[Call]) -> None:
+    final = write_checkpoint(tmp_path, samples=5)
+    renames = [number for number, call in enumerate(calls) if call.what == "rename"]
+    assert [calls[number].path for number in renames] == [str(final)]
+    before, after = calls[: renames[0]], calls[renames[0] + 1 :]
+    synced = {Path(call.path).name: call.size for call in before if call.size}
+    assert synced == sizes(final), "whole files, the manifest and its digest among them"
+    directories = [number for number, call in enumerate(before) if Path(call.path).name == ".staging-5"]
+    manifest = max(number for number, call in enumerate(before) if Path(call.path).name.startswith("MANIFEST"))
+    assert directories and directories[-1] > manifest, "their names, when all of them are there"
+    assert str(final.parent) in [call.path for call in after], "and then its own name"
+
+
+def test_blocks_are_on_the_disk_when_their_writer_is_left(tmp_path: Path, calls: list[Call]) -> None:
+    """A PS says SnapshotWritten then; the manifest follows."""
+    final = write_checkpoint(tmp_path, samples=5)
+    first_manifest = next(number for number, call in enumerate(calls) if Path(call.path).name == MANIFEST_NAME)
+    by_writers = [Path(call.path).name for call in calls[:first_manifest]]
+    assert by_writers == ["server-0.bin", ".staging-5", "server-1.bin", ".staging-5"]
+    assert {call.size for call in calls[:first_manifest] if call.size} <= set(sizes(final).values())
+
+
+def test_a_checkpoint_that_is_replaced_is_there_under_one_name_or_the_other(tmp_path: Path, calls: list[Call]) -> None:
+    write_checkpoint(tmp_path, samples=5)
+    calls.clear()
+    final = write_checkpoint(tmp_path, samples=5)
+    renames = [(number, Path(call.path).name) for number, call in enumerate(calls) if call.what == "rename"]
+    assert [name for _, name in renames] == ["step-5.replaced", "step-5"]
+    manifests = [number for number, call in enumerate(calls) if Path(call.path).name.startswith("MANIFEST")]
+    assert len(manifests) == 2 and max(manifests) < renames[0][0], "the new one is whole before the old one gives way"
+    assert calls[-1] == Call("sync", str(final.parent), 0)
+
+
+def test_what_the_journal_must_not_lose_is_on_the_disk_at_once(tmp_path: Path, calls: list[Call]) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.write("note", "for people")
+    journal.sync(1e9)
+    assert calls == [], "nobody waits for the disk for that"
+    journal.write("checkpoint", "a commit point", now=True)
+    assert calls == [Call("sync", str(path), path.stat().st_size)]
+    journal.close()
+
+
+def test_leases_are_on_the_disk_soon(tmp_path: Path, calls: list[Call]) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.write("checkpoint", "a commit point", now=True)
+    calls.clear()
+    journal.write("lease", "granted", durable=True)
+    size = path.stat().st_size
+    journal.sync(journal._synced_s + SYNC_EVERY_S / 2)
+    assert calls == []
+    journal.sync(journal._synced_s + SYNC_EVERY_S)
+    journal.sync(journal._synced_s + 10 * SYNC_EVERY_S)
+    assert calls == [Call("sync", str(path), size)]
+    journal.write("lease", "granted", durable=True)
+    journal.close()
+    assert calls[1:] == [Call("sync", str(path), path.stat().st_size)], "the last ones when it is closed"

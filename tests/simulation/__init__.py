@@ -1,0 +1,1 @@
+"""Simulated histories: the real loops on a simulated host. See `histories`."""

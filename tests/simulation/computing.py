@@ -1,0 +1,363 @@
+"""What a simulated worker trains: toy samples and a toy model, each number a function of what it was computed from.
+
+A gradient line is (who, which, samples, value). Async: who = worker and life, which = its sequence number. Sync: who =
+a bit for the micro-batch, which = the step; summed over a step, `who` says which micro-batches are in. `value` depends
+on the pulled rows and the dense vector, so that a wrong row anywhere spreads to all that comes after.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elastichost.arena.dense import DenseStore
+from elastichost.arena.watermarks import Watermarks
+from elastichost.config import JobSpec
+from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
+from elastichost.plan import ProcessId
+from elastichost.sharding import bucket_count, mix64, rows_per_bucket
+from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.facts import Lease
+from elastichost.worker.channel import DirectoryHolder, Pump
+from elastichost.worker.commit import Committer
+from elastichost.worker.pipeline import LeaseFinished
+from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
+from elastichost.worker.rows import KeyedBatch, PreparedBatch
+from elastichost.worker.served import GradientSums, PulledRows
+from elastichost.worker.unique import UniqueKeys
+from tests.simulation.memory import ARENA, SimArena
+from tests.simulation.rows import WIDTH, RowBook
+from tests.simulation.world import active
+
+__all__ = ["DENSE", "MODEL", "Learned", "Samples", "SimParts", "SimPipeline", "build_parts", "learn", "line_identity"]
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+PARAMETERS, ELEMENTS = 2, 3
+LIVES = 4096  # `who` = worker * LIVES + life
+
+
+def _model() -> ModelSpec:
+    """A table of four buckets and one of one."""
+    tables = (TableSpec("big", 0, ("a",), "int", rows=4096), TableSpec("small", 1, ("b",), "int", rows=100))
+    embeddings = tuple(
+        EmbeddingSpec(t.name, t.index, t.index, "m", "bag", t.features, WIDTH, "sum", RowOptimizerSpec(), -0.5, 0.5)
+        for t in tables
+    )
+    return ModelSpec(tables, embeddings, DenseSpec((), PARAMETERS, ELEMENTS), 0, 1)
+
+
+MODEL = _model()
+DENSE = np.array([0.25, -0.5, 1.0], np.float32)
+
+
+# --- samples ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The data set. `bad_percent`: rows that cannot be read; `poison`: (unit, position) that kills who trains it, there
+    and then or ("" is no point) at the next crash point of that name."""
+
+    units: tuple[int, ...]
+    seed: int = 0
+    bad_percent: int = 0
+    poison: frozenset[tuple[int, int]] = frozenset()
+    poison_point: str = ""
+
+    def good(self, unit: int, start: int, stop: int) -> list[int]:
+        return [p for p in range(start, stop) if (self._hash(unit, p) >> 24) % 100 >= self.bad_percent]
+
+    def is_good(self, unit: int, position: int) -> bool:
+        return bool(self.good(unit, position, position + 1))
+
+    def _hash(self, unit: int, position: int) -> int:
+        return mix64(mix64(self.seed ^ (unit << 20)) + position)
+
+    def items(self, unit: int, start: int, stop: int) -> dict[tuple[int, int], int]:
+        """(table, row) of the good samples, in the order of frames, each with how many samples have it."""
+        counts: dict[tuple[int, int], int] = {}
+        for position in self.good(unit, start, stop):
+            draw = self._hash(unit, position)
+            for table in MODEL.tables:
+                of_bucket = rows_per_bucket(table)
+                row = (draw >> 8) % bucket_count(table) * of_bucket + (draw >> 12) % 2
+                counts[table.index, row] = counts.get((table.index, row), 0) + 1
+        return dict(sorted(counts.items()))
+
+    def batch(self, unit: int, start: int, stop: int) -> SampleBatch:
+        size, nothing = len(self.good(unit, start, stop)), np.zeros(0, np.float32)
+        keys, lengths = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return SampleBatch(unit, start, stop, size, stop - start - size, nothing, keys, lengths, nothing)
+
+
+def keys_of(items: dict[tuple[int, int], int]) -> tuple[Int64, Int64]:
+    """Keys (they are rows), table after table, and their bounds."""
+    keys = np.array([row for _, row in items], np.int64)
+    counts = [sum(table == t.index for table, _ in items) for t in MODEL.tables]
+    return keys, np.cumsum([0, *counts]).astype(np.int64)
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Of one batch: loss; value of each item's line, float32 [n]; gradient float32 [2]; the buffer's new value."""
+
+    loss: float
+    values: Float32
+    gradient: Float32
+    buffer: np.float32
+
+
+def learn(samples: Samples, batch: SampleBatch, weights: Float32, dense: Float32) -> Learned:
+    """weights: float32 [n, WIDTH] of the batch's items; dense: float32 [3]."""
+    draw = np.float32((samples._hash(batch.unit, batch.start) % 1000) / 997)
+    hidden = np.float32(0.0)
+    for value in weights[:, 3].tolist():
+        hidden = np.float32(hidden * np.float32(0.7) + np.float32(value))
+    hidden = np.float32(hidden + dense[0] * np.float32(0.3) + dense[1] * np.float32(0.2) + draw)
+    values = (np.arange(1, len(weights) + 1, dtype=np.float32) * hidden * np.float32(0.013)).astype(np.float32)
+    gradient = np.array([hidden * np.float32(0.11), draw * dense[2]], np.float32)
+    return Learned(float(abs(hidden)) + 0.1, values, gradient, np.float32(dense[2] * np.float32(0.9) + hidden * draw))
+
+
+def line_identity(worker: int, life: int) -> float:
+    return float(worker * LIVES + life)
+
+
+# --- a worker's parts -----------------------------------------------------------------------------------------------
+
+
+class SimFlat:
+    """`worker.dense.FlatDense`."""
+
+    def __init__(self) -> None:
+        self.values: Float32 = np.zeros(ELEMENTS, np.float32)
+        self.gradient: Float32 = np.zeros(PARAMETERS, np.float32)
+        self.gradients = torch.from_numpy(self.gradient)
+
+    def loaded(self) -> None:
+        """The model computes with `values`."""
+
+    def zero_gradients(self) -> None:
+        self.gradient[:] = 0.0
+
+    def write_push(self, out: Float32) -> None:
+        out[:PARAMETERS], out[PARAMETERS:] = self.gradient, self.values[PARAMETERS:]
+
+
+class SimLookup:
+    """`worker.served.ServedLookup` and `worker.direct.DirectLookup`."""
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+        self.sums: Float32 = np.zeros(0, np.float32)
+
+    def load(self, pulled: PulledRows, sums: Float32) -> None:
+        self.sums = sums
+
+    def set_learning_rate_scale(self, scale: float) -> None:
+        self.scale = scale
+
+
+class SimLoss:
+    """A number that knows its gradients."""
+
+    def __init__(self, value: float, backward: Callable[[float], None], share: float = 1.0) -> None:
+        self._value, self._backward, self._share = value, backward, share
+
+    def item(self) -> float:
+        return self._value
+
+    def __mul__(self, share: float) -> SimLoss:
+        return SimLoss(self._value, self._backward, share)
+
+    def backward(self) -> None:
+        self._backward(self._share)
+
+
+class SimRunner:
+    """`worker.step.ModelRunner`."""
+
+    def __init__(self, parts: SimParts) -> None:
+        self._parts = parts
+        self.warnings: list[str] = []
+
+    def train(self, is_training: bool) -> None:
+        """It always is."""
+
+    def loss(self, batch: PreparedBatch) -> SimLoss:
+        world, parts = active(), self._parts
+        world.sleep(parts.compute_s * (0.3 + world.random.random()))
+        made = batch.samples
+        if any((made.unit, p) in parts.samples.poison for p in parts.samples.good(made.unit, made.start, made.stop)):
+            world.note("is poisoned")
+            if not parts.samples.poison_point:
+                world.kill(world.running)
+            world.running.dies_at[parts.samples.poison_point] = 1
+        items = parts.samples.items(made.unit, made.start, made.stop)
+        weights = np.zeros((len(items), WIDTH), np.float32)
+        if batch.pulled is not None:
+            weights = batch.pulled.weights.reshape(-1, WIDTH)
+        learned = learn(parts.samples, made, weights, parts.flat.values)
+        parts.flat.values[PARAMETERS:] = learned.buffer  # as a running mean in the forward pass
+        who, which = parts.identity(batch)
+
+        def backward(share: float) -> None:
+            parts.flat.gradient[:] = learned.gradient * np.float32(share)
+            lines = np.zeros((len(items), WIDTH), np.float32)
+            lines[:, 0], lines[:, 1], lines[:, 2] = who, which, list(items.values())
+            lines[:, 3] = learned.values * np.float32(share)
+            if parts.served:
+                parts.served[0].sums.reshape(-1, WIDTH)[:] = lines
+                return
+            book = world.book
+            assert isinstance(book, RowBook)
+            for number, item in enumerate(items):
+                if number == len(items) // 2:
+                    world.crash_point("worker.batch.midway")
+                book.row(*item).update(lines[number], parts.direct[0].scale)
+
+        return SimLoss(learned.loss, backward)
+
+
+class SimRows:
+    """`worker.rows.RowPreparer`."""
+
+    def __init__(self, samples: Samples, channel: PullChannel, *, served: bool) -> None:
+        self.channel = channel
+        self._samples, self._served = samples, served
+
+    def prepare(self, batch: SampleBatch, *, lease_id: int, epoch: int, create: bool, clock: int) -> PreparedBatch:
+        if not self._served:
+            return self._prepared(batch, lease_id, epoch, None)
+        keyed = self.find_keys(batch, lease_id)
+        unique = keyed.unique
+        pulled = self.channel.pull(unique.keys, unique.bounds, weights=True, create=create, clock=clock)
+        return self.with_rows(keyed, pulled, epoch=epoch, lookup_s=0.0)
+
+    def find_keys(self, batch: SampleBatch, tag: int) -> KeyedBatch:
+        keys, bounds = keys_of(self._samples.items(batch.unit, batch.start, batch.stop))
+        shape: Any = None
+        return KeyedBatch(batch, tag, UniqueKeys(keys, bounds, np.zeros(0, np.int64)), shape, 0.0)
+
+    def with_rows(self, keyed: KeyedBatch, pulled: PulledRows, *, epoch: int, lookup_s: float) -> PreparedBatch:
+        return self._prepared(keyed.samples, keyed.tag, epoch, pulled)
+
+    def _prepared(self, batch: SampleBatch, lease_id: int, epoch: int, pulled: PulledRows | None) -> PreparedBatch:
+        nothing = np.zeros(0, np.int64)
+        return PreparedBatch(batch, lease_id, epoch, nothing, nothing, nothing, [], pulled, 0.0)
+
+
+class SimPipeline:
+    """`worker.pipeline.Pipeline` without its thread: what is asked for is read, and pulled, when it is asked for."""
+
+    def __init__(
+        self,
+        reader: Samples,
+        units: tuple[Unit, ...],
+        batch_size: int,
+        prepare: Callable[[SampleBatch, Lease], Any],
+        ahead: int = 1,
+    ) -> None:
+        self._samples, self._batch_size, self._prepare = reader, batch_size, prepare
+        self._leases: deque[Lease] = deque()
+        self._reading: tuple[Lease, int] | None = None
+        self._generation = 0
+
+    def add(self, lease: Lease, shuffle_seed: int | None) -> None:
+        self._leases.append(lease)
+
+    def get(self, timeout_s: float) -> Any:
+        if self._reading is None:
+            if not self._leases:
+                active().sleep(timeout_s)
+                return None
+            lease = self._leases.popleft()
+            self._reading = lease, lease.start
+        lease, at = self._reading
+        if at == lease.stop:
+            self._reading = None
+            return LeaseFinished(lease)
+        stop, generation = min(at + self._batch_size, lease.stop), self._generation
+        self._reading = lease, stop
+        prepared = self._prepare(self._samples.batch(lease.unit, at, stop), lease)
+        return prepared if generation == self._generation else None
+
+    @property
+    def leases_waiting(self) -> int:
+        return len(self._leases)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._leases and self._reading is None
+
+    def discard(self) -> None:
+        self._generation += 1
+        self._leases.clear()
+        self._reading = None
+
+    def close(self) -> None:
+        self.discard()
+
+
+class SimParts:
+    """`worker.setup.WorkerParts`: the channels are the real ones."""
+
+    def __init__(
+        self, arguments: ChildArguments, job: JobSpec, samples: Samples, holder: DirectoryHolder, pump: Pump
+    ) -> None:
+        self.job, self.samples, self.device = job, samples, None
+        self._process: ProcessId = arguments.process
+        arena: Any = SimArena.attach(ARENA)
+        self.arena, job_id, served = arena, arguments.job_id, arguments.access == "served"
+        self.flat = SimFlat()
+        self.served = (SimLookup(),) if served else ()
+        self.direct = () if served else (SimLookup(),)
+        self.watermarks = Watermarks(ARENA)  # type: ignore[arg-type]
+        self.cutter = RowCutter(MODEL, [rows_per_bucket(table) for table in MODEL.tables])
+        self.push = PushChannel(self._process, job_id, holder, self.cutter, pump)
+        dense = None if served else DenseStore(arena)
+        flat: Any = self.flat
+        self.committer = Committer(
+            self._process, job_id, holder, flat, dense, ELEMENTS, pump, self.push if served else None
+        )
+        self.sums = GradientSums()
+        self.runner = SimRunner(self)
+        self.train_reader, self.test_reader = samples, None
+        self.train_description = description(samples)
+        pull = PullChannel(self._process, job_id, holder, MODEL, pump=pump)
+        self.train_rows = SimRows(samples, pull, served=served)
+        self.test_rows = self.train_rows
+        self.compute_s = active().compute_s
+
+    def identity(self, batch: PreparedBatch) -> tuple[float, float]:
+        """`who` and `which` of the lines of this batch."""
+        if self.job.train.mode == "sync":
+            return float(1 << (batch.lease_id & 255)), float(batch.lease_id >> 8)
+        return line_identity(self._process.index, self._process.life), float(self.committer.next_sequence)
+
+
+def description(samples: Samples) -> DatasetDescription:
+    starts = np.cumsum([0, *samples.units]).tolist()
+    units = tuple(Unit(i, starts[i], count, 0, i) for i, count in enumerate(samples.units))
+    return DatasetDescription(sum(samples.units), units, ("simulated",), {}, (), 0, 1)
+
+
+def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> SimParts:
+    """`worker.setup.build_parts`: takes a while, as building a model does."""
+    world = active()
+    world.sleep(0.01 + 0.05 * world.random.random())
+    samples = world.samples
+    assert isinstance(samples, Samples)
+    return SimParts(arguments, job, samples, holder, pump)

@@ -1,0 +1,149 @@
+"""Which names of the project's modules mean something simulated while histories run. All else is the project's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from elastichost.ps.applied_log import AppliedLog
+from tests.simulation import computing, memory, network, rows, supervision
+from tests.simulation.world import active
+
+__all__ = ["simulated"]
+
+_CLOCK = {"time": network.SIMULATED_TIME}
+_WAITING = {**_CLOCK, "wait_readable": network.wait_readable}
+_TORCH = SimpleNamespace(set_num_threads=lambda threads: None, manual_seed=lambda seed: None)
+
+
+def _checkpoints() -> Any:
+    return active().checkpoints
+
+
+class _Log(AppliedLog):
+    """The real one; killed processes leave their descriptors open, and all are of this one process."""
+
+    def __init__(self, run_dir: Any) -> None:
+        super().__init__(run_dir)
+        self._is_open = True
+        active().left_open.append(self.close)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            super().close()
+
+
+class _NoMoving:
+    """`ps.moving.Moving`: all is on one host."""
+
+    clients = ()
+
+    def __init__(self, *facts: object) -> None:
+        """Nothing ever moves."""
+
+    def turn(self, now_s: float) -> bool:
+        return False
+
+    def take_over(self, buckets: object) -> bool:
+        return True
+
+    def forget(self) -> None:
+        """There is nothing."""
+
+    close = forget
+
+
+class _NoReporter:
+    """`status.Reporter`."""
+
+    def __init__(self, run: object) -> None:
+        self.elapsed_s, self.arena_bytes = 0.0, 0
+
+    def tick(self, *facts: object) -> None:
+        """Nobody looks."""
+
+
+_FILES = {"MappedFile": memory.MemoryFile}
+_REPLACED: dict[str, dict[str, Any]] = {
+    "elastichost.arena.staging": _FILES,
+    "elastichost.arena.undo": _FILES,
+    "elastichost.arena.watermarks": _FILES,
+    "elastichost.worker.channel": {**_WAITING, "DataClient": network.SimDataClient},
+    "elastichost.worker.row_channels": _WAITING,
+    "elastichost.worker.commit": _WAITING,
+    "elastichost.worker.step_channel": _CLOCK,
+    # Who looks around very often would have most of the events; what it waits for wakes it here.
+    "elastichost.worker.crew": {**_WAITING, "Pipeline": computing.SimPipeline, "torch": _TORCH, "POLL_S": 0.2},
+    "elastichost.worker.loop": {
+        **_WAITING,
+        "os": network.SIMULATED_OS,
+        "torch": _TORCH,
+        "ControlClient": network.SimControlClient,
+        "Pipeline": computing.SimPipeline,
+        "build_parts": computing.build_parts,
+        "gpu_memory_bytes": lambda device: 0,
+        "move_to_cores": lambda cores: None,
+    },
+    "elastichost.ps.loop": {
+        **_CLOCK,
+        "os": network.SIMULATED_OS,
+        "Path": memory.MemoryPath,
+        "Arena": memory.SimArena,
+        "RowStore": rows.SimRowStore,
+        "SnapshotWriter": supervision.SimSnapshotWriter,
+        "DataServer": network.SimDataServer,
+        "ControlClient": network.SimControlClient,
+        "Waiter": network.SimWaiter,
+        "AppliedLog": _Log,
+        "Moving": _NoMoving,
+        "move_to_cores": lambda cores: None,
+    },
+    "elastichost.supervisor.assembly": {
+        "Arena": memory.SimArena,
+        "create_directory": lambda path, owner: None,
+        "owner_of": lambda pid, directory: None,
+        "free_bytes": lambda path: 1 << 30,
+    },
+    "elastichost.supervisor.checkpointing": {
+        "new_staging": lambda directory, number: _checkpoints().new_staging(directory, number),
+        "commit": lambda staging, final, manifest: _checkpoints().commit(staging, final, manifest),
+        "retain": lambda directory, keep: (),
+        "remove_tree": lambda directory: None,
+    },
+    "elastichost.supervisor.loop": {
+        "WATCHING_TICK_S": 0.05,
+        "Reporter": _NoReporter,
+        "reckon": lambda run, prepared, parts, reporter, status, code: (status, code),
+    },
+}
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Histories may run within."""
+    before: list[tuple[Any, str, Any]] = []
+
+    def put(module: Any, name: str, value: Any) -> None:
+        before.append((module, name, getattr(module, name)))
+        setattr(module, name, value)
+
+    def crash_point(name: str) -> None:
+        active().crash_point(name)
+
+    try:
+        for module_name, names in _REPLACED.items():
+            for name, value in names.items():
+                if hasattr(sys.modules[module_name], name):
+                    put(sys.modules[module_name], name, value)
+        for module_name, module in list(sys.modules.items()):
+            is_other = module_name.startswith("elastichost.") and module_name != "elastichost.wire.crash"
+            if is_other and hasattr(module, "crash_point"):
+                put(module, "crash_point", crash_point)
+        yield
+    finally:
+        for module, name, value in reversed(before):
+            setattr(module, name, value)

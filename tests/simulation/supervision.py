@@ -1,0 +1,179 @@
+"""What stands for what the supervisor does outside its own process: spawning, the journal, files, commands."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from elastichost.checkpoint.blocks import BlockRecord
+from elastichost.plan import ProcessId
+from elastichost.ps.snapshot import SnapshotResult
+from elastichost.supervisor.launch.local import Exited, LaunchEvent, Started
+from elastichost.supervisor.loop import Supervisor
+from elastichost.wire.commands import Command
+from elastichost.wire.control import ModelDescribed
+from tests.simulation.computing import DENSE, MODEL
+from tests.simulation.memory import MemoryPath
+from tests.simulation.network import Endpoint
+from tests.simulation.world import Actor, World, active, current
+
+__all__ = ["Checkpoints", "SimCommands", "SimJournal", "SimLauncher", "SimSnapshotWriter", "SimSupervisor", "Spawner"]
+
+FIRST_PID = 1 << 30  # no process of this host has it
+Spawner = Callable[[Actor, bytes], int]  # runs a worker's or PS' whole life
+
+
+class SimSupervisor(Supervisor):
+    """The real one, but for the probe: the model is known."""
+
+    def _describe_model(self) -> tuple[ModelDescribed, Any]:
+        self._run.plan = self._prepared.plan
+        return ModelDescribed(MODEL), DENSE.copy()
+
+
+class SimLauncher(Endpoint):
+    """`launch.local.LocalLauncher`. A process needs a while to come, and its end a while to be seen."""
+
+    def __init__(self, owner: Actor, entries: dict[str, Spawner]) -> None:
+        super().__init__(owner)
+        self._entries = entries
+        self.actors: dict[ProcessId, Actor] = {}
+        self.prepared = None
+
+    def spawn(self, process: ProcessId, entry: str, arguments: bytes, log: object, **more: object) -> None:
+        world = active()
+        actor = Actor(str(process), process, FIRST_PID + len(self.actors))
+        self.actors[process] = actor
+        run = self._entries[process.role]
+
+        def start() -> None:
+            self.put(Started(process, actor.pid))
+            world.start(actor, lambda: run(actor, arguments))
+
+        world.later(0.002 + 0.01 * world.random.random(), start)
+
+    def exited(self, actor: Actor, code: int) -> None:
+        """The process is gone; the supervisor will see it."""
+        assert actor.process is not None
+        event = Exited(actor.process, actor.pid, code)
+        active().later(0.002 + 0.01 * active().random.random(), lambda: self.put(event))
+
+    def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
+        actor = self.actors.get(process)
+        if actor is not None and number == signal.SIGKILL:
+            active().later(1e-4, lambda: active().kill(actor))
+
+    def events(self) -> list[LaunchEvent]:
+        events = list(self.queue)
+        self.queue.clear()
+        return events
+
+    def processes(self) -> dict[ProcessId, int]:
+        return {process: actor.pid for process, actor in self.actors.items() if actor.is_alive}
+
+    def descriptors(self) -> tuple[Endpoint, ...]:
+        return (self,)
+
+    def live(self, role: str) -> list[Actor]:
+        return [a for p, a in self.actors.items() if p.role == role and a.is_alive and not a.is_killed]
+
+
+class SimCommands(Endpoint):
+    """`wire.commands.CommandServer`."""
+
+    address = "simulated"
+
+    def receive(self) -> tuple[bytes, Command] | None:
+        return self.queue.popleft() if self.queue else None
+
+    def reply(self, peer: bytes, reply: object) -> bool:
+        active().note(f"answers {reply}")
+        return True
+
+
+class SimJournal:
+    """`journal.Journal`: the lines go into the history's log."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def write(self, kind: str, text: str, *, data: dict[str, Any] | None = None, **more: object) -> None:
+        self.lines.append((kind, text, data or {}))
+        active().note(f"{kind}: {text}")
+
+    def sync(self, now_s: float) -> None:
+        """There is no disk."""
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Checkpoints:
+    """`blocks`: what PS have written, by (path of the cut, kind, owner, bucket); `check` looks at each whole one."""
+
+    check: Callable[[Any, dict[tuple[str, int, int], Any]], None]
+    blocks: dict[str, dict[tuple[str, int, int], Any]] = field(default_factory=dict)
+    committed: int = 0
+
+    def new_staging(self, checkpoints: PurePosixPath, number: int) -> MemoryPath:
+        path = MemoryPath(f"{checkpoints}/{number}")
+        self.blocks[str(path)] = {}
+        return path
+
+    def commit(self, staging: MemoryPath, final: PurePosixPath, manifest: Any) -> None:
+        self.committed += 1
+        self.check(manifest, self.blocks.pop(str(staging)))
+
+
+def _checkpoints() -> Checkpoints:
+    checkpoints = active().checkpoints
+    assert isinstance(checkpoints, Checkpoints)
+    return checkpoints
+
+
+class SimSnapshotWriter:
+    """`ps.snapshot.SnapshotWriter`."""
+
+    def __init__(self) -> None:
+        self.descriptor = Endpoint(current())
+
+    def reserve(self, size_bytes: int) -> None:
+        """There is room."""
+
+    def space(self) -> Any:
+        return SimpleNamespace(copy=np.copy)
+
+    def start(self, cut: int, path: MemoryPath, blocks: list[Any]) -> None:
+        world = active()
+        records = tuple(
+            BlockRecord(b.kind, b.owner, b.bucket, path.name, 0, "<f4", tuple(b.array.shape), 0) for b in blocks
+        )
+
+        def written() -> None:
+            place = _checkpoints().blocks.get(str(path.parent))
+            if place is not None and not self.descriptor.owner.is_killed:
+                place.update({(b.kind, b.owner, b.bucket): b.array for b in blocks})
+                self.descriptor.put(SnapshotResult(cut, records, None))
+
+        world.later(0.001 + 0.05 * world.random.random(), written)
+
+    def result(self) -> SnapshotResult | None:
+        return self.descriptor.queue.popleft() if self.descriptor.queue else None
+
+    def close(self) -> None:
+        """No thread to end."""
+
+
+def stop_signals(world: World, owner: Actor) -> Any:
+    """`signals.StopSignals`, sent by `count = 1` and `descriptor.put`."""
+    descriptor = Endpoint(owner)
+    return SimpleNamespace(
+        count=0, last=0, name="SIGINT", exit_code=130, descriptor=descriptor, clear=descriptor.queue.clear
+    )

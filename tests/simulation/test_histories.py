@@ -1,0 +1,34 @@
+"""Whole runs in simulated time, each another story of kills, pauses, lost messages and changed plans, from its seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.histories import histories
+
+PART, PARTS = 50, 10
+# What a part of that many histories cannot be without: otherwise it shows less than it says.
+HAPPENED = ("process_lost", "process_ended", "settled", "checkpoint", "checkpoint_abandoned", "repinned", "scaled")
+
+
+@pytest.mark.parametrize("first", range(0, PART * PARTS, PART))
+def test_whatever_happens_every_sample_counts_once_and_every_row_is_right(first: int) -> None:
+    """A failure names its seed: python -m tests.simulation.histories --seed N --log tells it."""
+    failed, counts = [], Counter[str]()
+    for history in histories(range(first, first + PART)):
+        counts.update(history.counts)
+        counts[history.scenario.mode] += 1
+        if history.violations:
+            failed.append(str(history))
+    assert not failed, "\n".join(failed)
+    assert all(counts[kind] for kind in (*HAPPENED, "async", "bounded", "direct", "sync")), counts
+    assert counts["shard_map"] > PART, "buckets changed hands"
+
+
+def test_a_seed_is_one_history() -> None:
+    """What is told of it is the same word for word: a failure can be looked at again."""
+    first, second = (list(histories(range(7, 12))) for _ in range(2))
+    assert [history.log for history in first] == [history.log for history in second]
+    assert len({tuple(history.log) for history in first}) == len(first)

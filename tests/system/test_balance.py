@@ -1,0 +1,54 @@
+"""Buckets change hands because of what PS are asked for, while the job trains."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from elastichost.tuner.rebalance import BOUND
+from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
+
+__all__ = ["folder"]
+
+pytestmark = [pytest.mark.system, pytest.mark.matrix]
+
+ROWS = 150_000
+
+
+class Lopsided(Supervised):
+    module = "tests.system.supervise_lopsided"
+
+
+def template(access: str) -> str:
+    chosen = JOB.replace("[train]\n", f'[train]\naccess = "{access}"\n')
+    return chosen.replace("[resources]\n", "[resources]\nservers = 2\n")
+
+
+def test_a_busy_server_gives_buckets_and_nothing_is_lost(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.015"))
+    run = Lopsided(folder, template=template("served"), build=f"{folder}/slow.py:build", rows=ROWS, every_s=2)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"] == {"planned": ROWS, "trained": ROWS, "skipped": 0, "quarantined": 0}
+    (moved,) = [
+        event for event in run.events("decision") if "times its share; " in event.text and "hand over" in event.text
+    ]
+    before, buckets, after = re.findall(
+        r"has (\S+) times its share; (\d+) buckets? moved make it (\d\.\d+)", moved.text
+    )[0]
+    assert float(before) > 1.5
+    assert float(after) <= BOUND
+    published = [event for event in run.events("shard_map") if event.data["moved"] == int(buckets)]
+    assert len(published) == 1
+    assert len([event for event in run.events("decision") if event.text.startswith("buckets stay")]) <= 3
+
+
+def test_with_direct_access_nothing_is_done(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.015"))
+    run = Lopsided(folder, template=template("direct"), build=f"{folder}/slow.py:build", rows=ROWS)
+    code, errors = run.finish()
+    assert code == 0, errors
+    (said,) = [event for event in run.events("decision") if "bucket" in event.text]
+    assert said.text.startswith("buckets are not moved by load: with direct access")

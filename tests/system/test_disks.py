@@ -1,0 +1,128 @@
+"""Checkpoints of whole runs on disks that refuse, and a second directory of them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from elastichost.checkpoint.format import checkpoint_directories, latest, load_manifest, verify_blocks
+from tests.checkpoint.test_checkpoint_format import flip
+from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
+
+__all__ = ["folder"]
+
+pytestmark = [pytest.mark.system, pytest.mark.matrix]
+
+# A checkpoint of about 3 MB; all rows are there from the beginning, so that only checkpoints write large files.
+LARGE = JOB.replace("table_rows = 500", "table_rows = 20000").replace('rows = "dynamic"', "rows = 20000")
+FULL_BYTES = 1_000_000
+
+
+def with_mirror(mirror: Path) -> str:
+    return JOB.replace("[checkpoint]\n", f'[checkpoint]\nmirror = "{mirror}"\n')
+
+
+def limit_files(pid: int, size_bytes: int) -> None:
+    """As on a full disk, a write beyond so many bytes fails."""
+    _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, most))
+
+
+def test_a_full_disk_is_told_and_training_goes_on_until_it_has_room(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.02"))
+    run = Supervised(folder, template=LARGE, build=f"{folder}/slow.py:build", rows=150_000, every_s=0.3)
+    run.wait_trained(1)
+    server = run.pid("server-0")
+    run.wait_until(lambda: run.events("checkpoint"))
+    limit_files(server, FULL_BYTES)
+    run.wait_until(lambda: len(run.events("checkpoint_failed")) >= 3)
+    for number, event in enumerate(run.events("checkpoint_failed")[:3], start=1):
+        assert event.data["failed_in_a_row"] == number
+        assert "cannot write" in event.text
+        assert "the newest good one is step-" in event.text
+    staged = list((run.run_dir / "checkpoints").glob(".staging-*"))
+    assert len(staged) <= 1, "what failed takes no room"
+    limit_files(server, resource.prlimit(server, resource.RLIMIT_FSIZE)[1])
+    before = len(run.events("checkpoint"))
+    run.wait_until(lambda: len(run.events("checkpoint")) > before)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["processes"]["restarts"] == 0
+    assert run.result()["samples"]["trained"] == 150_000
+    found = latest(run.run_dir / "checkpoints")
+    assert found is not None
+    assert found.manifest.samples_trained == 150_000
+    assert list((run.run_dir / "checkpoints").glob(".staging-*")) == []
+
+
+def test_the_last_checkpoint_must_be_written(folder: Path) -> None:
+    run = Supervised(folder, template=LARGE, rows=400_000, every_s=0.3)
+    run.wait_trained(1)
+    server = run.pid("server-0")
+    run.wait_until(lambda: run.events("checkpoint"))
+    limit_files(server, FULL_BYTES)
+    run.wait_until(lambda: run.events("checkpoint_failed"))
+    run.process.send_signal(signal.SIGINT)
+    code, errors = run.finish()
+    assert code == 1
+    assert "CheckpointError: server-0.1: cannot write" in errors
+    assert latest(run.run_dir / "checkpoints") is not None
+
+
+def test_a_checkpoint_directory_that_is_gone_is_told_and_made_again(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    run = Supervised(folder, build=f"{folder}/slow.py:build", rows=300_000, every_s=0.3)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("checkpoint"))
+    checkpoints = run.run_dir / "checkpoints"
+    checkpoints.rename(folder / "away")
+    checkpoints.write_text("no directory")
+    run.wait_until(lambda: run.events("checkpoint_failed"))
+    checkpoints.unlink()
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert latest(checkpoints) is not None
+
+
+def test_every_checkpoint_is_mirrored_and_a_resume_takes_the_newest_good_one_of_both(folder: Path) -> None:
+    mirror = folder / "other-disk" / "checkpoints"
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    settings = {"build": f"{folder}/slow.py:build", "rows": 300_000, "every_s": 0.5}
+    run = Supervised(folder, template=with_mirror(mirror), **settings)
+    run.wait_trained(1)
+    run.wait_until(lambda: len(run.events("mirrored")) >= 2)
+    run.process.send_signal(signal.SIGINT)
+    code, errors = run.finish()
+    assert code == 75, errors
+    own = run.run_dir / "checkpoints"
+    names = [path.name for path in checkpoint_directories(own)]
+    assert names[0] in os.listdir(mirror), "the last one as well"
+    assert len(checkpoint_directories(mirror)) <= 2
+    assert load_manifest(mirror / names[0]) == load_manifest(own / names[0])
+    verify_blocks(mirror / names[0], load_manifest(mirror / names[0]))
+
+    for name in names:
+        flip(own / name / "server-0.bin", 0)
+    resumed = Supervised(folder, resume=True, template=with_mirror(mirror), **settings)
+    code, errors = resumed.finish()
+    assert code == 0, errors
+    assert resumed.result()["samples"]["trained"] == 300_000
+    assert any(f"{names[0]} cannot be used" in event.text for event in resumed.events("warning"))
+    (arena,) = [event for event in resumed.events("arena") if event.data["origin"] == "checkpoint"]
+    assert arena.data["path"]
+    found = latest(mirror)
+    assert found is not None
+    assert found.manifest.samples_trained == 300_000
+
+
+def test_a_mirror_that_cannot_be_written_is_only_warned_of(folder: Path) -> None:
+    (folder / "file").write_text("no directory")
+    run = Supervised(folder, template=with_mirror(folder / "file" / "mirror"), rows=100_000, every_s=0.3)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.events("mirrored") == []
+    assert any("is not in the mirror: cannot create" in event.text for event in run.events("warning"))

@@ -1,0 +1,168 @@
+"""train.non_finite on whole runs: a batch whose loss or gradient is no number, and what becomes of the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastichost.config import load_job
+from elastichost.datasets import open_reader
+from elastichost.errors import NonFiniteError
+from tests.system.test_run import JOB, Supervised, folder
+
+__all__ = ["folder"]
+
+pytestmark = [pytest.mark.system, pytest.mark.matrix]
+
+ROWS, BATCH = 150_000, 128
+
+# `spoil` is what a bad batch does: to the outputs, or to their gradient only.
+MODEL = """
+import time
+
+import torch
+from elastichost.models import dlrm
+
+BAD = {bad!r}
+
+
+class Spoilt(torch.autograd.Function):
+    @staticmethod
+    def forward(context, output):
+        return output.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * float("nan")
+
+
+def spoil(output):
+    return {spoil}
+
+
+def build(tables, num_dense, **args):
+    inner = dlrm(tables, num_dense, **args)
+
+    class Poisoned(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, dense, sparse):
+            output = self.inner(dense, sparse)
+            if not self.training:
+                return output
+            time.sleep(0.004)
+            is_bad = (dense[:, None, :] == torch.tensor(BAD)[None]).all(dim=2)
+            return spoil(output) if bool(is_bad.any()) else output
+
+    return Poisoned()
+"""
+NAN_LOSS, NAN_GRADIENT = "output * float('nan')", "Spoilt.apply(output)"
+
+
+def write_model(folder: Path, places: list[tuple[int, int]], spoil: str) -> dict[str, Any]:
+    """A model that cannot take the samples at these (unit, position)."""
+    settings: dict[str, Any] = {"rows": ROWS, "build": f"{folder}/model.py:build", "every_s": 0.4}
+    job = folder / "look.toml"
+    job.write_text(JOB.format(**{"epochs": 1, "restarts": 3, **settings}))
+    reader = open_reader(load_job(job, environ={}), "train")
+    units = reader.describe().units
+    bad: list[list[float]] = []
+    for unit, position in places:
+        (batch,) = reader.batches(units[unit], position, position + 1, 1)
+        bad.append([float(value) for value in batch.dense[0]])
+    (folder / "model.py").write_text(MODEL.format(bad=bad, spoil=spoil))
+    return settings
+
+
+def roll_back(mode: str = "async", access: str = "auto") -> str:
+    lines = f'[train]\nnon_finite = "roll_back"\nmode = "{mode}"\naccess = "{access}"\n'
+    return JOB.replace("[train]\n", lines)
+
+
+@pytest.mark.parametrize(
+    ("mode", "access", "spoil", "said"),
+    [
+        ("async", "direct", NAN_LOSS, "the loss is nan"),
+        ("async", "direct", NAN_GRADIENT, "a gradient of rows is not finite"),
+        ("async", "served", NAN_GRADIENT, "a gradient of rows is not finite"),
+        ("sync", "auto", NAN_LOSS, "the loss is nan"),
+    ],
+)
+def test_the_run_goes_back_and_leaves_out_what_failed(
+    folder: Path, mode: str, access: str, spoil: str, said: str
+) -> None:
+    settings = write_model(folder, [(12, 4000)], spoil)
+    run = Supervised(folder, template=roll_back(mode, access), **settings)
+    code, errors = run.finish()
+    assert code == 1, errors
+    result = run.result()
+    assert result["status"] == "quarantined"
+    (back,) = result["rolled_back"]
+    assert (back["epoch"], back["unit"]) == (0, 12)
+    assert back["start"] <= 4000 < back["stop"] <= back["start"] + BATCH
+    assert back["reason"].startswith(said)
+    (entry,) = result["quarantined"]
+    assert (entry["unit"], entry["start"], entry["stop"]) == (12, back["start"], back["stop"])
+    left_out = back["stop"] - back["start"]
+    assert result["samples"] == {"planned": ROWS, "trained": ROWS - left_out, "skipped": 0, "quarantined": left_out}
+    assert back["checkpoint"].startswith("step-")
+    assert back["samples"] >= 0
+    arenas = [event.data["origin"] for event in run.events("arena")]
+    assert arenas == ["new", "checkpoint"]
+    assert len(run.events("roll_back")) == len(run.events("quarantine")) == 1
+    leases = [event.data["lease"] for event in run.events("lease")]
+    assert len(set(leases)) == len(leases)
+    assert result["processes"]["restarts"] == 0
+    assert result["test"]["auc"] > 0.55
+
+
+def test_without_a_checkpoint_it_goes_back_to_the_beginning_and_after_three_times_it_ends(folder: Path) -> None:
+    settings = write_model(folder, [(0, 100), (0, 2000), (1, 50), (2, 7000)], NAN_LOSS)
+    run = Supervised(folder, template=roll_back(), **{**settings, "every_s": 0})
+    code, errors = run.finish()
+    assert code == NonFiniteError.exit_code, errors
+    assert "NonFiniteError: the loss is nan at positions" in errors
+    backs = run.result()["rolled_back"]
+    assert len(backs) == 3
+    assert all(back["checkpoint"] == "" for back in backs)
+    assert len({(back["unit"], back["start"]) for back in backs}) == 3
+    assert "no roll back: the run was rolled back 3 times already" in run.events("decision")[-1].text
+
+
+def test_a_resumed_run_knows_what_was_left_out(folder: Path) -> None:
+    settings = write_model(folder, [(2, 4000)], NAN_LOSS)
+    settings["every_s"] = 0  # the roll back goes to the beginning; nothing but the journal knows of it
+    run = Supervised(folder, template=roll_back(), **settings)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("roll_back"))
+    run.wait_until(lambda: [event.data["origin"] for event in run.events("arena")] == ["new", "new"])
+    before = len(run.events("lease"))
+    run.wait_until(lambda: len(run.events("lease")) > before + 2)
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.finish()
+    resumed = Supervised(folder, resume=True, template=roll_back(), **settings)
+    code, errors = resumed.finish()
+    assert code == 1, errors
+    result = resumed.result()
+    assert len(result["rolled_back"]) == 1
+    assert result["samples"]["trained"] + result["samples"]["quarantined"] == ROWS
+    (entry,) = result["quarantined"]
+    assert entry["unit"] == 2
+    assert entry["start"] <= 4000 < entry["stop"]
+
+
+def test_skip_leaves_a_batch_with_a_bad_gradient_out(folder: Path) -> None:
+    settings = write_model(folder, [(2, 4000)], NAN_GRADIENT)
+    run = Supervised(folder, template=JOB.replace("[train]\n", '[train]\nnon_finite = "skip"\n'), **settings)
+    code, errors = run.finish()
+    assert code == 0, errors
+    samples = run.result()["samples"]
+    assert samples["trained"] + samples["skipped"] == ROWS
+    assert 0 < samples["skipped"] <= BATCH
+    assert run.result()["rolled_back"] == []

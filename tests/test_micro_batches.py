@@ -1,0 +1,63 @@
+"""How a step is cut, and who computes which piece."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.micro_batches import MAX_MICRO_BATCHES, assign, micro_range, micro_ranges, steps_of
+
+Rates = st.dictionaries(st.integers(0, 20), st.just(0.0) | st.floats(0.5, 1e6), min_size=1, max_size=6)
+
+
+@given(st.integers(0, 1000), st.integers(1, 500), st.integers(1, MAX_MICRO_BATCHES))
+def test_a_step_is_cut_into_consecutive_ranges_of_nearly_one_size(start: int, samples: int, micros: int) -> None:
+    ranges = micro_ranges(start, start + samples, micros)
+    assert 1 <= len(ranges) <= micros
+    assert [position for first, stop in ranges for position in range(first, stop)] == list(
+        range(start, start + samples)
+    )
+    sizes = [stop - first for first, stop in ranges]
+    assert set(sizes[:-1]) <= {sizes[0]} and 0 < sizes[-1] <= sizes[0] == -(-samples // micros)
+
+
+def test_nothing_is_cut_into_nothing() -> None:
+    assert micro_ranges(5, 5, 4) == ()
+    assert steps_of(5, 5, 4) == 0
+
+
+@given(st.integers(0, 100), st.integers(1, 300), st.integers(1, 50), st.integers(1, 8))
+def test_the_micro_batches_of_all_steps_are_the_range(start: int, samples: int, batch_size: int, micros: int) -> None:
+    stop, covered = start + samples, list[int]()
+    for step in range(steps_of(start, stop, batch_size)):
+        first = start + step * batch_size
+        for micro, expected in enumerate(micro_ranges(first, min(first + batch_size, stop), micros)):
+            assert micro_range(start, stop, batch_size, micros, step, micro) == expected
+            covered += range(*expected)
+    assert covered == list(range(start, stop))
+
+
+def test_the_last_step_of_a_range_may_be_small() -> None:
+    assert steps_of(3, 14, 4) == 3
+    assert [micro_range(3, 14, 4, 2, 2, micro) for micro in (0, 1)] == [(11, 13), (13, 14)]
+
+
+@given(Rates, st.integers(1, MAX_MICRO_BATCHES))
+def test_every_micro_batch_has_one_worker_and_nobody_holds_the_step_up(rates: dict[int, float], micros: int) -> None:
+    workers = assign(rates, micros)
+    assert len(workers) == micros
+    assert set(workers) <= set(rates)
+    assert list(workers) == sorted(workers), "a worker reads consecutive positions"
+    known = [rate for rate in rates.values() if rate > 0]
+    usual = sum(known) / len(known) if known else 1.0
+    speed = {worker: rate or usual for worker, rate in rates.items()}
+    slowest_s = max(workers.count(worker) / speed[worker] for worker in rates)
+    for other in rates:  # moving one away from the slowest makes nothing faster
+        assert (workers.count(other) + 1) / speed[other] >= slowest_s * (1 - 1e-9)
+
+
+def test_a_worker_twice_as_fast_gets_twice_as_many() -> None:
+    assert assign({0: 100.0, 1: 200.0}, 6) == (0, 0, 1, 1, 1, 1)
+    assert assign({4: 0.0, 2: 0.0}, 4) == (2, 2, 4, 4)
+    assert assign({0: 100.0, 7: 0.0}, 4) == (0, 0, 7, 7), "who was not measured yet counts as the others"
+    assert assign({}, 4) == ()
