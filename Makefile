@@ -35,7 +35,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -q $(TESTS)
 
 matrix: $(READY)
-	$(BIN)/python -m pytest -q -m matrix tests/system
+	$(BIN)/python -m pytest -q -m matrix tests/system tests/mutations
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -452,3 +452,17 @@ def test_a_micro_batch_that_is_left_out_has_no_rows_whoever_staged_it_before(tmp
     bench.applier.stage_micro(1, 8, 1, 0.5, *left_out)
     assert bench.applier.waiting() == ((1, 0, 8),), "of its own step only"
     bench.close()
+
+
+@pytest.mark.usefixtures("_own_points")
+@pytest.mark.parametrize("point", POINTS[1:])
+def test_a_kill_at_any_point_of_an_application_applies_it_once(tmp_path: Path, point: str) -> None:
+    bench = Bench(tmp_path)
+    rows, bounds, gradients = bench.gradients(1)
+    bench.applier.stage(0, 1, 1, 1, 1.0, rows, bounds, gradients)
+    bench.surviving(lambda: bench.applier.settle(0, 1, 1), point)
+    assert bench.armed == "", "the point was passed"
+    bench.twin.update(rows, bounds, gradients, 1.0)
+    bench.assert_equal()
+    assert bench.applier.waiting() == ()
+    bench.close()
