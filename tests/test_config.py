@@ -148,6 +148,7 @@ def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, ov
         ("data.train=[]", "data.train: is missing"),
         ("resources.memory=200%", 'a share like "80%"'),
         ("resources.cores=0", '"all", a whole number >= 1'),
+        ("resources.hosts=0", "a whole number >= 1 and <= 16"),
         ("tables.default.rows=0", '"dynamic", or a whole number'),
         ("tables.default.init=normal(0)", '"uniform(low, high)"'),
         ("tables.default.features=['item']", "the default is for every table"),
@@ -267,3 +268,12 @@ def test_the_committed_schema_is_current() -> None:
 @pytest.mark.parametrize("name", ["synthetic", "retail", "own_model"])
 def test_examples_are_valid(name: str) -> None:
     assert load_job(ROOT / "examples" / f"{name}.toml", environ={}).model.build
+
+
+def test_with_several_hosts_rows_are_served(job_file: Path) -> None:
+    assert load_job(job_file, ["resources.hosts=2"], environ={}).train.access == "auto"
+    path, overrides = job_file, ["resources.hosts=2", "train.access=direct"]
+    with pytest.raises(ConfigError) as caught:
+        load_job(path, overrides, environ={})
+    (problem,) = caught.value.problems
+    assert problem.startswith('train.access = "direct": with resources.hosts = 2 rows are served')

@@ -102,12 +102,15 @@ class BucketCopy:
         if self.stage == CopyStage.COPIED:
             self._move("frozen")
 
-    def ask(self, request: int) -> BucketFetch | None:
-        """What is to be fetched next; None: nothing, for now."""
+    @property
+    def has_to_ask(self) -> bool:
+        """Something is to be fetched now."""
+        return self.stage not in (CopyStage.COPIED, CopyStage.WHOLE)
+
+    def ask(self, request: int) -> BucketFetch:
+        """What is to be fetched next. Call it when there is something."""
         stop = self._at + self._of_part
         match self.stage:
-            case CopyStage.COPIED | CopyStage.WHOLE:
-                return None
             case CopyStage.OPENING:
                 return BucketFetch(request, self.table, self.bucket, "open")
             case CopyStage.ROWS | CopyStage.MENDING:

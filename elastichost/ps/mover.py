@@ -6,7 +6,8 @@ taken for the newest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from elastichost.errors import ProtocolError
 from elastichost.ps.bucket_copy import BucketCopy, Store
@@ -29,12 +30,11 @@ Connect = Callable[[ServerAddress, str], DataClient]
 
 
 class _Line:
-    """The conversation with one life of one PS, about the buckets that come from it."""
+    """The conversation with one life of one PS, about the buckets that come from it. numbers: of requests, growing."""
 
-    def __init__(self, client: DataClient) -> None:
-        self.client = client
+    def __init__(self, client: DataClient, numbers: Iterator[int]) -> None:
+        self.client, self._numbers = client, numbers
         self.copies: dict[Key, BucketCopy] = {}
-        self._request = 0
         self._asked: dict[int, tuple[BucketCopy, BucketFetch, float]] = {}  # request -> of what, what, when
         self._not_before_s = 0.0
         self._damaged = 0
@@ -65,10 +65,9 @@ class _Line:
                 return
             if copy in under_way:
                 continue
-            fetch = copy.ask(self._request + 1)
-            if fetch is not None:
-                self._request += 1
-                self._asked[self._request] = (copy, fetch, now_s)
+            if copy.has_to_ask:
+                fetch = copy.ask(next(self._numbers))
+                self._asked[fetch.request] = (copy, fetch, now_s)
                 self.client.send(fetch)
                 under_way.append(copy)
 
@@ -110,6 +109,7 @@ class Mover:
         self._lines: dict[ServerAddress, _Line] = {}
         self._frozen: set[Key] = set()  # these are nobody's now
         self._channels = 0
+        self._numbers = itertools.count(1)  # one for all lines: a PS may be talked to again, and knows the last
         self._copy = self._told = 0  # the newest CopyBuckets, and the newest that was answered
         self._wanted: frozenset[Key] = frozenset()
 
@@ -143,7 +143,7 @@ class Mover:
     def _open(self, source: ServerAddress) -> _Line:
         """Each under a channel of its own: an old connection of the same name may linger."""
         self._channels += 1
-        line = self._lines[source] = _Line(self._connect(source, f"move{self._channels}"))
+        line = self._lines[source] = _Line(self._connect(source, f"move{self._channels}"), self._numbers)
         return line
 
     def _close_idle(self, source: ServerAddress) -> None:

@@ -35,7 +35,7 @@ __all__ = [
     "Move",
 ]
 
-ROUND_BYTES = 256 << 20  # a bucket that is larger is a round of its own
+ROUND_BYTES = 128 << 20  # their hand-over takes about 0.1 s; a bucket that is larger is a round of its own
 MOST_DEATHS = 4  # of those that take part in a round
 
 

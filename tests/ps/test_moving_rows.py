@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.files import MappedFile
 from elastichost.arena.layout import plan_layout
@@ -22,6 +23,7 @@ from elastichost.ps import bucket_copy
 from elastichost.ps.bucket_rows import BucketRows
 from elastichost.ps.bucket_source import MAX_PART_BYTES, BucketSource
 from elastichost.ps.changed_rows import ChangedRows
+from elastichost.ps.frames import Outgoing
 from elastichost.ps.mover import Mover
 from elastichost.ps.store import RowStore
 from elastichost.wire.codec import Envelope
@@ -48,7 +50,7 @@ class Way:
         self.source: BucketSource | None = source
         self.asked: list[BucketFetch] = []
         self.answers: list[Envelope[DataMessage]] = []
-        self.damaged = 0
+        self.damaged = self.ignored = 0
 
     def send(self, message: BucketFetch) -> None:
         lost, twice, _, _ = self.faults
@@ -57,25 +59,27 @@ class Way:
 
     def receive(self) -> Envelope[DataMessage] | None:
         """What was asked is answered when it is looked for."""
-        lost, _, late, damaged = self.faults
+        late = self.faults[2]
         while self.asked and self.source is not None:
             message = self.asked.pop(self.random.randrange(len(self.asked)) if self.random.random() < late else 0)
-            for outgoing in self.source.handle(b"peer", self.sender, message):
-                frames = [
-                    bytearray(memoryview(frame).cast("B")) if len(frame) else bytearray() for frame in outgoing.frames
-                ]  # type: ignore[arg-type]
-                if any(frames) and self.random.random() < damaged:
-                    frame = self.random.choice([frame for frame in frames if frame])
-                    frame[self.random.randrange(len(frame))] ^= 1 << self.random.randrange(8)
-                    self.damaged += 1
-                if self.random.random() >= lost:
-                    answer: Envelope[Any] = Envelope(
-                        ProcessId("server", 0, self.life), 0, outgoing.message, tuple(map(memoryview, frames))
-                    )
-                    self.answers.append(answer)
+            answers = self.source.handle(b"peer", self.sender, message)
+            self.ignored += not answers
+            for outgoing in answers:
+                self._answer(outgoing)
         if not self.answers:
             return None
         return self.answers.pop(self.random.randrange(len(self.answers)) if self.random.random() < late else 0)
+
+    def _answer(self, outgoing: Outgoing) -> None:
+        lost, _, _, damaged = self.faults
+        frames = [bytearray(np.ascontiguousarray(frame).tobytes()) for frame in outgoing.frames]
+        if any(frames) and self.random.random() < damaged:
+            frame = self.random.choice([frame for frame in frames if frame])
+            frame[self.random.randrange(len(frame))] ^= 1 << self.random.randrange(8)
+            self.damaged += 1
+        if self.random.random() >= lost:
+            views = tuple(map(memoryview, frames))
+            self.answers.append(Envelope(ProcessId("server", 0, self.life), 0, outgoing.message, views))
 
     def close(self) -> None:
         self.source = None
@@ -123,12 +127,17 @@ class Scene:
         address = ServerAddress(0, self.life, "ipc://there")
         self.mover.copy(self.numbers, [BucketMove(*bucket, address) for bucket in buckets])
 
+    def _buckets(self, ids: np.ndarray) -> np.ndarray:
+        return index.buckets_of(ids, self.arenas[0].index_place(DYNAMIC).shift)
+
     def train(self, keys: int = 300) -> None:
         """New ids, and updates of rows of both tables."""
         ids = np.unique(self.random.integers(0, 20_000, keys))
+        ids = ids[[self.has.owns(DYNAMIC, bucket) for bucket in self._buckets(ids)]]
         dynamic = self.has.rows_for(DYNAMIC, ids, True, 0)
         dynamic = dynamic[dynamic >= 0][::2]  # the others hold their initial rows
         fixed = np.unique(self.random.integers(0, 2500, 50))
+        fixed = fixed[[self.has.owns(FIXED, bucket) for bucket in fixed // 834]]
         rows, bounds = np.concatenate([fixed, dynamic]), np.array([0, len(fixed), len(fixed) + len(dynamic)])
         update(self.has, rows, bounds, self.random.random(self.has.lines.floats(bounds), np.float32))
         self.changed.changed(rows, bounds)
@@ -337,6 +346,19 @@ def test_another_order_takes_the_place_of_the_first(scene: Scene) -> None:
     scene.mover.copy(1, [])  # late: it was sent before
     scene.hand_over(MOVED[2:])
     assert scene.mover.clients == ()
+
+
+def test_one_round_after_the_other_from_the_same_ps(scene: Scene) -> None:
+    for buckets in (MOVED[:1], MOVED[1:3], MOVED[3:]):
+        scene.train()
+        scene.copy(buckets)
+        scene.until_copied(train=5)
+        scene.hand_over(buckets)
+        assert scene.mover.clients == ()
+        scene.source.end(buckets)
+        for bucket in buckets:
+            scene.has.forget(*bucket)
+    assert len(scene.ways) == 3 and not any(way.ignored for way in scene.ways)
 
 
 # --- what is asked of the PS that has them -----------------------------------------------------------------------

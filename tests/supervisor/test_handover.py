@@ -125,6 +125,60 @@ def test_one_at_a_time() -> None:
         hand_over.begin(hand_over.present, 3.0)
 
 
+def moving() -> tuple[HandOver, ShardMap]:
+    """A third PS gets two buckets, from another host."""
+    hand_over = settled()
+    hand_over.connected(server(2), 1.0)
+    target = rebalanced_shard_map(hand_over.present, (0, 1, 2))
+    hand_over.begin(target, 2.0, target.buckets_of(2))
+    return hand_over, target
+
+
+def test_only_who_adopts_is_told_what_comes_from_another_host() -> None:
+    hand_over, target = moving()
+    release = asked(hand_over.ready(server(0), 2, COMMITTED))
+    hand_over.ready(server(0), 3)
+    adopt = asked(hand_over.ready(server(1), 3))
+    assert (release.moved, adopt.moved) == ((), target.buckets_of(2))
+
+
+def test_called_back_before_it_is_known_what_counts() -> None:
+    hand_over, _ = moving()
+    assert hand_over.call_back() == ()
+    back = asked(hand_over.ready(server(0), 2, COMMITTED))
+    assert (back.servers, back.committed, back.moved) == ((server(0), server(1)), COMMITTED, ())
+    assert back.shard_map.owners == FIRST.owners
+
+
+def test_called_back_while_the_new_owners_take_what_they_get() -> None:
+    hand_over, _ = moving()
+    hand_over.ready(server(0), 2, COMMITTED)
+    hand_over.ready(server(0), 3)
+    hand_over.ready(server(1), 3)
+    hand_over.ready(server(2), 4)
+    release = asked(hand_over.call_back())
+    assert set(release.servers) >= {server(2)}
+    assert (release.shard_map.buckets_of(2), release.committed) == ((), COMMITTED)
+    assert set(hand_over.owners) >= {2}, "it may have taken them, and has to let go"
+    hand_over.lost(server(0))
+    (fresh,) = hand_over.connected(server(0, 2), 3.0)
+    assert isinstance(fresh, SendMap)
+    assert fresh.shard_map == release.shard_map, "others may have what the one before it had"
+    hand_over.ready(server(2), 5)
+    hand_over.ready(server(1), 5)
+    back = asked(hand_over.ready(server(0, 2), 5))
+    assert (back.shard_map.owners, back.moved) == (FIRST.owners, ())
+    hand_over.ready(server(0, 2), 6)
+    (published,) = hand_over.ready(server(1), 6)
+    assert isinstance(published, Publish)
+    assert published.moved == 0
+
+
+def test_what_is_settled_cannot_be_called_back() -> None:
+    with pytest.raises(IllegalTransitionError):
+        settled().call_back()
+
+
 # --- any PS may die at any moment -----------------------------------------------------------------------------------
 
 

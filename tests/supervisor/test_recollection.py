@@ -87,3 +87,8 @@ def test_an_early_stop_and_an_end_are_known() -> None:
 def test_a_journal_of_another_kind_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         recollect((event("quarantine", "worker-0", epoch="first"),))
+
+
+def test_in_how_many_arenas_the_rows_were() -> None:
+    assert recollect((arena("/one"),)).hosts == 1
+    assert recollect((event("arena", path="/one", hosts=3), event("shard_map", epoch=2))).hosts == 3

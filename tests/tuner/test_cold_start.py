@@ -63,3 +63,13 @@ def test_gpus_are_shared_out_anew() -> None:
 def test_a_plan_has_workers_and_ps(sizes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="are no plan"):
         resized_plan(initial_plan(cores=(0,)), "asked", **sizes)  # type: ignore[arg-type]
+
+
+def test_several_hosts_share_the_ps_and_rows_are_served() -> None:
+    plan = initial_plan(cores=(0, 1), workers=2, servers=3, hosts=2)
+    assert plan.access == "served"
+    assert [spec.host for spec in plan.servers] == [0, 1, 0]
+    assert {spec.host for spec in plan.workers} == {0}
+    grown = resized_plan(plan, "asked", servers=5, hosts=2)
+    assert [spec.host for spec in grown.servers] == [0, 1, 0, 1, 0]
+    assert [spec.host for spec in resized_plan(grown, "asked", servers=1, hosts=2).servers] == [0]
