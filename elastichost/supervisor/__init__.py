@@ -7,6 +7,7 @@
     rescue, recollection, ledger_applied    going on from the arena of a supervisor that died
     hanging, watching           when silence is a hang, and what /proc says of a silent process
     roster, training, judging, checkpointing    one concern each: owners and members, leases, evaluations, saving
+    handover, migration, mover  who owns what from one shard map to the next; rows on their way to another host's arena
     control, recovery, shutdown what happens on a message, an exit or a hang, the end
     loop                        waits for the next of these and calls them
     job                         opens everything a run needs, and closes it however the run ends

@@ -261,8 +261,7 @@ class Ledger:
         return self.samples_accounted != before
 
     def leave_out(self, entry: Quarantined) -> None:
-        """Sync mode: these positions of a lease under way are given up. Their step's record will count them as
-        skipped."""
+        """Sync mode: positions of a lease under way are given up. Their step's record will count them as skipped."""
         self.quarantined += (entry,)
         self.skipped -= entry.stop - entry.start
 

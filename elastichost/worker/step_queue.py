@@ -79,8 +79,9 @@ class StepQueue:
 
     @property
     def has_grant(self) -> bool:
-        """The present step's positions are known."""
-        return any(grant.first_step <= self.step < self._stop(grant) for grant in self._grants)
+        """There is something to do once the present step is committed, if not before. A worker that has come late may
+        know the positions of later steps only: those of the present one were committed meanwhile."""
+        return any(self.step < self._stop(grant) for grant in self._grants)
 
     def due(self) -> MicroBatch | None:
         """The micro-batch of the present step to compute next; None: its own are all done, or nothing is known yet."""

@@ -88,6 +88,17 @@ def test_a_grant_known_already_is_ignored_and_a_finished_one_forgotten() -> None
     assert queue.has_grant
 
 
+def test_who_knows_later_steps_only_asks_on() -> None:
+    """It joined when the grant of the step that it was told of had just been finished by the others."""
+    queue = queue_of(0)
+    queue.reached(6)
+    assert not queue.has_grant, "nobody would ever answer"
+    queue.grant(grant_of(4, 7, 8, 12))
+    assert queue.has_grant and queue.due() is None
+    queue.reached(7)
+    assert queue.due() is not None
+
+
 class Steps(RuleBasedStateMachine):
     """Three workers, a dense owner that commits a step when all its micro-batches were pushed under the present shard
     map, grants and crews that come late, twice or out of order: whoever joins, leaves or must begin again, in the end
@@ -119,10 +130,12 @@ class Steps(RuleBasedStateMachine):
     def a_grant_comes(self, index: int, data: st.DataObject) -> None:
         """In order, and perhaps once more: a worker that joins is sent all that are open."""
         if self.grants:
-            number = data.draw(st.integers(1, len(self.grants)))
-            for made in self.grants[:number]:
-                if made.first_step + steps_of(made.lease.start, made.lease.stop, self.batch_size) > self.step:
-                    self.queues[index].grant(made)
+            self.open_grants_come(index, data.draw(st.integers(1, len(self.grants))))
+
+    def open_grants_come(self, index: int, number: int | None = None) -> None:
+        for made in self.grants[:number]:
+            if made.first_step + steps_of(made.lease.start, made.lease.stop, self.batch_size) > self.step:
+                self.queues[index].grant(made)
 
     @rule(workers=st.lists(st.sampled_from(WORKERS), min_size=4, max_size=4))
     def change_crew(self, workers: list[int]) -> None:
@@ -180,9 +193,8 @@ class Steps(RuleBasedStateMachine):
             before = self.step, len(self.pushed)
             for index in WORKERS:
                 self.a_crew_comes(index)
-                for made in self.grants:
-                    self.queues[index].grant(made)
-                if self.queues[index].step != self.step:
+                self.open_grants_come(index)
+                if self.queues[index].step == 0 or self.queues[index].has_grant:
                     self.ask(index)
                 self.compute(index)
             assert before != (self.step, len(self.pushed)), "nobody has anything to do, and the step is open"
