@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class RunFacts:
     """Two independent records of the samples, and what the last checkpoint says.
 
     applied: committed batches, dtype APPLIED_RECORD, those of the surviving lineage. record: of the newest checkpoint;
-    None: there is none. torn: lives of workers with a torn batch, as often as it was reported.
+    None: there is none.
     """
 
     settings: LedgerSettings
@@ -38,9 +39,14 @@ class RunFacts:
     record: RunRecord | None
 
     @property
-    def torn(self) -> tuple[ProcessId, ...]:
-        found = (process_of(event) for event in self.events if event.kind == "torn_batch")
-        return tuple(process for process in found if process is not None)
+    def torn(self) -> Counter[ProcessId]:
+        """Torn batches of each life of a worker that left any."""
+        found: Counter[ProcessId] = Counter()
+        for event in self.events:
+            if event.kind == "torn_batch" and (process := process_of(event)) is not None:
+                batches = event.data.get("batches", 1)
+                found[process] += batches if isinstance(batches, int) else 1
+        return found
 
     @property
     def lost(self) -> int:

@@ -26,7 +26,7 @@ class AppliedLog:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._record = np.zeros(1, dtype=APPLIED_RECORD)
 
-    def write(self, number: int, values: tuple[int | float, ...]) -> None:
+    def write(self, number: int, values: tuple[int | float | tuple[int, int], ...]) -> None:
         """`number`: version of the dense vector before this commit; `values`: APPLIED_RECORD's fields in order."""
         self._record[0] = values
         os.pwrite(self._descriptor, self._record.tobytes(), number * APPLIED_RECORD.itemsize)

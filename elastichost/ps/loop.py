@@ -338,7 +338,7 @@ class ServerLoop:
         if not self._service.is_dense_owner:
             return
         applied: AppliedBatch = self._dense.applied(worker, life)
-        torn = int(self._watermarks.begun(worker, life) > applied.sequence)
+        torn = max(0, self._watermarks.begun(worker, life) - applied.sequence)
         self._control.send(Fenced(worker=worker, life=life, applied=applied, torn=torn))
 
     # --- checkpoints ----------------------------------------------------------------------------------------

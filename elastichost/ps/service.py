@@ -18,6 +18,7 @@ from elastichost.ps.session import Reply, Session
 from elastichost.ps.step_service import StepService
 from elastichost.ps.store import RowStore
 from elastichost.specs import ModelSpec
+from elastichost.wire.applied import NONE_LEFT_OUT
 from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.crash import crash_point
 from elastichost.wire.data import (
@@ -140,6 +141,8 @@ class DataService:
             int64_frame(frames, int(bounds[-1])),
             float32_frame(frames, 1, self._store.lines.floats(bounds)),
         )
+        if not len(rows) and self.is_dense_owner:
+            self._steps.leave_out(message)
         epoch, scale = message.shard_map_epoch, message.learning_rate_scale
         self._applier.stage_micro(message.micro, message.step, epoch, scale, rows, bounds, gradients)
         self.rows_touched += len(rows)
@@ -212,7 +215,7 @@ class DataService:
             self._dense.version(),
             (
                 *(sender.index, sender.life, m.sequence, m.lease_id, m.epoch, m.unit),
-                *(m.start, m.stop, m.samples, m.skipped, m.loss_sum),
+                *(m.start, m.stop, m.samples, m.skipped, m.loss_sum, NONE_LEFT_OUT),
             ),
         )
         self._dense.apply_gradient(

@@ -49,6 +49,7 @@ class Session:
     _fenced: dict[int, int] = field(default_factory=dict)
     _finished: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # worker -> life, base, batches
     _waiters: list[_Waiter] = field(default_factory=list)
+    _newest: dict[int, tuple[int, int]] = field(default_factory=dict)  # worker -> life, its newest request of the clock
 
     # --- who may speak --------------------------------------------------------------------------------------
 
@@ -80,7 +81,11 @@ class Session:
 
     def advanced(self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int) -> tuple[Reply, ...]:
         """A worker has finished `batch` batches (-1: it idles). Returns the replies due now, its own included once
-        every member has finished at least `batch - staleness`. A life new to the clock starts with the slowest."""
+        every member has finished at least `batch - staleness`. A life new to the clock starts with the slowest. What
+        was overtaken by a later request of the worker is ignored: it may have left the clock."""
+        if (sender.life, request) < self._newest.get(sender.index, (0, 0)):
+            return ()
+        self._newest[sender.index] = sender.life, request
         if batch < 0:
             left = self._leave(sender.index, sender.life)
             return (*left, Reply(peer, request, self.slowest()))

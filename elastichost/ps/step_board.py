@@ -33,6 +33,7 @@ class StepGradient:
     skipped: int
     loss_sum: float
     learning_rate_scale: float
+    left_out: tuple[int, ...]  # numbers of micro-batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +52,45 @@ class StepBoard:
     parameters: int
     _step: int = 0
     _micros: dict[int, tuple[DensePush, Float32]] = field(default_factory=dict)
+    _left_out: set[int] = field(default_factory=set)
     _waiters: list[StepWaiter] = field(default_factory=list)
 
     def forget(self) -> None:
         """The shard map has changed: nothing of the present step counts, and whoever waits will ask again."""
-        self._micros.clear()
+        self._clear()
         self._waiters.clear()
+
+    def _clear(self) -> None:
+        self._micros.clear()
+        self._left_out.clear()
+
+    def _begin(self, step: int) -> None:
+        if step != self._step:
+            self._step = step
+            self._clear()
+
+    def leave_out(self, step: int, micro: int) -> None:
+        """Nothing is trained of this micro-batch: what has come of it is dropped, and what may still come is ignored.
+        The step waits for the push that says so, which comes when no PS has rows of it any more."""
+        self._begin(step)
+        if micro not in self._left_out:  # else the push that says so may have come
+            self._left_out.add(micro)
+            self._micros.pop(micro, None)
 
     def stage(self, message: DensePush, vector: Float32) -> StepGradient | None:
         """Takes a micro-batch of the present step; float32 [elements] is kept. The step's gradient once all are there.
-        One that came before is ignored: it was the same; but one of which nothing is trained takes the place of what
-        came before it was left out. Raises ProtocolError for micro-batches that cannot be."""
-        if message.step != self._step:
-            self._step = message.step
-            self._micros.clear()
+        One that came before is ignored: it was the same. Raises ProtocolError for micro-batches that cannot be."""
+        self._begin(message.step)
         if not 0 <= message.micro < message.micros or len(self._micros) > message.micros:
             raise ProtocolError(f"micro-batch {message.micro} of {message.micros} of step {message.step}")
-        if message.micro not in self._micros or message.samples == 0:
+        if message.micro in self._left_out and not message.is_left_out:
+            return None
+        if message.micro not in self._micros:
             self._micros[message.micro] = message, vector
         if len(self._micros) < message.micros:
             return None
         gradient = self._sum()
-        self._micros.clear()
+        self._clear()
         return gradient
 
     def _sum(self) -> StepGradient:
@@ -101,6 +119,7 @@ class StepBoard:
             skipped=sum(push.skipped for push, _ in pushes),
             loss_sum=loss_sum,
             learning_rate_scale=first.learning_rate_scale,
+            left_out=tuple(push.micro for push, _ in pushes if push.is_left_out),
         )
 
     def wait(self, waiter: StepWaiter) -> None:

@@ -15,8 +15,9 @@ from elastichost.ps.frames import Outgoing, float32_frame
 from elastichost.ps.session import Session
 from elastichost.ps.step_board import StepBoard, StepGradient, StepWaiter
 from elastichost.specs import DenseSpec
+from elastichost.wire.applied import left_out_words
 from elastichost.wire.crash import crash_point
-from elastichost.wire.data import DensePush, DensePushed, Retry, StepAsk, StepReached
+from elastichost.wire.data import DensePush, DensePushed, Push, Retry, StepAsk, StepReached
 
 __all__ = ["StepService"]
 
@@ -65,6 +66,11 @@ class StepService:
         self._applier.settle_steps(step)
         return [acknowledged, *self._reached()]
 
+    def leave_out(self, message: Push) -> None:
+        """A micro-batch that workers died on, of the step under way."""
+        if message.step == self._dense.version() and self._is_current(message.shard_map_epoch):
+            self._board.leave_out(message.step, message.micro)
+
     def ask(self, peer: bytes, message: StepAsk) -> list[Outgoing]:
         """Answered when the step may begin."""
         if not self._is_current(message.shard_map_epoch):
@@ -101,7 +107,7 @@ class StepService:
             step,
             (
                 *(CREW, CREW_LIFE, step, g.lease_id, g.epoch, g.unit),
-                *(g.start, g.stop, g.samples, g.skipped, g.loss_sum),
+                *(g.start, g.stop, g.samples, g.skipped, g.loss_sum, left_out_words(g.left_out)),
             ),
         )
         crash_point("ps.step.before_commit")

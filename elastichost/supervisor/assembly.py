@@ -123,7 +123,7 @@ def _from_arena(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: 
         run.torn_batches += torn.batches
         run.note(
             "torn_batch",
-            f"worker-{torn.worker}.{torn.life} died within {_batches(torn.batches)}: rows may hold a part of it",
+            str(torn),
             process=f"worker-{torn.worker}",
             data={"life": torn.life, "batches": torn.batches},
         )
@@ -140,10 +140,6 @@ def _give_up(run: Run, claim: Claim) -> None:
     except OSError as error:
         run.note("warning", f"{claim.held.path} cannot be removed: {error}")
     claim.release()
-
-
-def _batches(number: int) -> str:
-    return "a batch" if number == 1 else f"{number} batches"
 
 
 def _newest_checkpoint(heritage: Heritage, mirror: Path | None) -> tuple[Path, RunRecord] | None:

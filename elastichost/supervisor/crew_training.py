@@ -19,6 +19,7 @@ from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.training import Training, miscount
+from elastichost.wire.applied import micros_left_out, read_applied_record
 from elastichost.wire.control import Crew, Fence, StepsGrant
 
 __all__ = ["CrewTraining"]
@@ -41,6 +42,8 @@ class CrewTraining(Training):
         self._grants: dict[int, StepsGrant] = {}
         self._crew = Crew(epoch=0, workers=())
         self._members: dict[int, ProcessId] = {}
+        self._late: set[ProcessId] = set()  # members that do not know the ranges under way yet
+        self._giving_up: dict[tuple[int, int], Quarantined] = {}  # told the crew; its step's record will confirm it
         self._failures: dict[tuple[int, int], int] = {}  # (step, micro-batch) -> workers that died on it
         self._reassign_at_s = run.now_s() + REASSIGN_EVERY_S
 
@@ -52,9 +55,19 @@ class CrewTraining(Training):
 
     def worker_ready(self, record: ProcessRecord) -> None:
         self._members[record.process.index] = record.process
+        self._late.add(record.process)
         self._publish(f"{record.process} joins")
-        for grant in self._grants.values():
-            self._grant(record, grant)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Members that have come late are told the ranges under way; not while a checkpoint holds the others."""
+        if not self._may_grant():
+            return
+        for process in self._late:
+            if (record := self._run.fleet.find(process)) is not None:
+                for grant in self._grants.values():
+                    self._grant(record, grant)
+        self._late.clear()
 
     def has_work(self, process: ProcessId) -> bool:
         """A member that is too slow for any micro-batch is one all the same."""
@@ -76,26 +89,32 @@ class CrewTraining(Training):
     def _leave(self, process: ProcessId, reason: str) -> None:
         if self._members.get(process.index) == process:
             del self._members[process.index]
+            self._late.discard(process)
             self._publish(reason)
 
     def _suspect(self, process: ProcessId, task: tuple[int, int]) -> None:
         """A micro-batch that several workers died on is left out: counted, listed, not tried again."""
+        self._account()
         if task[0] < self._dense.version():
             return  # its step was committed: it died of something else
-        self._failures[task] = self._failures.get(task, 0) + 1
-        if self._failures[task] >= self.ledger.settings.failures_to_quarantine and task not in self._crew.left_out:
-            self._left_out(process, task)
+        failures = self._failures[task] = self._failures.get(task, 0) + 1
+        if failures >= self.ledger.settings.failures_to_quarantine and task not in self._crew.left_out:
+            self._leave_out(process, task, failures)
 
-    def _left_out(self, process: ProcessId, task: tuple[int, int]) -> None:
+    def _leave_out(self, process: ProcessId, task: tuple[int, int], failures: int) -> None:
+        """Tells the crew. It may be too late: the step may be committed with it before anybody has heard of it."""
         step, micro = task
         for grant in self._grants.values():
             lease, batch = grant.lease, self.ledger.settings.batch_size
             if not grant.first_step <= step < grant.first_step + steps_of(lease.start, lease.stop, batch):
                 continue
             start, stop = micro_range(lease.start, lease.stop, batch, self._micros, step - grant.first_step, micro)
-            entry = Quarantined(lease.epoch, lease.unit, start, stop, self._failures[task])
-            self.ledger.leave_out(entry)
-            self._note_quarantine(process, entry)
+            self._giving_up[task] = Quarantined(lease.epoch, lease.unit, start, stop, failures)
+            self._run.note(
+                "decision",
+                f"positions {start} to {stop} of unit {lease.unit} are left out: {failures} lives died on them",
+                process=process.name,
+            )
             self._crew = Crew(self._crew.epoch, self._crew.workers, (*self._crew.left_out, task))
 
     def _publish(self, reason: str) -> None:
@@ -143,6 +162,7 @@ class CrewTraining(Training):
         self._account()
         self._balance(self._run.now_s())
         self._note_barred()
+        self._catch_up()
         if not self._members or not self._may_grant():
             return
         records = [self._run.fleet.find(process) for process in self._members.values()]
@@ -168,6 +188,16 @@ class CrewTraining(Training):
             raise miscount(error) from error
         held = {lease.lease_id for lease in self.ledger.leases_of(CREW_ID)}
         self._grants = {lease_id: grant for lease_id, grant in self._grants.items() if lease_id in held}
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """What the record of a committed step says was left out, and so counted as skipped, is quarantined."""
+        version = self._dense.version()
+        for task in [task for task in self._giving_up if task[0] < version]:
+            entry = self._giving_up.pop(task)
+            if task[1] in micros_left_out(read_applied_record(self._run.directory.path, task[0])):
+                self.ledger.leave_out(entry)
+                self._note_quarantine(CREW_ID, entry)
 
     def committed_step(self) -> int:
         """The last one; the ledger has counted it."""

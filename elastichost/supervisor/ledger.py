@@ -261,7 +261,7 @@ class Ledger:
         return self.samples_accounted != before
 
     def leave_out(self, entry: Quarantined) -> None:
-        """Sync mode: positions of a lease under way are given up. Their step's record will count them as skipped."""
+        """Sync mode: positions that were counted as skipped were left out because workers died on them."""
         self.quarantined += (entry,)
         self.skipped -= entry.stop - entry.start
 

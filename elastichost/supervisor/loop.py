@@ -214,7 +214,7 @@ class Supervisor:
         self._bury(now_s)
         if self._commander is not None:
             self._commander.turn(now_s)
-        self._recovery.reconcile()
+        self._recovery.reconcile(self._look_at_clock())
         if self._parts is not None:
             if not self._parts.checkpointer.is_open:
                 self._parts.roster.follow_plan()
@@ -227,13 +227,15 @@ class Supervisor:
         run.journal.sync(now_s)
         self._reporter.tick(self._state, self._parts, now_s)
 
-    def _look_at_clock(self) -> None:
-        """When the supervisor was stopped its children mostly were too: that they were silent says nothing."""
+    def _look_at_clock(self) -> float:
+        """When the supervisor was stopped its children mostly were too: that they were silent says nothing. Returns the
+        time up to which that is looked after: whoever is judged by later times was perhaps asleep with all others."""
         now_s = self._run.now_s()
         stood_s, self._turned_s = now_s - self._turned_s, now_s
         if stood_s > STALL_S:
             self._run.fleet.excuse(stood_s)
             self._run.note("stalled", f"the supervisor stood still for {stood_s:.1f} s; deadlines are moved by that")
+        return now_s
 
     def _take_launch_events(self) -> None:
         for event in self._run.launcher.events():

@@ -28,7 +28,11 @@ class TornLife(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     worker: int
     life: int
-    batches: int = 1  # more when the dense owner died with it: it has two on the way
+    batches: int = 1  # more when commits were on the way
+
+    def __str__(self) -> str:
+        within = "a batch" if self.batches == 1 else f"{self.batches} batches"
+        return f"worker-{self.worker}.{self.life} died within {within}: rows may hold a part of it"
 
 
 class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

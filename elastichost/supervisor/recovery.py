@@ -144,9 +144,10 @@ class Recovery:
 
     # --- what should be done --------------------------------------------------------------------------------
 
-    def reconcile(self) -> None:
-        """Brings the processes nearer to the plan. Raises the job's error when it cannot go on."""
-        run, now_s = self._run, self._run.now_s()
+    def reconcile(self, now_s: float) -> None:
+        """Brings the processes nearer to the plan. now_s: no later than the clock was looked at. Raises the job's error
+        when it cannot go on."""
+        run = self._run
         self._watch.look(run.fleet, now_s)
         held = self._holdings()
         actions = reconcile(

@@ -12,6 +12,7 @@ from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import Quarantined, Settlement
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.recollection import TornLife
 from elastichost.supervisor.run import Run
 from elastichost.wire.control import Fence, Fenced, LeaseGrant, LeaseProgress, Settle, Settled, Unsettled
 from elastichost.wire.facts import Lease
@@ -57,6 +58,8 @@ class Training:
             if record is None or not record.can_work:
                 del self._waiting[worker]
                 continue
+            if self._is_open(worker):
+                continue
             lease = self.ledger.request(worker, samples_per_s)
             if lease is None:
                 continue
@@ -65,6 +68,11 @@ class Training:
             self._run.fleet.apply(record, Event.WORK, self._run.now_s())
             self._run.send(worker, LeaseGrant(lease, self.ledger.shuffle_seed(lease)))
         self._note_barred()
+
+    def _is_open(self, worker: ProcessId) -> bool:
+        """The life before is not settled. A batch of this one would overwrite the dense owner's record of that one,
+        from which it is settled."""
+        return any(index == worker.index for index, _ in self._fences)
 
     def _note_lease(self, lease: Lease, worker: ProcessId) -> None:
         self._run.note(
@@ -152,9 +160,9 @@ class Training:
         if message.torn:
             self._run.note(
                 "torn_batch",
-                f"{process} died within a batch: rows may hold a part of it",
+                str(TornLife(process.index, process.life, message.torn)),
                 process=process.name,
-                data={"life": process.life},
+                data={"life": process.life, "batches": message.torn},
             )
         try:
             settlement = self.ledger.give_back(process, message.applied, failed=True)

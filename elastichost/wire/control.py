@@ -153,7 +153,7 @@ class SnapshotWritten(Message, frozen=True):
 
 class Fenced(Message, frozen=True):
     """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch.
-    `torn` is 1 when rows may hold a part of a batch that was never committed."""
+    `torn`: batches of it of which rows may hold a part, but that were never committed."""
 
     worker: int
     life: int

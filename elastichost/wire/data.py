@@ -96,7 +96,8 @@ class DensePush(Message, frozen=True):
     loss_sum: float = 0.0  # over the samples
     step: int = 0  # sync mode: the step that this micro-batch is part of ...
     micro: int = 0  # ... its number ...
-    micros: int = 1  # ... and how many the step has
+    micros: int = 1  # ... how many the step has ...
+    is_left_out: bool = False  # ... and whether it is skipped because workers died on it
 
 
 class DenseFetch(Message, frozen=True):

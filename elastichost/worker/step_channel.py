@@ -25,6 +25,7 @@ from elastichost.worker.step_queue import MicroBatch
 __all__ = ["Reached", "StepChannel"]
 
 Float32Array = npt.NDArray[np.float32]
+NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.float32))  # frames of a push without rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +73,23 @@ class StepChannel(Channel):
             _expect(answer, Pushed)
 
     def leave_out(self, directory: Directory, task: MicroBatch) -> None:
-        """Returns when no PS has rows of it staged: workers may have died after they had staged them. Raises
-        StaleDirectoryError."""
-        nothing = np.zeros(0, np.int64), np.zeros(0, np.float32)
-        requests: list[Request] = []
-        for server in sorted(directory.servers):
-            message = Push(
-                request=self.next_request(),
-                sequence=task.step,
-                shard_map_epoch=directory.epoch,
-                counts=(0,) * len(directory.owners),
-                step=task.step,
-                micro=task.micro,
-            )
-            requests.append((server, message, nothing))
-        for answer in self.call(directory, requests, self._others):
-            _expect(answer, Pushed)
+        """Returns when no PS has anything of it staged: workers may have died after that. The dense owner comes first:
+        then the step is not committed with a part of it. Raises StaleDirectoryError."""
+        others = sorted(server for server in directory.servers if server != directory.dense_owner)
+        for servers in ([directory.dense_owner], others):
+            requests = [(server, self._nothing(directory, task), NOTHING) for server in servers]
+            for answer in self.call(directory, requests, self._others):
+                _expect(answer, Pushed)
+
+    def _nothing(self, directory: Directory, task: MicroBatch) -> Push:
+        return Push(
+            request=self.next_request(),
+            sequence=task.step,
+            shard_map_epoch=directory.epoch,
+            counts=(0,) * len(directory.owners),
+            step=task.step,
+            micro=task.micro,
+        )
 
     def push(
         self,
@@ -121,6 +123,7 @@ class StepChannel(Channel):
             step=task.step,
             micro=task.micro,
             micros=task.micros,
+            is_left_out=task.is_left_out,
         )
         (answer,) = self.call(directory, [(directory.dense_owner, message, (vector,))], self._others)
         _expect(answer, DensePushed)

@@ -197,13 +197,14 @@ def test_a_dense_vector_that_counted_otherwise_breaks_a(facts: RunFacts) -> None
 
 
 @pytest.mark.parametrize(
-    ("access", "times", "holds"), [("direct", 1, True), ("direct", 2, False), ("served", 1, False)]
+    ("access", "batches", "holds"),
+    [("direct", (3,), True), ("direct", (4,), False), ("direct", (2, 2), False), ("served", (1,), False)],
 )
-def test_torn_batches_are_one_a_life_and_none_with_served_access(
-    facts: RunFacts, access: str, times: int, holds: bool
+def test_torn_batches_are_those_on_the_way_and_none_with_served_access(
+    facts: RunFacts, access: str, batches: tuple[int, ...], holds: bool
 ) -> None:
-    torn = JournalEvent("", 0.0, "torn_batch", "worker-0.1 died within a batch", "worker-0", {"life": 1})
-    events = (*facts.events, *[torn] * times)
+    torn = [JournalEvent("", 0.0, "torn_batch", "worker-0.1 died", "worker-0", {"batches": n}) for n in batches]
+    events = (*facts.events, *torn)
     verdict = check_applied(RunFacts(facts.settings, access, events, facts.applied, facts.record))
     assert verdict.holds is holds
 

@@ -53,6 +53,15 @@ def test_a_dead_or_idle_worker_holds_nobody_up() -> None:
     assert Reply(b"a", 3, 7) in idle and any(reply.peer == b"c" for reply in idle)
 
 
+def test_what_was_overtaken_does_not_bring_a_worker_back_into_the_clock() -> None:
+    session = Session()
+    session.advanced(worker(0), b"a", 1, 3, 1)
+    session.advanced(worker(1), b"b", 1, 3, 1)
+    session.advanced(worker(0), b"a", 2, -1, 1)
+    assert session.advanced(worker(0), b"a", 1, 3, 1) == (), "came twice, and late"
+    assert session.advanced(worker(1), b"b", 2, 9, 1) == (Reply(b"b", 2, 9),), "nobody else is in the clock"
+
+
 class BoundedClock(RuleBasedStateMachine):
     """Workers advance only when answered; whoever is answered was within the bound; nobody waits without a reason."""
 

@@ -15,7 +15,9 @@ PARAMETERS, ELEMENTS = 5, 7
 Vector = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 
-def push(step: int, micro: int, micros: int, samples: int = 2, skipped: int = 0) -> DensePush:
+def push(
+    step: int, micro: int, micros: int, samples: int = 2, skipped: int = 0, *, is_left_out: bool = False
+) -> DensePush:
     """Micro-batches of two positions."""
     return DensePush(
         request=100 + micro,
@@ -34,6 +36,7 @@ def push(step: int, micro: int, micros: int, samples: int = 2, skipped: int = 0)
         step=step,
         micro=micro,
         micros=micros,
+        is_left_out=is_left_out,
     )
 
 
@@ -96,12 +99,30 @@ def test_what_is_left_out_takes_the_place_of_what_came_before_and_stays() -> Non
     board, (first, second, third) = StepBoard(PARAMETERS), vectors(1, 3)
     left_out = np.concatenate([np.zeros(PARAMETERS, np.float32), first[PARAMETERS:]])
     assert board.stage(push(4, 0, 2), first) is None
-    assert board.stage(push(4, 0, 2, 0, 2), left_out) is None
+    board.leave_out(4, 0)
     assert board.stage(push(4, 0, 2), second) is None
+    assert board.stage(push(4, 0, 2, 0, 2, is_left_out=True), left_out) is None
+    board.leave_out(4, 0)  # a message that came twice
     gradient = board.stage(push(4, 1, 2), third)
     assert gradient is not None
+    assert gradient.left_out == (0,)
     assert gradient.vector.tobytes() == (left_out + third)[:PARAMETERS].tobytes() + third[PARAMETERS:].tobytes()
     assert (gradient.samples, gradient.skipped) == (2, 2)
+
+
+def test_a_step_waits_for_what_is_left_out_until_no_ps_has_rows_of_it() -> None:
+    board, (first, second) = StepBoard(PARAMETERS), vectors(1, 2)
+    assert board.stage(push(4, 0, 2), first) is None
+    board.leave_out(4, 0)
+    assert board.stage(push(4, 1, 2), second) is None
+
+
+def test_what_is_left_out_of_one_step_is_not_of_the_next() -> None:
+    board, (first,) = StepBoard(PARAMETERS), vectors(1, 1)
+    board.leave_out(4, 0)
+    gradient = board.stage(push(5, 0, 1), first)
+    assert gradient is not None
+    assert gradient.left_out == ()
 
 
 def test_micro_batches_of_other_steps_and_of_other_shard_maps_do_not_mix() -> None:

@@ -112,7 +112,7 @@ class Stage:
 
     def _run(self) -> Run:
         directory = SimpleNamespace(
-            path=PurePosixPath(self.run_dir),
+            path=self.run_dir,
             checkpoints=PurePosixPath("/checkpoints"),
             mirror=None,
             metrics=PurePosixPath("/metrics"),

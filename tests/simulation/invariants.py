@@ -16,10 +16,9 @@ import numpy as np
 
 from elastichost.micro_batches import CREW
 from elastichost.supervisor.checkpointing import RunRecord
-from elastichost.supervisor.crew_training import CrewTraining
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import Quarantined, epoch_order
-from elastichost.wire.applied import read_applied
+from elastichost.wire.applied import micros_left_out, read_applied
 from tests.simulation.computing import line_identity
 from tests.simulation.rows import all_buckets
 from tests.simulation.twin import Twin, twin_of
@@ -225,8 +224,8 @@ def _twin(stage: Stage) -> Twin:
     """Made once for each set of micro-batches that were left out."""
     assert stage.supervisor is not None and stage.supervisor._parts is not None
     training = stage.supervisor._parts.training
-    assert isinstance(training, CrewTraining)
-    left_out = frozenset(training._crew.left_out)
+    records = read_applied(stage.run_dir)
+    left_out = frozenset((step, micro) for step, record in enumerate(records) for micro in micros_left_out(record))
     if left_out not in stage.twins:
         stage.twins[left_out] = twin_of(stage.samples, stage.job, training.ledger.settings, left_out)
     return stage.twins[left_out]

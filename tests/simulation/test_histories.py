@@ -7,23 +7,18 @@ from collections import Counter
 import pytest
 
 from tests.simulation.histories import histories
+from tests.simulation.scenario import Mode
 
 PART, PARTS = 50, 10
 # What a part of that many histories cannot be without: otherwise it shows less than it says.
 HAPPENED = ("process_lost", "process_ended", "settled", "checkpoint", "checkpoint_abandoned", "repinned", "scaled")
-
-# Histories that show a fault that is known and not mended yet.
-OPEN = {
-    43: "direct: a batch torn in each of two lives of a worker is counted once",
-    412: "sync: a micro-batch that is left out after it was staged is counted as left out, and as trained",
-}
 
 
 @pytest.mark.parametrize("first", range(0, PART * PARTS, PART))
 def test_whatever_happens_every_sample_counts_once_and_every_row_is_right(first: int) -> None:
     """A failure names its seed: python -m tests.simulation.histories --seed N --log tells it."""
     failed, counts = [], Counter[str]()
-    for history in histories(seed for seed in range(first, first + PART) if seed not in OPEN):
+    for history in histories(range(first, first + PART)):
         counts.update(history.counts)
         counts[history.scenario.mode] += 1
         if history.violations:
@@ -33,11 +28,10 @@ def test_whatever_happens_every_sample_counts_once_and_every_row_is_right(first:
     assert counts["shard_map"] > PART, "buckets changed hands"
 
 
-@pytest.mark.parametrize("seed", OPEN)
-def test_what_is_known_to_be_wrong(request: pytest.FixtureRequest, seed: int) -> None:
-    """Strict: when it is mended, the seed goes back among the others."""
-    request.applymarker(pytest.mark.xfail(strict=True, reason=OPEN[seed]))
-    (history,) = histories([seed])
+@pytest.mark.parametrize(("seed", "mode"), [(50103, "sync")])
+def test_what_was_wrong_once(seed: int, mode: Mode) -> None:
+    """Beyond the seeds above: a worker that joined while a checkpoint was taken went on to the next step."""
+    (history,) = histories([seed], mode)
     assert not history.violations, str(history)
 
 

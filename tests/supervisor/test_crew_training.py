@@ -17,10 +17,12 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE
 from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.ps.applied_log import AppliedLog
 from elastichost.supervisor.crew_training import REASSIGN_EVERY_S, CrewTraining
 from elastichost.supervisor.ledger import Ledger, LedgerSettings
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import Fleet, ProcessRecord
+from elastichost.wire.applied import left_out_words
 from elastichost.wire.control import Crew, Fence, Heartbeat, StepsGrant
 from elastichost.wire.facts import StepSample
 from tests.arena.conftest import build_model
@@ -36,6 +38,7 @@ class Stage:
         self.arena = Arena.create(directory, plan_layout(model, 7, 1 << 24))
         self.dense, self.watermarks = DenseStore(self.arena), Watermarks(directory)
         self.dense.load(np.ones(model.dense.elements, np.float32), None, 1, 0, 0)
+        self.log = AppliedLog(directory)
         self.now_s, self.may_grant = 0.0, True
         self.sent: list[tuple[ProcessId, Any]] = []
         self.notes: list[tuple[str, str]] = []
@@ -43,6 +46,7 @@ class Stage:
         run: Any = SimpleNamespace(
             now_s=lambda: self.now_s,
             fleet=self.fleet,
+            directory=SimpleNamespace(path=directory),
             job=SimpleNamespace(train=SimpleNamespace(micro_batches=MICROS)),
             send=lambda process, message: self.sent.append((process, message)),
             send_all=lambda processes, message: self.sent.extend((process, message) for process in tuple(processes)),
@@ -63,8 +67,17 @@ class Stage:
     def beat(self, record: ProcessRecord, samples: int, seconds: float) -> None:
         self.fleet.heartbeat(record, Heartbeat(1, StepSample(samples=samples, compute_s=seconds)), self.now_s)
 
-    def commit(self, stop: int, lease_id: int, samples: int = BATCH, skipped: int = 0) -> None:
+    def lease_of(self, stop: int) -> int:
+        """The one that the step that ends at this position of the first unit is of."""
+        leases = [grant.lease for grant in self.to(0, StepsGrant) if grant.lease.unit == 0]
+        return next(lease.lease_id for lease in leases if lease.start < stop <= lease.stop)
+
+    def commit(
+        self, stop: int, lease_id: int, samples: int = BATCH, skipped: int = 0, left_out: tuple[int, ...] = ()
+    ) -> None:
         """The step that ends at this position."""
+        step, accounts = self.dense.version(), (max(0, stop - samples - skipped), stop, samples, skipped, 0.0)
+        self.log.write(step, (CREW, CREW_LIFE, step, lease_id, 0, 0, *accounts, left_out_words(left_out)))
         nothing = np.zeros(self.arena.model.dense.elements, np.float32)
         self.dense.apply_gradient(
             nothing,
@@ -87,6 +100,7 @@ class Stage:
 def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path)
     yield made
+    made.log.close()
     made.arena.close()
 
 
@@ -186,18 +200,44 @@ def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> N
     for life in (1, 2, 3):
         victim = stage.join("worker", 7, life).process
         stage.watermarks.note_begun(7, life, key_of(2, 1))
-        assert stage.ledger.quarantined == ()
+        assert stage.to(0, Crew)[-1].left_out == ()
         stage.training.lost(victim)
+    assert stage.to(0, Crew)[-1].left_out == ((2, 1),)
+    assert stage.ledger.quarantined == (), "the step's record must say so first"
+    for stop in (4, 8, 12):
+        stage.commit(stop, stage.lease_of(stop), 3 if stop == 8 else 4, int(stop == 8), (1,) if stop == 8 else ())
+    stage.training.committed_step()
     (entry,) = stage.ledger.quarantined
     assert (entry.unit, entry.start, entry.stop, entry.failures) == (0, 5, 6, 3)
-    assert stage.to(0, Crew)[-1].left_out == ((2, 1),)
     assert [kind for kind, _ in stage.notes].count("quarantine") == 1
-    for stop in (4, 8, 12):
-        grants = [grant.lease for grant in stage.to(0, StepsGrant) if grant.lease.unit == 0]
-        lease_id = next(lease.lease_id for lease in grants if lease.start < stop <= lease.stop)
-        stage.commit(stop, lease_id, 3 if stop == 8 else 4, int(stop == 8))
-    stage.training.committed_step()
     assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.samples_quarantined) == (11, 0, 1)
+
+
+def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(stage: Stage) -> None:
+    """The dead worker had pushed it, and the others were done before they heard of it."""
+    stage.join("worker", 0)
+    stage.training.serve()
+    for life in (1, 2, 3):
+        victim = stage.join("worker", 7, life).process
+        stage.watermarks.note_begun(7, life, key_of(1, 1))
+        stage.training.lost(victim)
+    stage.commit(4, stage.lease_of(4))
+    stage.training.committed_step()
+    assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.quarantined) == (4, 0, ())
+    assert "quarantine" not in [kind for kind, _ in stage.notes]
+
+
+def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
+    """The others stand still, and a step that is committed now would be in the rows and not in the ledger."""
+    stage.join("worker", 0)
+    stage.training.serve()
+    stage.may_grant = False
+    stage.join("worker", 1)
+    stage.training.serve()
+    assert stage.to(1, StepsGrant) == []
+    stage.may_grant = True
+    stage.training.serve()
+    assert stage.to(1, StepsGrant) == stage.to(0, StepsGrant)
 
 
 def test_a_worker_that_dies_after_its_step_was_committed_is_not_held_against_it(stage: Stage) -> None:
