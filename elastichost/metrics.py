@@ -5,11 +5,23 @@ The supervisor writes them (`status.json`, `journal.jsonl`), the command line re
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-__all__ = ["FINISHED_STATES", "SCHEMA", "JournalEvent", "JournalValue", "PlanStatus", "ProcessStatus", "RunStatus"]
+from elastichost.errors import PreflightError
+
+__all__ = [
+    "FINISHED_STATES",
+    "SCHEMA",
+    "JournalEvent",
+    "JournalValue",
+    "PlanStatus",
+    "ProcessStatus",
+    "RunStatus",
+    "read_status",
+]
 
 SCHEMA = "elastichost/v1"
 
@@ -83,3 +95,14 @@ class JournalEvent(msgspec.Struct, frozen=True):
     text: str
     process: str = ""  # "worker-0", or "" when it is about the run
     data: dict[str, JournalValue] = msgspec.field(default_factory=dict)
+
+
+def read_status(run: Path) -> RunStatus:
+    """What the supervisor last wrote. Raises PreflightError when there is nothing, or nothing readable."""
+    path = run / "status.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunStatus)
+    except FileNotFoundError:
+        raise PreflightError(f"{path}: the run has not written its status yet", hint="try again in a second") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise PreflightError(f"{path}: cannot be read: {error}") from error

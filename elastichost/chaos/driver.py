@@ -7,7 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from elastichost.arena.host import socket_directory
@@ -31,7 +31,7 @@ from elastichost.chaos.target import RunUnderChaos
 from elastichost.chaos.twin import run_twins
 from elastichost.chaos.verdicts import Verdict
 from elastichost.config import JobSpec
-from elastichost.errors import ElastichostError, JobFailedError
+from elastichost.errors import ConfigError, ElastichostError, JobFailedError
 from elastichost.ps.audit import AUDIT_VARIABLE
 from elastichost.wire.sockets import VIA_VARIABLE
 
@@ -62,6 +62,7 @@ class ChaosOrder:
     every_s: float
     kinds: tuple[str, ...] = ()
     messages: MessageRates | None = None
+    has_twins: bool = True
 
 
 @dataclass(slots=True)
@@ -286,12 +287,16 @@ def _judge(
         report.failure = report.failure or error.message
         facts = None
     why = "the run's files cannot be read"
+    bits, twin_hand_overs = _judge_twins(order, say)
+    hand_overs = check_hand_overs(read_audit(order.run_dir), facts.access) if facts is not None else None
+    if hand_overs is None or hand_overs.holds is None:
+        hand_overs = twin_hand_overs
     report.trained = facts.record.ledger.trained if facts is not None and facts.record is not None else 0
     refusals = feed_bad_input(order.job, order.run_dir, {MARK: run.mark})
     return (
         check_samples(facts) if facts is not None else Verdict.none("L", why),
-        check_hand_overs(read_audit(order.run_dir), facts.access) if facts is not None else Verdict.none("B", why),
-        _judge_twins(order, say),
+        hand_overs,
+        bits,
         check_applied(facts) if facts is not None else Verdict.none("A", why),
         check_leftovers(leftovers) if leftovers is not None else Verdict.none("O", "the run had to be ended by force"),
         check_recovery(times_s, BOUNDS_S, [*soak.never, *never, *missed]),
@@ -299,10 +304,17 @@ def _judge(
     )
 
 
-def _judge_twins(order: ChaosOrder, say: Say) -> Verdict:
-    if order.spec.train.mode != "sync":
-        return Verdict.none("D", "the job's mode is not sync")
+def _judge_twins(order: ChaosOrder, say: Say) -> tuple[Verdict, Verdict]:
+    """D and B of a small run of the job in sync mode."""
+    if not order.has_twins:
+        return Verdict.none("D", "no twins were wanted"), Verdict.none("B", "direct access; no twins were wanted")
     try:
-        return run_twins(order.job, order.settings, order.seed, lambda text: say(order.duration_s, text))
+        bits, hand_overs = run_twins(order.job, order.settings, order.seed, lambda text: say(order.duration_s, text))
+    except ConfigError as error:
+        why = f"the job cannot be in sync mode: {'; '.join(error.problems) or error.message}"
+        return Verdict.none("D", why), Verdict.none("B", why)
     except ElastichostError as error:
-        return Verdict.of("D", "the twins could not be compared", [error.message])
+        return Verdict.of("D", "the twins could not be compared", [error.message]), Verdict.none("B", "see D")
+    if order.spec.train.mode != "sync":
+        bits, hand_overs = (replace(one, figures=f"sync twin: {one.figures}") for one in (bits, hand_overs))
+    return bits, hand_overs

@@ -18,7 +18,9 @@ from elastichost.chaos.processes import MARK, end_marked, marked_processes, sign
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
 from elastichost.errors import JobFailedError
+from elastichost.metrics import read_status
 from elastichost.supervisor.launch.child import set_parent_death_signal
+from elastichost.wire.commands import Accepted, Command, CommandClient, Reached
 from elastichost.wire.sockets import VIA_VARIABLE
 
 __all__ = ["RunUnderChaos"]
@@ -55,6 +57,7 @@ class RunUnderChaos:
         self._environment = {**os.environ, **environment, MARK: self.mark}
         self._journal = JournalTail(run_dir / "journal.jsonl")
         self._stopped: list[tuple[float, int]] = []  # until when, pid
+        self._clients: list[CommandClient] = []
         self._must_reread = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the run
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,6 +76,8 @@ class RunUnderChaos:
         end_marked(self.mark)
         if self._process is not None:
             self._process.wait()
+        for client in self._clients:
+            client.close()
         for directory in self.directories():
             reclaim(directory)
         self._log.close()
@@ -166,6 +171,20 @@ class RunUnderChaos:
             start_new_session=True,
             preexec_fn=_die_with_parent,
         ).poll
+
+    def command(self, command: Command) -> Callable[[], bool | None]:
+        """Sends it to the supervisor; the answer says whether it was done, None while that is not known."""
+        client = CommandClient(read_status(self.run_dir).commands)
+        self._clients.append(client)
+        client.send(command)
+
+        def is_done() -> bool | None:
+            reply = client.receive(0.0)
+            if self.exit_code is not None:
+                return False
+            return None if reply is None or isinstance(reply, Accepted) else isinstance(reply, Reached)
+
+        return is_done
 
     def resume(self, number: signal.Signals) -> bool:
         """Raises JobFailedError when the run does not end, or ends otherwise than this signal makes it end."""

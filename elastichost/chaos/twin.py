@@ -1,4 +1,9 @@
-"""Promise D: a small sync run twice, once undisturbed and once under kills; the bits of both are compared."""
+"""Promises D and B, on a part of the job in sync mode: trained once undisturbed and once under kills and scaling.
+
+The bits of both are compared, and those of every bucket before and after it changed hands. A job of another mode gets
+such twins as well: with several workers that do not wait for each other no two runs are alike, and with direct access
+rows change while their bucket is handed over.
+"""
 
 from __future__ import annotations
 
@@ -12,36 +17,46 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastichost.chaos.hand_overs import check_hand_overs, read_audit
 from elastichost.chaos.processes import MARK
 from elastichost.chaos.schedule import unit_draw
 from elastichost.chaos.target import RunUnderChaos
 from elastichost.chaos.verdicts import Verdict
+from elastichost.config import load_job
 from elastichost.errors import JobFailedError
+from elastichost.ps.audit import AUDIT_VARIABLE
 from elastichost.wire.applied import read_applied
+from elastichost.wire.commands import Scale
 
 __all__ = ["Outcome", "check_twins", "run_twins"]
 
-SAMPLES = 24_000
+SAMPLES = 120_000
 SETTINGS = {
+    "train.mode": "sync",
+    "train.access": "auto",
     "train.epochs": "1",
     "data.limit_rows": str(SAMPLES),
     "evaluate.every_samples": "0",
     "resources.restarts": "1000000",
     "checkpoint.every_s": "1",
 }
-MOST_KILLS = 12
-BATCHES_BETWEEN = 3  # steps at the least between two kills: a run that is killed faster than it starts goes nowhere
+MOST_FAULTS = 12
+SIZES = {1: (2, 2), 4: (1, 1), 7: (2, 1), 10: (1, 2)}  # the fault of this number is to scale to (workers, PS)
+BATCHES_BETWEEN = 3  # steps at the least between two faults: a run that is killed faster than it starts goes nowhere
 LIMIT_S = 300.0
 EXPORT_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to. losses: sum over the samples of each step, in order; model: hash of the export."""
+    """What a run came to. losses: sum over the samples of each step, in order; model: hash of the export; hand_overs:
+    what B comes to."""
 
     losses: tuple[float, ...]
     model: str
     kills: int
+    scaled: int = 0  # times that it came to another size
+    hand_overs: Verdict | None = None
 
 
 def check_twins(plain: Outcome, killed: Outcome) -> Verdict:
@@ -58,38 +73,68 @@ def check_twins(plain: Outcome, killed: Outcome) -> Verdict:
         problems.append(f"step {step} has the loss {other!r} under kills, {one!r} undisturbed")
     if plain.model != killed.model:
         problems.append("the exported models differ")
-    figures = f"{len(plain.losses)} losses and the model: the same bits after {killed.kills} kills"
-    return Verdict.of("D", figures if not problems else f"after {killed.kills} kills", problems)
+    faults = f"after {killed.kills} kills, scaled {killed.scaled} times"
+    figures = f"{len(plain.losses)} losses and the model: the same bits {faults}"
+    return Verdict.of("D", figures if not problems else faults, problems)
 
 
-def run_twins(job: Path, settings: Sequence[str], seed: int, say: Callable[[str], None]) -> Verdict:
-    """settings: `--set` of the job, of a sync run. Raises JobFailedError when one of the two does not end well."""
+def run_twins(job: Path, settings: Sequence[str], seed: int, say: Callable[[str], None]) -> tuple[Verdict, Verdict]:
+    """The verdicts of D and of B. settings: `--set` of the job. Raises JobFailedError when one of the two does not end
+    well, ConfigError when the job cannot be in sync mode."""
     own = [*settings, *(f"{key}={value}" for key, value in SETTINGS.items())]
+    load_job(job, own)
     with tempfile.TemporaryDirectory(prefix="chaos-elastichost-") as name:
         say("twin undisturbed")
         plain = _trained(job, own, Path(name) / "plain", None)
         say("twin under kills")
         killed = _trained(job, own, Path(name) / "killed", seed)
-    return check_twins(plain, killed)
+    assert killed.hand_overs is not None
+    return check_twins(plain, killed), killed.hand_overs
 
 
 def _trained(job: Path, settings: Sequence[str], run_dir: Path, seed: int | None) -> Outcome:
     """seed None: nothing is done to it."""
-    kills = 0
-    with RunUnderChaos(job, settings, run_dir, LIMIT_S, {}) as run:
-        until_s, batches = run.now_s() + LIMIT_S, 0
+    with RunUnderChaos(job, settings, run_dir, LIMIT_S, {AUDIT_VARIABLE: "1"}) as run:
+        faults = _Faults(run, seed) if seed is not None else None
+        until_s = run.now_s() + LIMIT_S
         while run.exit_code is None and run.now_s() < until_s:
             run.look()
             run.wait_a_little()
-            grown = run.applied.records - batches
-            if seed is not None and kills < MOST_KILLS and run.scene.is_whole and grown > BATCHES_BETWEEN:
-                role = "worker" if unit_draw(seed, kills, 0) < 0.5 else "server"
-                lives = run.scene.working(role)
-                kills += run.hit(lives[int(unit_draw(seed, kills, 1) * len(lives))].pid, signal.SIGKILL)
-                batches = run.applied.records
+            if faults is not None:
+                faults.turn()
         if run.exit_code != 0:
             raise JobFailedError(f"the twin ended with {run.exit_code}:\n{run.log}")
-        return Outcome(_losses(run_dir), _exported(run_dir, run.mark), kills)
+        kills, scaled = (faults.kills, faults.scaled) if faults is not None else (0, 0)
+        hand_overs = check_hand_overs(read_audit(run_dir), "served")
+        return Outcome(_losses(run_dir), _exported(run_dir, run.mark), kills, scaled, hand_overs)
+
+
+class _Faults:
+    """One after the other, each when the run is whole again and has trained on."""
+
+    def __init__(self, run: RunUnderChaos, seed: int) -> None:
+        self._run, self._seed = run, seed
+        self._number, self._batches = 0, 0
+        self._scaling: Callable[[], bool | None] | None = None
+        self.kills, self.scaled = 0, 0
+
+    def turn(self) -> None:
+        run, number = self._run, self._number
+        if self._scaling is not None:
+            reached = self._scaling()
+            if reached is None:
+                return
+            self.scaled += reached
+            self._scaling = None
+        if number >= MOST_FAULTS or not run.scene.is_whole or run.applied.records - self._batches <= BATCHES_BETWEEN:
+            return
+        self._number, self._batches = number + 1, run.applied.records
+        if number in SIZES:
+            self._scaling = run.command(Scale(*SIZES[number]))
+            return
+        role = "worker" if unit_draw(self._seed, number, 0) < 0.5 else "server"
+        lives = run.scene.working(role)
+        self.kills += run.hit(lives[int(unit_draw(self._seed, number, 1) * len(lives))].pid, signal.SIGKILL)
 
 
 def _losses(run_dir: Path) -> tuple[float, ...]:

@@ -52,6 +52,10 @@ def chaos(
     messages: Annotated[
         str, typer.Option("--messages", metavar="RATES", help="Also faults of messages: drop=0.01,delay=0.05.")
     ] = "",
+    twins: Annotated[
+        bool,
+        typer.Option("--twins/--no-twins", help="Also a small sync run of the job, twice: are the bits the same?"),
+    ] = True,
     overrides: Overrides = [],  # noqa: B006 typer copies it
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", metavar="DIR", help="Default: runs/<name>-chaos-<UTC>-<id>.")
@@ -64,7 +68,7 @@ def chaos(
     if "list" in kinds:
         data_console().print(fact_lines(_fault_list()))
         return
-    order = _order(job, seed, duration, every, kinds, messages, overrides, run_dir)
+    order = _order(job, seed, duration, every, kinds, messages, twins, overrides, run_dir)
     out = progress_console()
     out.print(f"chaos  seed {seed}, {order.duration_s:g} s, a fault every {order.every_s:g} s; run {order.run_dir}")
     report = run_chaos(order, lambda at_s, text: out.print(f"[{at_s:6.1f}s]  {text}", markup=False, soft_wrap=True))
@@ -92,6 +96,7 @@ def _order(
     every: str,
     kinds: list[str],
     messages: str,
+    twins: bool,
     overrides: list[str],
     run_dir: Path | None,
 ) -> ChaosOrder:
@@ -124,6 +129,7 @@ def _order(
         every_s=_seconds("--every", every),
         kinds=tuple(kinds),
         messages=parse_rates(messages) if messages else None,
+        has_twins=twins,
     )
 
 

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import RUNS, is_alive, read_status, runs_under
+from elastichost.cli.runs import RUNS, is_alive, runs_under
 from elastichost.errors import ArenaError, PreflightError
+from elastichost.metrics import read_status
 from elastichost.wording import bytes_words
 
 __all__ = ["clean", "register"]

@@ -11,11 +11,11 @@ import msgspec
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RunArgument, find_run, is_alive, program, read_status, short_path
+from elastichost.cli.runs import RunArgument, find_run, is_alive, program, short_path
 from elastichost.cli.tail import Tail
 from elastichost.display import event_line, picture, plain_line
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.metrics import FINISHED_STATES, JournalEvent, RunStatus
+from elastichost.metrics import FINISHED_STATES, JournalEvent, RunStatus, read_status
 from elastichost.spelling import did_you_mean
 
 __all__ = ["register"]

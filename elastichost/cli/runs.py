@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from elastichost.errors import ConfigError, PreflightError
-from elastichost.metrics import RunStatus
+from elastichost.errors import ConfigError
 from elastichost.spelling import did_you_mean
 
 __all__ = [
@@ -21,7 +19,6 @@ __all__ = [
     "is_alive",
     "is_run",
     "program",
-    "read_status",
     "runs_under",
     "short_path",
 ]
@@ -50,17 +47,6 @@ def runs_under(runs: Path = RUNS) -> list[Path]:
 
 def is_run(path: Path) -> bool:
     return (path / "job.resolved.toml").is_file()
-
-
-def read_status(run: Path) -> RunStatus:
-    """What the supervisor last wrote. Raises PreflightError when there is nothing, or nothing readable."""
-    path = run / "status.json"
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RunStatus)
-    except FileNotFoundError:
-        raise PreflightError(f"{path}: the run has not written its status yet", hint="try again in a second") from None
-    except (OSError, msgspec.DecodeError) as error:
-        raise PreflightError(f"{path}: cannot be read: {error}") from error
 
 
 def is_alive(pid: int) -> bool:

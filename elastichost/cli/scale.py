@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import find_run, is_alive, program, read_status, short_path
+from elastichost.cli.runs import find_run, is_alive, program, short_path
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.metrics import FINISHED_STATES, RunStatus
+from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
 from elastichost.spelling import did_you_mean
 
 if TYPE_CHECKING:

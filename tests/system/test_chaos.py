@@ -45,16 +45,16 @@ def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return facts
 
 
-@pytest.mark.parametrize("access", ["direct", "served"])
-def test_every_promise_holds_under_deaths_and_scaling(folder: Path, access: str) -> None:
+@pytest.mark.parametrize(("access", "twins", "promises"), [("direct", True, "LBDAOTE"), ("served", False, "LAOTE")])
+def test_every_promise_holds_under_deaths_and_scaling(folder: Path, access: str, twins: bool, promises: str) -> None:
     names = ("kill-worker", "kill-server", "kill-pair", "scale", "stop-worker-0.5x")
-    chosen = [word for name in names for word in ("--fault", name)]
+    chosen = [word for name in names for word in ("--fault", name)] + ["--twins" if twins else "--no-twins"]
     done = chaos(folder, "--for", "10s", "--every", "0.8s", "--seed", "11", "--set", f"train.access={access}", *chosen)
     assert done.returncode == 0, done.stderr
     facts = facts_of(done)
     assert facts["violations"] == []
     assert facts["kills"] >= 3
-    assert {promise for promise, holds in facts["invariants"].items() if holds} >= set("LAOTE")
+    assert {promise for promise, holds in facts["invariants"].items() if holds} >= set(promises)
     assert "goodput" in facts
     assert set(facts["notes"]) == set("LBDAOTE")
     assert_a_changed_record_would_be_found(folder)
@@ -86,7 +86,7 @@ def test_sync_gives_the_same_bits_and_hands_over_the_same_rows(folder: Path) -> 
 
 
 def test_supervisors_may_be_killed_and_asked_to_stop(folder: Path) -> None:
-    chosen = ("--fault", "kill-supervisor", "--fault", "interrupt-resume", "--fault", "kill-worker")
+    chosen = ("--fault", "kill-supervisor", "--fault", "interrupt-resume", "--fault", "kill-worker", "--no-twins")
     done = chaos(folder, "--for", "16s", "--every", "3s", "--seed", "3", *chosen)
     assert done.returncode == 0, done.stderr
     facts = facts_of(done)
