@@ -57,13 +57,14 @@ def load_run_job(run_dir: Path) -> JobSpec:
 
 
 def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> FoundCheckpoint:
-    """The named checkpoint, or the newest good one of the run. Raises CheckpointError when there is none.
+    """The named checkpoint, or the newest good one of the run and its mirror. Raises CheckpointError without one.
 
     Blocks are checked as they are read, so nothing is read twice."""
     if checkpoint is not None:
         return FoundCheckpoint(directory=checkpoint, manifest=load_manifest(checkpoint))
     directory = Path(job.checkpoint.directory) if job.checkpoint.directory else run_dir / "checkpoints"
-    found = latest(directory, verify=False)
+    mirror = [Path(job.checkpoint.mirror)] if job.checkpoint.mirror else []
+    found = latest(directory, *mirror, verify=False)
     if found is None:
         raise CheckpointError(
             f"{directory} holds no checkpoint",

@@ -48,6 +48,8 @@ class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProcessCounts(msgspec.Struct, frozen=True):
+    """workers, servers: of the last plan."""
+
     workers: int
     servers: int
     restarts: int

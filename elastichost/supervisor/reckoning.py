@@ -26,7 +26,7 @@ def reckon(
         test=None,
         samples_per_s=0.0,
         wall_s=reporter.elapsed_s,
-        processes=ProcessCounts(len(prepared.plan.workers), len(prepared.plan.servers), run.restarts),
+        processes=ProcessCounts(*run.size, run.restarts),
         arena_bytes=reporter.arena_bytes,
         epochs=run.job.train.epochs,
         torn_batches=run.torn_batches,

@@ -76,6 +76,7 @@ class Run:
     limits: Limits
     fleet: Fleet = field(default_factory=Fleet)
     deaths: list[Death] = field(default_factory=list)
+    size: tuple[int, int] = (0, 0)  # workers and PS of the newest plan that trains
     restarts: int = 0
     torn_batches: int = 0
     roll_backs: list[RollBack] = field(default_factory=list)
@@ -98,6 +99,8 @@ class Run:
     def decided(self, reason: str) -> None:
         """The plan is a new one: why."""
         self.last_decision, plan = reason, self.plan
+        if plan.workers:
+            self.size = len(plan.workers), len(plan.servers)
         self.note(
             "decision",
             f"plan: {reason}",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
 from elastichost.checkpoint.format import checkpoint_directories, latest, load_manifest, verify_blocks
+from elastichost.results.assemble import find_checkpoint, load_run_job
 from tests.checkpoint.test_checkpoint_format import flip
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
@@ -117,6 +119,9 @@ def test_every_checkpoint_is_mirrored_and_a_resume_takes_the_newest_good_one_of_
     found = latest(mirror)
     assert found is not None
     assert found.manifest.samples_trained == 300_000
+    shutil.rmtree(own)
+    job = load_run_job(run.run_dir)
+    assert find_checkpoint(run.run_dir, job, None).directory == found.directory, "export and predict look there, too"
 
 
 def test_a_mirror_that_cannot_be_written_is_only_warned_of(folder: Path) -> None:

@@ -125,7 +125,7 @@ def test_out_and_in_within_one_epoch(folder: Path, access: str) -> None:
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
     assert_trained_once(run)
     assert [event.text for event in run.events("process_lost")] == []
-    assert run.result()["processes"]["restarts"] == 0
+    assert run.result()["processes"] == {"workers": 3, "servers": 1, "restarts": 0}
     assert len(run.events("scaled")) == 4
     assert run.events("checkpoint_abandoned") == []
     assert {event.process for event in run.events("lease")} == {"worker-0", "worker-1", "worker-2"}
