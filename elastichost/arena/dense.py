@@ -18,6 +18,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.compiled import kernel_ready
 from elastichost.arena.dense_kernels import adagrad_step, adam_step, announce, copy_half, load_word, sgd_step
 from elastichost.arena.layout import APPLIED_WORDS, HEADER_WORDS
+from elastichost.arena.mailbox import Mailbox
 from elastichost.errors import ArenaError
 from elastichost.wire.facts import AppliedBatch, CommittedBatch
 
@@ -76,7 +77,7 @@ class DenseStore:
         self._spec = arena.model.dense
         self._words: Int64 = arena.files.dense.array(np.int64, 0, HEADER_WORDS)
         self._halves = (_Half(arena, 0), _Half(arena, 1))
-        self._mailboxes: dict[tuple[int, int], Float32] = {}
+        self._mailboxes: dict[tuple[int, int], Mailbox] = {}
 
     # --- writer -----------------------------------------------------------------------------------------------
 
@@ -230,8 +231,8 @@ class DenseStore:
             half.vector.copy(), half.state.copy(), int(header[_VERSION]), int(header[_STEP]), int(header[_SAMPLES])
         )
 
-    def mailbox(self, worker: int, half: int) -> Float32:
-        """float32 [elements]: where a worker on this host leaves a push; two halves, so it may fill one ahead.
+    def mailbox(self, worker: int, half: int) -> Mailbox:
+        """Where a worker on this host leaves a push; two halves, so it may fill one ahead.
 
         Raises ArenaFullError when there is no memory for it.
         """
@@ -243,9 +244,14 @@ class DenseStore:
             place, file = self._arena.layout.dense, self._arena.files.dense
             offset = place.mailbox_offset + (2 * worker + half) * place.mailbox_bytes
             file.allocate(offset, place.mailbox_bytes, f"the mailbox of worker {worker}")
-            known = file.array(np.float32, offset, self._spec.elements)
-            self._mailboxes[worker, half] = known
+            known = self._mailboxes[worker, half] = Mailbox(file, offset, self._spec.elements)
         return known
+
+    def posted(self, worker: int, life: int) -> tuple[bytes, ...]:
+        """Messages of what this life released into its mailbox and is not committed, in the order of their commits."""
+        committed = self.applied(worker, life).sequence
+        found = [posted for half in (0, 1) if (posted := self.mailbox(worker, half).posted(life)) is not None]
+        return tuple(message for sequence, message in sorted(found) if sequence > committed)
 
     def _live(self) -> _Half:
         return self._halves[load_word(self._words, _PUBLISHED) & 1]

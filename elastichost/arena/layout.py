@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from elastichost.arena.mailbox import HEAD_BYTES
 from elastichost.errors import ArenaFullError
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import ModelSpec, TableSpec
@@ -38,7 +39,7 @@ MAX_BUCKET_ROWS = 1 << 26
 MAX_VIRTUAL_BYTES = 1 << 45
 # An index at its full size holds every row of its bucket at a quarter of its slots.
 SLOTS_PER_ROW = 4
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 
 class TableLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -228,7 +229,7 @@ def _plan_dense(elements: int, parameters: int) -> DenseLayout:
         vector_offset=vector_offset,
         state_offset=state_offset,
         mailbox_offset=PAGE_BYTES + 2 * half_bytes,
-        mailbox_bytes=_pages(4 * elements),
+        mailbox_bytes=_pages(HEAD_BYTES + 4 * elements),
     )
 
 

@@ -337,8 +337,11 @@ class ServerLoop:
         self._send(outgoing_clock(self._session.fence(worker, life)))
         if not self._service.is_dense_owner:
             return
+        begun = self._watermarks.begun(worker, life)  # batches that changed rows in place
+        if begun > self._dense.applied(worker, life).sequence and not self._is_sync:
+            self._service.commit_posted(worker, life)
         applied: AppliedBatch = self._dense.applied(worker, life)
-        torn = max(0, self._watermarks.begun(worker, life) - applied.sequence)
+        torn = max(0, begun - applied.sequence)
         self._control.send(Fenced(worker=worker, life=life, applied=applied, torn=torn))
 
     # --- checkpoints ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -207,7 +208,7 @@ class DataService:
     def _commit(self, sender: ProcessId, message: DensePush, frames: Sequence[memoryview]) -> None:
         elements = self._model.dense.elements
         if message.mailbox >= 0:
-            vector = self._dense.mailbox(sender.index, message.mailbox)
+            vector = self._dense.mailbox(sender.index, message.mailbox).vector
         else:
             vector = float32_frame(frames, 0, elements)
         m = message
@@ -230,6 +231,14 @@ class DataService:
             samples=m.samples,
             skipped=m.skipped,
         )
+
+    def commit_posted(self, worker: int, life: int) -> None:
+        """Direct access: commits what a life that has ended, and is fenced, had released; its messages may be lost."""
+        process = ProcessId("worker", worker, life)
+        for content in self._dense.posted(worker, life):
+            message = msgspec.msgpack.decode(content, type=DensePush)
+            if message.sequence == self._dense.applied(worker, life).sequence + 1:
+                self._commit(process, message, ())
 
     def _dense_fetch(self, peer: bytes, message: DenseFetch) -> Outgoing:
         vector = np.empty(self._model.dense.elements, dtype=np.float32)

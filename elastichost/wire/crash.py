@@ -35,6 +35,7 @@ POINTS: tuple[CrashPoint, ...] = (
     CrashPoint("worker.batch.begin", "a worker has a prepared batch and has not begun it"),
     CrashPoint("worker.batch.before_push", "a batch is computed (direct: its rows are updated), nothing of it is sent"),
     CrashPoint("worker.batch.before_commit", "served: its rows are with their owners; its commit is not sent"),
+    CrashPoint("worker.batch.posted", "direct: a batch is released in the worker's mailbox, its commit is not sent"),
     CrashPoint("worker.batch.after_commit", "the commit of a batch is sent, its answer not read"),
     CrashPoint("ps.data.before_apply", "a PS has received a request and done nothing of it"),
     CrashPoint("ps.data.before_reply", "a PS has done what was asked and not answered"),

@@ -77,7 +77,7 @@ class DensePush(Message, frozen=True):
     one micro-batch in its step's gradient; the step is committed when all its micro-batches are there.
 
     Frame 0 when `mailbox` is -1: float32 [dense.elements] (gradients, then buffer values); otherwise the vector
-    lies in that half (0 or 1) of the worker's mailbox in the arena, and there is no frame.
+    lies in that half (0 or 1) of the worker's mailbox in the arena, with this very message, and there is no frame.
     """
 
     request: int

@@ -175,7 +175,7 @@ class Committer:
         sequence = self.next_sequence
         half = half_of(sequence)
         dense = self._dense
-        self.flat.write_push(self._halves[half] if dense is None else dense.mailbox(self._process.index, half))
+        self.flat.write_push(self._halves[half] if dense is None else dense.mailbox(self._process.index, half).vector)
         return DensePush(
             request=self.channel.next_request(),
             sequence=sequence,
@@ -194,6 +194,10 @@ class Committer:
     def _release(self, message: DensePush) -> None:
         crash_point("worker.batch.before_commit")
         self._stream.push(message)
+        if self._dense is not None:
+            mailbox = self._dense.mailbox(self._process.index, message.mailbox)
+            mailbox.post(self._process.life, message.sequence, msgspec.msgpack.encode(message))
+            crash_point("worker.batch.posted")
         self._reconnect(self._holder.current())
         self._send(message)
         self._resend = Resend(time.monotonic())

@@ -146,12 +146,37 @@ def test_wrong_sizes_and_workers_are_refused(store: DenseStore) -> None:
 
 def test_mailboxes_are_shared_and_apart(store: DenseStore) -> None:
     other = DenseStore(Arena.attach(store._arena.directory))
-    store.mailbox(3, 0)[:] = 1.0
-    store.mailbox(3, 1)[:] = 2.0
-    store.mailbox(255, 1)[:] = 3.0
-    assert (other.mailbox(3, 0) == 1.0).all()
-    assert (other.mailbox(3, 1) == 2.0).all()
-    assert (other.mailbox(255, 1) == 3.0).all()
+    store.mailbox(3, 0).vector[:] = 1.0
+    store.mailbox(3, 1).vector[:] = 2.0
+    store.mailbox(255, 1).vector[:] = 3.0
+    assert (other.mailbox(3, 0).vector == 1.0).all()
+    assert (other.mailbox(3, 1).vector == 2.0).all()
+    assert (other.mailbox(255, 1).vector == 3.0).all()
+
+
+def test_what_was_released_and_not_committed_is_found_in_order(store: DenseStore) -> None:
+    other = DenseStore(Arena.attach(store._arena.directory))
+    assert other.posted(3, 1) == ()
+    store.mailbox(3, 1).post(1, 5, b"five")
+    store.mailbox(3, 0).post(1, 4, b"four")
+    assert other.posted(3, 1) == (b"four", b"five")
+    assert other.posted(3, 2) == other.posted(2, 1) == (), "of another life, of another worker"
+    nothing = np.zeros(1003, np.float32)
+    store.apply_gradient(
+        nothing,
+        DenseOptimizerSpec(name="sgd"),
+        1.0,
+        worker=3,
+        life=1,
+        sequence=4,
+        lease_id=1,
+        stop=9,
+        samples=9,
+        skipped=0,
+    )
+    assert other.posted(3, 1) == (b"five",)
+    with pytest.raises(ArenaError, match="room for 488"):
+        store.mailbox(3, 0).post(1, 6, b"x" * 489)
 
 
 WRITER = """

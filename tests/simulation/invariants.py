@@ -183,6 +183,8 @@ def _check_rows(stage: Stage, rows: Rows, records: Any, version: int, what: str)
     extra = found - expected
     if stage.chosen.mode == "direct":
         torn = {(who, which) for _, who, which, _ in extra}
+        if what == "at the end" and (several := [who for who, n in Counter(who for who, _ in torn).items() if n > 1]):
+            stage.world.violated(f"A: more than one torn batch of {several}")
         committed = {(key[1], key[2]) for key in expected}
         assert stage.run is not None
         if torn & committed or (what == "at the end" and len(torn) > stage.run.torn_batches):

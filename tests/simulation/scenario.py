@@ -25,6 +25,7 @@ WORKER_POINTS = (
     "worker.batch.before_push",
     "worker.batch.midway",
     "worker.batch.before_commit",
+    "worker.batch.posted",
     "worker.batch.after_commit",
 )
 SERVER_POINTS = (

@@ -18,6 +18,7 @@ import pytest
 
 from elastichost.wire.applied import read_applied
 from elastichost.wire.crash import POINTS, VARIABLE, CrashPoint
+from tests.system.test_moves import POINTS_OF_PS, POINTS_OF_SUPERVISOR
 from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
 
 pytestmark = [pytest.mark.system, pytest.mark.matrix]
@@ -42,6 +43,7 @@ class Way:
 # By prefix, the first that fits; where a death matters otherwise with another access or mode, both are driven.
 WAYS: dict[str, tuple[Way, ...]] = {
     "worker.batch.before_commit": (Way(f"{DIRECT}\nmode = 'bounded'", 20), Way(SERVED, 20)),
+    "worker.batch.posted": (Way(DIRECT, 20),),
     "worker.": (Way(DIRECT, 20), Way(f"{SERVED}\nmode = 'bounded'", 1)),
     "ps.data.": (Way(f"{DIRECT}\nmode = 'bounded'", 1), Way(SERVED, 40)),
     "ps.snapshot.": (Way(DIRECT, 2), Way(SERVED, 1)),
@@ -51,7 +53,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "supervisor.": (Way(DIRECT, 40),),
 }
 
-# Points that no run on one host comes to: their tests name them.
+# Points that no run on one host comes to: `test_moves` drives them.
 ELSEWHERE = ("ps.move.", "supervisor.move.")
 
 
@@ -88,6 +90,11 @@ def test_a_death_at_the_point_loses_nothing(
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
     assert_died_there(run, point)
+    killed = len(run.events("process_lost"))
+    is_torn = point.role == "worker" and point.name != "worker.batch.begin" and DIRECT in way.train
+    assert run.result()["torn_batches"] <= (killed if is_torn else 0)
+    if point.name == "worker.batch.posted":
+        assert run.result()["torn_batches"] == 0, "what was released is committed"
     assert_each_position_once(run.run_dir)
 
 
@@ -117,10 +124,11 @@ def assert_each_position_once(run_dir: Path, samples: int = SAMPLES) -> None:
         assert of_unit["start"].tolist() == [0, *of_unit["stop"][:-1].tolist()]
 
 
-def test_a_point_that_is_driven_elsewhere_is_named_there() -> None:
-    here = Path(__file__)
-    others = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != here)
-    assert [point.name for point in POINTS if point.name.startswith(ELSEWHERE) and point.name not in others] == []
+def test_the_other_points_are_driven_with_several_hosts() -> None:
+    assert [point.name for point in POINTS if point.name.startswith(ELSEWHERE)] == [
+        *POINTS_OF_PS,
+        *POINTS_OF_SUPERVISOR,
+    ]
 
 
 @pytest.mark.parametrize("verb", [("run",), ("run", "--dry-run")])

@@ -200,7 +200,7 @@ def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     lost = run.events("process_lost")
     assert len(lost) == 3 + any("could not be started: the fork server died" in event.text for event in lost)
     assert result["processes"]["restarts"] == len(lost)
-    assert result["torn_batches"] <= 2
+    assert result["torn_batches"] <= 2, "one a worker that was killed"
     assert result["test"]["auc"] > 0.6
     assert len(run.events("fork_server_lost")) == 1
     found = latest(run.run_dir / "checkpoints")

@@ -1,0 +1,44 @@
+"""Where a worker with direct access leaves a push for the dense owner: the gradients, and the message about them.
+
+A message may be lost with the worker that sent it. What lies here is not: when the worker has died, the dense owner
+takes from here what had been released and never came.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.files import MappedFile
+from elastichost.errors import ArenaError
+
+__all__ = ["HEAD_BYTES", "Mailbox"]
+
+HEAD_BYTES = 512
+_LIFE, _SEQUENCE, _LENGTH, _WORDS = range(4)
+
+
+class Mailbox:
+    """One half of a worker's mailbox. `vector`: float32 [elements], the pushed vector."""
+
+    def __init__(self, file: MappedFile, offset: int, elements: int) -> None:
+        self._words: npt.NDArray[np.int64] = file.array(np.int64, offset, _WORDS)
+        self._content: npt.NDArray[np.uint8] = file.array(np.uint8, offset + 8 * _WORDS, HEAD_BYTES - 8 * _WORDS)
+        self.vector: npt.NDArray[np.float32] = file.array(np.float32, offset + HEAD_BYTES, elements)
+
+    def post(self, life: int, sequence: int, message: bytes) -> None:
+        """Releases the vector as this push of this life. Raises ArenaError when the message is too long."""
+        if len(message) > len(self._content):
+            raise ArenaError(f"a message of {len(message)} bytes; a mailbox has room for {len(self._content)}")
+        self._words[_SEQUENCE] = 0  # whoever is killed from here to the last line has released nothing
+        self._content[: len(message)] = np.frombuffer(message, np.uint8)
+        self._words[_LIFE], self._words[_LENGTH] = life, len(message)
+        self._words[_SEQUENCE] = sequence
+
+    def posted(self, life: int) -> tuple[int, bytes] | None:
+        """(sequence, message) of what this life released last. The vector is that one's until the life has released
+        another, or begun to write it."""
+        sequence, length = int(self._words[_SEQUENCE]), int(self._words[_LENGTH])
+        if sequence <= 0 or int(self._words[_LIFE]) != life:
+            return None
+        return sequence, self._content[:length].tobytes()
