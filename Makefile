@@ -18,12 +18,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(DEVICE)
 INDEX_OPTION := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: run test matrix lint format bench clean help
+.PHONY: run test matrix mutations lint format bench clean help
 
 help:
 	@echo "make run    train $(JOB)          (JOB=..., ARGS=...)"
 	@echo "make test   all tests             (TESTS=tests/supervisor)"
 	@echo "make matrix the fault matrix: whole runs under every kind of fault"
+	@echo "make mutations   takes safeguards out one by one: the tests must fail each time"
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make bench  the benchmarks"
 	@echo "make clean  remove the environment and caches; runs/ stays"
@@ -35,7 +36,10 @@ test: $(READY)
 	$(BIN)/python -m pytest -q $(TESTS)
 
 matrix: $(READY)
-	$(BIN)/python -m pytest -q -m matrix tests/system tests/mutations
+	$(BIN)/python -m pytest -q -m matrix tests/system
+
+mutations: $(READY)
+	$(BIN)/python -m pytest -q -m matrix tests/mutations
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,11 +84,12 @@ def run_twins(job: Path, settings: Sequence[str], seed: int, say: Callable[[str]
     well, ConfigError when the job cannot be in sync mode."""
     own = [*settings, *(f"{key}={value}" for key, value in SETTINGS.items())]
     load_job(job, own)
-    with tempfile.TemporaryDirectory(prefix="chaos-elastichost-") as name:
-        say("twin undisturbed")
-        plain = _trained(job, own, Path(name) / "plain", None)
-        say("twin under kills")
-        killed = _trained(job, own, Path(name) / "killed", seed)
+    say("two small runs of the job in sync mode, one of them under kills and scaling")
+    with tempfile.TemporaryDirectory(prefix="chaos-elastichost-") as name, ThreadPoolExecutor(2) as both:
+        # Each thread lives as long as its run, which dies with the thread that started it.
+        one = both.submit(_trained, job, own, Path(name) / "plain", None)
+        other = both.submit(_trained, job, own, Path(name) / "killed", seed)
+        plain, killed = one.result(), other.result()
     assert killed.hand_overs is not None
     return check_twins(plain, killed), killed.hand_overs
 

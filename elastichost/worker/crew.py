@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from elastichost.config import JobSpec
 from elastichost.datasets.api import SampleBatch
@@ -24,6 +23,7 @@ from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError, Traffic
+from elastichost.worker.device import seed_generators
 from elastichost.worker.finite import backward, leave_out
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.pipeline import Pipeline
@@ -213,7 +213,7 @@ class CrewMember:
         sums = parts.sums.zeros(0, len(pulled.weights))
         for served in parts.served:
             served.load(pulled, sums)
-        torch.manual_seed(mix64(self._job.job.seed ^ mix64(task.key)) & ((1 << 63) - 1))
+        seed_generators(parts.device, mix64(self._job.job.seed ^ mix64(task.key)) & ((1 << 63) - 1))
         loss = parts.runner.loss(batch)
         value = loss.item()
         for warning in parts.runner.warnings:

@@ -7,7 +7,7 @@ import torch
 from elastichost.errors import PreflightError
 from elastichost.wire.child import ChildArguments
 
-__all__ = ["choose_device", "gpu_memory_bytes"]
+__all__ = ["choose_device", "gpu_memory_bytes", "seed_generators"]
 
 
 def choose_device(arguments: ChildArguments) -> torch.device:
@@ -30,3 +30,11 @@ def choose_device(arguments: ChildArguments) -> torch.device:
 def gpu_memory_bytes(device: torch.device) -> int:
     """Memory this process holds on its GPU; 0 on the CPU."""
     return 0 if device.type != "cuda" else int(torch.cuda.memory_reserved(device))
+
+
+def seed_generators(device: torch.device, seed: int) -> None:
+    """torch's generators for the CPU and for this device. `torch.manual_seed` also remembers a call, with the stack it
+    came from, for every kind of accelerator that is not in use: 1.5 ms each time, and memory."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

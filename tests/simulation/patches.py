@@ -77,7 +77,12 @@ _REPLACED: dict[str, dict[str, Any]] = {
     "elastichost.worker.commit": _WAITING,
     "elastichost.worker.step_channel": _CLOCK,
     # Who looks around very often would have most of the events; what it waits for wakes it here.
-    "elastichost.worker.crew": {**_WAITING, "Pipeline": computing.SimPipeline, "torch": _TORCH, "POLL_S": 0.2},
+    "elastichost.worker.crew": {
+        **_WAITING,
+        "Pipeline": computing.SimPipeline,
+        "seed_generators": lambda device, seed: None,
+        "POLL_S": 0.2,
+    },
     "elastichost.worker.loop": {
         **_WAITING,
         "os": network.SIMULATED_OS,

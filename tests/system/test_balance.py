@@ -47,7 +47,7 @@ def test_a_busy_server_gives_buckets_and_nothing_is_lost(folder: Path) -> None:
 
 def test_with_direct_access_nothing_is_done(folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.015"))
-    run = Lopsided(folder, template=template("direct"), build=f"{folder}/slow.py:build", rows=ROWS)
+    run = Lopsided(folder, template=template("direct"), build=f"{folder}/slow.py:build", rows=ROWS // 3)
     code, errors = run.finish()
     assert code == 0, errors
     (said,) = [event for event in run.events("decision") if "bucket" in event.text]

@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.system, pytest.mark.matrix]
 
 __all__ = ["folder"]
 
-SAMPLES = 150_000
 DIRECT, SERVED = 'access = "direct"', 'access = "served"'
 ROLES = {"worker": "worker", "ps": "server", "supervisor": "supervisor"}
 
@@ -33,11 +32,12 @@ ROLES = {"worker": "worker", "ps": "server", "supervisor": "supervisor"}
 @dataclass(frozen=True, slots=True)
 class Way:
     """A run that comes to a point. train: lines of `[train]`; count: how often the point is passed before it kills;
-    scale: given to the run while it trains."""
+    scale: given to the run while it trains; samples: how long it is."""
 
     train: str
     count: int = 1
     scale: str = ""
+    samples: int = 150_000
 
 
 # By prefix, the first that fits; where a death matters otherwise with another access or mode, both are driven.
@@ -48,7 +48,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "ps.data.": (Way(f"{DIRECT}\nmode = 'bounded'", 1), Way(SERVED, 40)),
     "ps.snapshot.": (Way(DIRECT, 2), Way(SERVED, 1)),
     "ps.handover.": (Way(SERVED, 1, "servers=2"),),
-    "ps.step.": (Way("mode = 'sync'", 20),),
+    "ps.step.": (Way("mode = 'sync'", 20, samples=20_000),),
     "ps.": (Way(SERVED, 1), Way(f"{SERVED}\nmode = 'bounded'", 40)),
     "supervisor.": (Way(DIRECT, 40),),
 }
@@ -77,7 +77,7 @@ def test_a_death_at_the_point_loses_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, way: Way
 ) -> None:
     monkeypatch.setenv(VARIABLE, f"{point.name}:{way.count}")
-    settings = {"template": JOB.replace("[train]\n", f"[train]\n{way.train}\n"), "rows": SAMPLES, "every_s": 0.5}
+    settings = {"template": JOB.replace("[train]\n", f"[train]\n{way.train}\n"), "rows": way.samples, "every_s": 0.5}
     run = Supervised(folder, **settings)
     if way.scale:
         run.wait_trained(1)
@@ -88,14 +88,14 @@ def test_a_death_at_the_point_loses_nothing(
         run = Supervised(folder, resume=True, **settings)
         code, errors = run.finish()
     assert code == 0, errors
-    assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
+    assert run.result()["samples"] == {"planned": way.samples, "trained": way.samples, "skipped": 0, "quarantined": 0}
     assert_died_there(run, point)
     killed = len(run.events("process_lost"))
     is_torn = point.role == "worker" and point.name != "worker.batch.begin" and DIRECT in way.train
     assert run.result()["torn_batches"] <= (killed if is_torn else 0)
     if point.name == "worker.batch.posted":
         assert run.result()["torn_batches"] == 0, "what was released is committed"
-    assert_each_position_once(run.run_dir)
+    assert_each_position_once(run.run_dir, way.samples)
 
 
 def scale(run_dir: Path, what: str) -> None:
@@ -115,7 +115,7 @@ def assert_died_there(run: Supervised, point: CrashPoint) -> None:
     assert {(life, code) for _, life, code in lost} <= {(1, -signal.SIGKILL)}
 
 
-def assert_each_position_once(run_dir: Path, samples: int = SAMPLES) -> None:
+def assert_each_position_once(run_dir: Path, samples: int) -> None:
     applied = read_applied(run_dir)
     applied = np.sort(applied[applied["samples"] > 0], order=("epoch", "unit", "start"))
     assert int(applied["samples"].sum()) == samples

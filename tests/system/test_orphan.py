@@ -15,6 +15,7 @@ import pytest
 
 from elastichost.arena.host import arena_root, hold, read_owner, stale_arenas
 from elastichost.wire.applied import read_applied
+from elastichost.wire.crash import VARIABLE
 from tests.system import test_sync
 from tests.system.test_run import JOB, Supervised, folder
 
@@ -101,18 +102,19 @@ def arenas_of(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("template", [KEPT, SERVED, SYNC], ids=["direct", "served", "sync"])
 def test_a_killed_supervisor_is_resumed_from_its_arena_and_nothing_is_lost(folder: Path, template: str) -> None:
-    run = Supervised(folder, template=template, rows=ROWS)
+    rows = 60_000 if template == SYNC else ROWS
+    run = Supervised(folder, template=template, rows=rows)
     run.wait_trained(20_000)
     processes = processes_of(run)
     kill(run)
     wait_gone(processes[:-1])
     trained = int(read_applied(run.run_dir)["samples"].sum())
     assert trained >= 20_000
-    again = resumed(folder, template)
+    again = resumed(folder, template, rows)
     (decision,) = decisions(again)
     goes_on_after = int(decision.partition("goes on after ")[2].split()[0])
     assert trained - 128 <= goes_on_after <= trained  # the last record may be of a batch that was not committed
-    assert_all_once(again)
+    assert_all_once(again, rows)
     wait_gone(processes)  # the guardian had nothing to guard any more
 
 
@@ -141,12 +143,14 @@ def test_a_death_at_any_line_of_the_journal_loses_nothing(
     assert_all_once(resumed(folder, template, rows), rows)  # the crash points are the first lives'
 
 
-def test_a_death_at_the_end_and_within_the_last_checkpoint(folder: Path) -> None:
+def test_a_death_at_the_end_and_within_the_last_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 30_000
+    monkeypatch.setenv(VARIABLE, "ps.snapshot.after_copy")  # or the last checkpoint would be taken too soon
     run = Supervised(folder, template=KEPT, rows=rows, epochs=2)
     run.wait_trained(1)
-    run.wait_until(lambda: any("training is done" in event.text for event in run.events("decision")))
+    run.wait_until(lambda: run.events("checkpoint_abandoned"))
     kill(run)
+    monkeypatch.delenv(VARIABLE)
     again = resumed(folder, KEPT, rows, epochs=2)
     assert_all_once(again, rows, 2)
     assert again.result()["test"]["auc"] > 0.5
@@ -236,7 +240,7 @@ def test_nobody_resumes_and_everything_is_removed(folder: Path, keep_s: int | No
     again = Supervised(folder, resume=True, template=template, rows=ROWS)
     code, errors = again.finish()
     assert code == 1
-    assert "holds no checkpoint, and there is no arena" in errors
+    assert "no checkpoint in " in errors and "and there is no arena" in errors
     assert "is there no more" in errors
 
 

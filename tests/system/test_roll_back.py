@@ -81,7 +81,7 @@ def write_model(folder: Path, places: list[tuple[int, int]], spoil: str) -> dict
 
 
 def roll_back(mode: str = "async", access: str = "auto") -> str:
-    lines = f'[train]\nnon_finite = "roll_back"\nmode = "{mode}"\naccess = "{access}"\n'
+    lines = f'[train]\nnon_finite = "roll_back"\nmode = "{mode}"\naccess = "{access}"\nmicro_batches = 2\n'
     return JOB.replace("[train]\n", lines)
 
 
