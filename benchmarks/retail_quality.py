@@ -1,4 +1,5 @@
-"""Quality on real data: one epoch of the retail job in every access, mode and kind of table, and with every model.
+"""Quality on real data: one epoch of the retail job in every access, mode and kind of table, scaled meanwhile, and with
+every model.
 
 `python -m benchmarks.retail_quality --data DIR`: DIR holds train.parquet and test.parquet with the columns of
 examples/retail.toml. One fbgemm process reaches AUC 0.766 with the same model and learning rates.
@@ -28,10 +29,11 @@ MODELS: dict[str, Mapping[str, object]] = {"wide_deep": WIDE_DEEP, "deepfm": {},
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run: its name in the table and what it sets."""
+    """One run: its name in the table, what it sets, and how its size changes: after so many samples, to this."""
 
     name: str
     settings: Mapping[str, object] = field(default_factory=dict)
+    sizes: tuple[tuple[int, str], ...] = ()
 
 
 def cases() -> Iterator[Case]:
@@ -42,6 +44,11 @@ def cases() -> Iterator[Case]:
     for access in ("direct", "served"):
         yield Case(f"dlrm {access} bfloat16 rows", {"train.access": access, "tables.default.precision": "bfloat16"})
     yield Case("dlrm direct, not fused", {"model.fused": "false"})
+    for access in ("direct", "served"):
+        one = {"train.access": access, "resources.workers": 1}
+        yield Case(f"dlrm {access}, one worker", one)
+        yield Case(f"dlrm {access}, 1 -> 3 -> 1 workers", one, ((300_000, "workers=3"), (1_100_000, "workers=1")))
+        yield Case(f"dlrm {access}, 1 -> 2 -> 1 PS", one, ((300_000, "servers=2"), (1_100_000, "servers=1")))
     for model, settings in MODELS.items():
         yield Case(model, {"model.build": f"elastichost.models:{model}", "model.args": "{}", **settings})
 
@@ -58,15 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "data.test": f'["{data}/test.parquet"]',
         "resources.workers": 2,
     }
-    print(f"| {'case':<29} | {'AUC':>7} | {'log loss':>8} | {'samples/s':>9} |\n|---|---|---|---|")
+    print(f"| {'case':<33} | {'AUC':>7} | {'log loss':>8} | {'samples/s':>9} |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as runs:
         for number, case in enumerate(case for case in cases() if chosen.only in case.name):
             for repeat in range(chosen.repeat):
                 run_dir = Path(runs) / f"{number}-{repeat}"
-                found = train(EXAMPLES / "retail.toml", {**common, **case.settings}, run_dir)
+                found = train(EXAMPLES / "retail.toml", {**common, **case.settings}, run_dir, case.sizes)
                 test = found.test
                 print(
-                    f"| {case.name:<29} | {test.auc:.5f} | {test.logloss:8.5f} | {found.samples_per_s:9,.0f} |",
+                    f"| {case.name:<33} | {test.auc:.5f} | {test.logloss:8.5f} | {found.samples_per_s:9,.0f} |",
                     flush=True,
                 )
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from elastichost.chaos.tails import AppliedTail
+
 __all__ = ["EXAMPLES", "Measurement", "Quality", "train"]
 
+LOOK_EVERY_S = 0.02
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -29,9 +33,22 @@ class Measurement(msgspec.Struct, frozen=True):
     test: Quality
 
 
-def train(job: Path, settings: Mapping[str, object], run_dir: Path) -> Measurement:
-    """Runs the job to its end. Raises CalledProcessError when it fails; its messages are on stderr then."""
+def train(
+    job: Path, settings: Mapping[str, object], run_dir: Path, sizes: Sequence[tuple[int, str]] = ()
+) -> Measurement:
+    """Runs the job to its end. sizes: after so many samples `elastichost scale` with this word, as "workers=3". Raises
+    CalledProcessError when the run fails, or a change of its size; messages are on stderr then."""
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "elastichost", "run", str(job), "--json", "--run-dir", str(run_dir), *overrides]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Measurement)
+    program = [sys.executable, "-m", "elastichost"]
+    command = [*program, "run", str(job), "--json", "--run-dir", str(run_dir), *overrides]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        applied = AppliedTail(run_dir / "applied.bin")
+        for samples, size in sizes:
+            while applied.samples < samples and run.poll() is None:
+                time.sleep(LOOK_EVERY_S)
+                applied.poll()
+            subprocess.run([*program, "scale", str(run_dir), size], stdout=subprocess.DEVNULL, check=True)
+        output, _ = run.communicate()
+        if run.returncode != 0:
+            raise subprocess.CalledProcessError(run.returncode, command)
+    return msgspec.json.decode(output.splitlines()[-1], type=Measurement)
