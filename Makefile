@@ -36,7 +36,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -q $(TESTS)
 
 matrix: $(READY)
-	$(BIN)/python -m pytest -q -m matrix tests/system
+	$(BIN)/python -m pytest -q -m matrix -n 2 tests/system
 
 mutations: $(READY)
 	$(BIN)/python -m pytest -q -m matrix tests/mutations

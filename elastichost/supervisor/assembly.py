@@ -226,7 +226,13 @@ def _parts(
     ledger = beginning.ledger
     is_sync, every_samples = run.job.train.mode == "sync", run.job.evaluate.every_samples
     checkpointer = Checkpointer(
-        run, model, ledger, beginning.dense, lambda: judge.memory, lambda: training.committed_step()
+        run,
+        model,
+        ledger,
+        beginning.dense,
+        lambda: judge.memory,
+        lambda: training.committed_step(),
+        lambda: roster.holdings.owners,
     )
     roster = Roster(run, model.tables, beginning.restore_from)
 

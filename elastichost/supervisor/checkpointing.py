@@ -85,8 +85,9 @@ class Checkpointer:
         dense: DenseStore,
         judged: Callable[[], JudgeMemory],
         committed_step: Callable[[], int],
+        owners: Callable[[], frozenset[int]],
     ) -> None:
-        self._committed_step = committed_step
+        self._committed_step, self._owners = committed_step, owners
         self._run, self._model, self._ledger, self._dense, self._judged = run, model, ledger, dense, judged
         self._number = 0
         self._open: _Open | None = None
@@ -130,7 +131,9 @@ class Checkpointer:
         # A worker that drains may be within its last batch: its Drained is as good as Paused.
         at_work = (State.READY, State.RUNNING, State.DRAINING)
         workers = [record.process for record in self._run.fleet.live("worker") if record.state in at_work]
-        servers = [record.process for record in self._run.fleet.working("server")]
+        # One that owns nothing has nothing to copy, and may be about to go.
+        owners = self._owners()
+        servers = [record.process for record in self._run.fleet.working("server") if record.process.index in owners]
         self._perform(self._open.cut.begin(workers, servers, self._run.now_s()))
 
     def paused(self, record: ProcessRecord, cut: int) -> None:

@@ -46,7 +46,7 @@ def slowed(pid: int) -> Iterator[None]:
 def test_a_hopelessly_slow_worker_is_replaced_and_that_costs_no_restart(folder: Path, mode: str) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.01"))
     template = JOB.replace("[train]\n", f'[train]\nmode = "{mode}"\n')
-    template = template.replace("[supervision]\n", "[supervision]\nstraggler_s = 4\n")
+    template = template.replace("[supervision]\n", "[supervision]\nstraggler_s = 2\n")
     rows = 60_000 if mode == "sync" else 180_000
     run = Supervised(folder, template=template, build=f"{folder}/slow.py:build", rows=rows, restarts=0)
     run.wait_trained(1)
