@@ -64,7 +64,8 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """How long it took. `kind` says which figure it belongs to; superseded: the supervisor was replaced meanwhile;
+    """How long it took. `kind` says which figure it belongs to; superseded: the supervisor was replaced meanwhile,
+    or the plan does not want this process any more;
     refused: the run would not do it now;
     missed: it went on by itself, although it stood still for longer than the hang timeout."""
 
@@ -107,6 +108,9 @@ class Open:
             is_back = scene.generation > self.generation and scene.is_whole and bool(applied.first_s)
             moments = [min(applied.first_s.values()) if is_back else None]
         if any(moment is None for moment in moments):
+            late = [life for life, moment in zip(self.lives, moments, strict=False) if moment is None]
+            if late and not any(life.is_there or scene.wants(life) for life in late):
+                return Recovered(self.kind, target.now_s() - self.struck_s, "is not wanted any more", True)
             return None
         seconds = max(moment for moment in moments if moment is not None) - self.struck_s
         is_missed = self.kind == "hang" and any(life.is_there for life in self.lives)

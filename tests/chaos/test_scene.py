@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from elastichost.chaos.faults import Open
 from elastichost.chaos.scene import Scene, process_of
+from elastichost.chaos.tails import AppliedTail
 from elastichost.metrics import JournalEvent, JournalValue
 from elastichost.plan import ProcessId
 
@@ -69,3 +75,24 @@ def test_a_lost_fork_server_is_not_ready_until_it_says_so() -> None:
 def test_the_life_an_event_is_about_is_the_first_its_text_names() -> None:
     assert process_of(event("x", "start worker-12.3: server-0.1 ended")) == ProcessId("worker", 12, 3)
     assert process_of(event("x", "worker-1 is no life")) is None
+
+
+def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_back() -> None:
+    scene = scene_of(
+        *STARTED,
+        event("ready", "worker-0.1 is ready", 3.0),
+        event("decision", "plan: asked for workers=2", workers=2, servers=1),
+        event("process_started", "worker-1.1 has pid 12", 4.0, pid=12),
+        event("ready", "worker-1.1 is ready", 4.5),
+    )
+    life = scene.life(ProcessId("worker", 1, 1))
+    assert life is not None
+    target: Any = SimpleNamespace(scene=scene, applied=AppliedTail(Path("none")), is_sync=False, now_s=lambda: 9.0)
+    struck = Open("stop-worker-2x", "worker-1.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
+    assert struck.recovered(target) is None
+    scene.take(event("decision", "plan: asked for workers=1", workers=1, servers=1))
+    assert struck.recovered(target) is None, "it is still there"
+    scene.take(event("process_lost", "worker-1.1 was lost while draining: signal 9 (SIGKILL)", 8.0))
+    recovered = struck.recovered(target)
+    assert recovered is not None
+    assert recovered.is_superseded

@@ -172,6 +172,15 @@ def test_libraries_that_cannot_be_imported_are_told_with_the_traceback(monkeypat
         assert "ModuleNotFoundError" in prepared.error
 
 
+def test_a_fork_server_that_is_killed_before_it_is_ready_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with LocalLauncher(("json",)) as launcher:
+        before = launcher.server_pid
+        os.kill(before, signal.SIGKILL)
+        assert launcher.wait_prepared(LIMIT_S).error == ""
+        assert launcher.server_pid != before
+
+
 def test_a_fork_server_that_cannot_live_is_a_broken_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with LocalLauncher(("tests.system.suicide",)) as launcher, pytest.raises(PreflightError, match="fork server ended"):

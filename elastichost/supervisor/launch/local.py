@@ -44,6 +44,7 @@ __all__ = ["Exited", "ForkServerLost", "LaunchEvent", "LocalLauncher", "StartFai
 
 LOSSES = 10  # of fork servers, within ...
 LOSSES_WINDOW_S = 600.0
+EARLY_LOSSES = 3  # of fork servers that ended by a signal before the first was ready
 FORK_SERVER_MODULE = "elastichost.supervisor.launch.forkserver"
 # Importing torch and torchrec takes up to half a minute on a busy machine; a fork takes milliseconds.
 ANSWER_TIMEOUT_S = 180.0
@@ -274,7 +275,8 @@ class LocalLauncher:
                 self._pending.append(StartFailed(self._requests.pop(reply.request), reply.error))
 
     def _lost(self) -> None:
-        """Its requests in hand have failed. A fork server that cannot live is a broken host, not a nuisance."""
+        """Its requests in hand have failed. A fork server that cannot live is a broken host, not a nuisance; one that
+        was killed is started again."""
         if self._closed:
             return
         self._socket.close()
@@ -282,7 +284,9 @@ class LocalLauncher:
         code = self._server.wait()
         self._losses.append(time.monotonic())
         was_ready = self.prepared is not None and not self.prepared.error
-        if not was_ready or (len(self._losses) > LOSSES and self._losses[-1] - self._losses[0] < LOSSES_WINDOW_S):
+        was_killed = code < 0 and len(self._losses) <= EARLY_LOSSES
+        is_often = len(self._losses) > LOSSES and self._losses[-1] - self._losses[0] < LOSSES_WINDOW_S
+        if is_often or not (was_ready or was_killed):
             raise PreflightError(
                 f"the fork server ended (code {code}){self._last_words()}", hint="run `elastichost doctor`"
             )
