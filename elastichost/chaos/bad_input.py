@@ -106,16 +106,20 @@ class _Call:
 
     def __call__(self, environment: Mapping[str, str]) -> Refusal:
         command = [sys.executable, "-m", "elastichost", *self.words, "--json"]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env={**os.environ, **_python_path(), **environment},
-            timeout=LIMIT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env={**os.environ, **_python_path(), **environment},
+                timeout=LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            said = f"it was not refused within {LIMIT_S:g} s"
+            return Refusal(self.case, 0, "", said, self.codes, self.error_type, self.named)
         error_type, message = "", done.stderr[-2000:]
         if done.stdout.strip():
             error = json.loads(done.stdout.splitlines()[-1]).get("error", {})

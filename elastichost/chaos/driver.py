@@ -101,7 +101,8 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
     environment = {AUDIT_VARIABLE: "1", **({VIA_VARIABLE: "1"} if order.messages is not None else {})}
     hang_timeout_s = order.spec.supervision.hang_timeout_s
     is_sync = order.spec.train.mode == "sync"
-    with RunUnderChaos(order.job, order.settings, order.run_dir, hang_timeout_s, environment, is_sync) as run:
+    hosts = order.spec.resources.hosts
+    with RunUnderChaos(order.job, order.settings, order.run_dir, hang_timeout_s, environment, is_sync, hosts) as run:
         soak = _Soak(order, run, report, say)
         garbage: list[str] = []
         sent = 0
@@ -187,6 +188,8 @@ class _Soak:
     def _turn(self) -> None:
         self._run.look()
         self._stand_between()
+        if self._proxy is not None and self._proxy.failure is not None:
+            raise JobFailedError(f"the proxy between the processes has failed: {self._proxy.failure}")
         self._look_at_open()
         if self._run.exit_code is not None:
             raise JobFailedError(f"the run ended by itself with {self._run.exit_code}:\n{self._run.log}")

@@ -40,10 +40,19 @@ class RunFacts:
 
     @property
     def torn(self) -> Counter[ProcessId]:
-        """Torn batches of each life of a worker that left any."""
+        """Torn batches of each life of a worker that left any, and died alone or with a PS."""
+        return self._torn(with_supervisor=False)
+
+    @property
+    def torn_with_supervisor(self) -> Counter[ProcessId]:
+        """Of those that died with their supervisor."""
+        return self._torn(with_supervisor=True)
+
+    def _torn(self, *, with_supervisor: bool) -> Counter[ProcessId]:
         found: Counter[ProcessId] = Counter()
         for event in self.events:
-            if event.kind == "torn_batch" and (process := process_of(event)) is not None:
+            is_one = event.kind == "torn_batch" and bool(event.data.get("with_supervisor")) == with_supervisor
+            if is_one and (process := process_of(event)) is not None:
                 batches = event.data.get("batches", 1)
                 found[process] += batches if isinstance(batches, int) else 1
         return found

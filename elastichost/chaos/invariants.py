@@ -33,7 +33,8 @@ __all__ = [
     "percentile",
 ]
 
-MAX_TORN = WINDOW + 1  # batches of one life: their commits on the way, and the one being computed
+# Batches of a life that died with its supervisor: what it had released, and the one it computed.
+MAX_TORN = WINDOW + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +198,8 @@ def _pending_committed(state: LedgerState, applied: npt.NDArray[np.void]) -> lis
 
 
 def check_applied(facts: RunFacts) -> Verdict:
-    """Promise A: the dense vector's own count equals log and ledger; torn batches at most those that a lost life
-    had on the way, with served access none."""
+    """Promise A: the dense vector's own count equals log and ledger; torn batches at most one a lost worker life
+    (those released as well when the supervisor died with it), with served access none."""
     if facts.record is None:
         return Verdict.none("A", "the run left no checkpoint")
     problems = []
@@ -207,11 +208,13 @@ def check_applied(facts: RunFacts) -> Verdict:
         problems.append(
             f"samples: {counted} in the dense vector, {logged} in the log, {facts.record.ledger.trained} in the ledger"
         )
-    torn = facts.torn
-    problems += [f"{life} left {n} torn batches" for life, n in sorted(torn.items()) if n > MAX_TORN]
+    torn, with_supervisor = facts.torn, facts.torn_with_supervisor
+    problems += [f"{life} left {n} torn batches" for life, n in sorted(torn.items()) if n > 1]
+    problems += [f"{life} left {n} torn batches" for life, n in sorted(with_supervisor.items()) if n > MAX_TORN]
+    torn = torn + with_supervisor
     if torn and facts.access == "served":
         problems.append(f"served access left torn batches: {', '.join(map(str, sorted(torn)))}")
-    kind = f"at most {MAX_TORN} a killed worker" if facts.access == "direct" else "none allowed"
+    kind = "at most one a killed worker" if facts.access == "direct" else "none allowed"
     figures = f"{counted} samples in the dense vector; {torn.total()} torn batches ({facts.access}: {kind})"
     return Verdict.of("A", figures, problems)
 

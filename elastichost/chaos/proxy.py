@@ -27,6 +27,8 @@ __all__ = ["FaultProxy"]
 TURN_S = 0.005
 MESSAGES_PER_TURN = 256
 MOST_PEERS = 4096
+MOST_SOCKETS = 16_384
+IDLE_S = 20.0  # a client that says nothing for so long has ended; should it speak again, it gets another connection
 
 Socket = zmq.Socket[bytes]
 
@@ -38,6 +40,7 @@ class _Peer:
     dealer: Socket
     up: Link
     down: Link
+    spoke_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class FaultProxy:
     def __init__(self, sockets: Path, seed: int, rates: MessageRates) -> None:
         self._directory, self._seed, self._rates = sockets, seed, rates
         self._context = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, MOST_SOCKETS)
         self._doors: dict[str, _Door] = {}
         self._partitions: list[Partition] = []
         self._numbers: Counter[Link] = Counter()
@@ -75,8 +79,11 @@ class FaultProxy:
         self._ending.set()
         self._thread.join()
         self._context.destroy(linger=0)
-        if self._failure is not None:
-            raise self._failure
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended the thread; no run is to be judged by a dead proxy."""
+        return self._failure
 
     def partition(self, sender_role: str, receiver_role: str, seconds: float) -> None:
         """From now on, for so long, nothing arrives that one role sends to the other ("worker", "server",
@@ -89,7 +96,7 @@ class FaultProxy:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:  # noqa: BLE001 - raised again when the proxy is left: no run is judged by a dead one
+        except Exception as error:  # noqa: BLE001 - whoever uses the proxy looks at `failure`
             self._failure = error
 
     def _serve(self) -> None:
@@ -110,6 +117,8 @@ class FaultProxy:
             present = {path.name for path in self._directory.iterdir() if path.is_socket()}
         except FileNotFoundError:
             return  # not yet, or not any more
+        for name in [known for known in self._doors if known not in present]:
+            self._close_door(self._doors.pop(name), poller)
         for name in sorted(present):
             if name.endswith(VIA_SUFFIX) or name in self._doors:
                 continue
@@ -118,6 +127,12 @@ class FaultProxy:
             router.bind(f"ipc://{self._directory / name}{VIA_SUFFIX}")
             self._doors[name] = _Door(name, router, f"ipc://{self._directory / name}")
             poller.register(router, zmq.POLLIN)
+
+    def _close_door(self, door: _Door, poller: zmq.Poller) -> None:
+        """Whom it led to has ended."""
+        for socket in (door.router, *(peer.dealer for peer in door.peers.values())):
+            poller.unregister(socket)
+            socket.close()
 
     def _take_up(self, door: _Door, poller: zmq.Poller) -> None:
         for _ in range(MESSAGES_PER_TURN):
@@ -128,8 +143,11 @@ class FaultProxy:
             if identity not in door.peers:
                 if len(door.peers) >= MOST_PEERS:
                     return
+                self._forget_idle(door, poller)
                 door.peers[identity] = self._connect(door, identity, poller)
-            self._pass(door, True, identity, door.peers[identity].up, parts)
+            peer = door.peers[identity]
+            peer.spoke_s = time.monotonic()
+            self._pass(door, True, identity, peer.up, parts)
 
     def _take_down(self, door: _Door, identity: bytes, peer: _Peer) -> None:
         for _ in range(MESSAGES_PER_TURN):
@@ -138,6 +156,14 @@ class FaultProxy:
             except zmq.Again:
                 return
             self._pass(door, False, identity, peer.down, parts)
+
+    def _forget_idle(self, door: _Door, poller: zmq.Poller) -> None:
+        since_s = time.monotonic() - IDLE_S
+        waited_for = {identity for _, _, _, identity, _ in door.held}
+        for identity in [one for one, peer in door.peers.items() if peer.spoke_s < since_s and one not in waited_for]:
+            dealer = door.peers.pop(identity).dealer
+            poller.unregister(dealer)
+            dealer.close()
 
     def _connect(self, door: _Door, identity: bytes, poller: zmq.Poller) -> _Peer:
         dealer = self._context.socket(zmq.DEALER)

@@ -108,6 +108,11 @@ class Scene:
         newest = (lives[-1] for name, lives in sorted(self._lives.items()) if name.startswith(f"{role}-"))
         return tuple(sorted((life for life in newest if life.works), key=lambda life: life.process.index))
 
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of everyone that the present supervisor has started."""
+        return frozenset(life.pid for lives in self._lives.values() for life in lives)
+
     def wants(self, life: Life) -> bool:
         """The newest plan has a process of this name."""
         return life.process.index < (self.workers if life.process.role == "worker" else self.servers)

@@ -35,8 +35,8 @@ LOG_BYTES = 8192
 class RunUnderChaos:
     """One run directory and whatever works in it. Use as a context manager: nothing of the run is left after it.
 
-    environment: more variables for the run; is_sync: the job's mode. The supervisor dies with this process, and the run
-    with its supervisor.
+    environment: more variables for the run; is_sync, hosts: the job's mode and number of arenas. The supervisor dies
+    with this process, and the run with its supervisor.
     """
 
     def __init__(
@@ -47,8 +47,9 @@ class RunUnderChaos:
         hang_timeout_s: float,
         environment: dict[str, str],
         is_sync: bool = False,
+        hosts: int = 1,
     ) -> None:
-        self.run_dir, self.hang_timeout_s, self.is_sync = run_dir, hang_timeout_s, is_sync
+        self.run_dir, self.hang_timeout_s, self.is_sync, self.hosts = run_dir, hang_timeout_s, is_sync, hosts
         self.mark = secrets.token_hex(8)
         self.scene = Scene()
         self.applied = AppliedTail(run_dir / "applied.bin")
@@ -83,9 +84,10 @@ class RunUnderChaos:
         self._log.close()
 
     def directories(self) -> tuple[Path, ...]:
-        """Arena and sockets of every supervisor this run had; they need not exist."""
+        """Arenas and sockets of every supervisor this run had; they need not exist."""
         ids = self.scene.run_ids
-        return tuple(path for run_id in ids for path in (arena_directory(run_id), socket_directory(run_id)))
+        arenas = [arena_directory(run_id, host) for run_id in ids for host in range(self.hosts)]
+        return (*arenas, *map(socket_directory, ids))
 
     def _overrides(self) -> list[str]:
         return [word for setting in self._settings for word in ("--set", setting)]
@@ -151,9 +153,9 @@ class RunUnderChaos:
         return True
 
     def fork_server(self) -> int | None:
-        """The oldest of the processes with its command line: what it forks has the same."""
+        """The oldest of the processes with its command line, but for what it and those before it have forked."""
         found: list[tuple[int, int]] = []
-        for pid in marked_processes(self.mark):
+        for pid in set(marked_processes(self.mark)) - self.scene.pids:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 if FORK_SERVER in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -87,19 +88,23 @@ def run_twins(job: Path, settings: Sequence[str], seed: int, say: Callable[[str]
     say("two small runs of the job in sync mode, one of them under kills and scaling")
     with tempfile.TemporaryDirectory(prefix="chaos-elastichost-") as name, ThreadPoolExecutor(2) as both:
         # Each thread lives as long as its run, which dies with the thread that started it.
-        one = both.submit(_trained, job, own, Path(name) / "plain", None)
-        other = both.submit(_trained, job, own, Path(name) / "killed", seed)
-        plain, killed = one.result(), other.result()
+        is_over = threading.Event()
+        one = both.submit(_trained, job, own, Path(name) / "plain", None, is_over)
+        other = both.submit(_trained, job, own, Path(name) / "killed", seed, is_over)
+        try:
+            plain, killed = one.result(), other.result()
+        finally:
+            is_over.set()
     assert killed.hand_overs is not None
     return check_twins(plain, killed), killed.hand_overs
 
 
-def _trained(job: Path, settings: Sequence[str], run_dir: Path, seed: int | None) -> Outcome:
-    """seed None: nothing is done to it."""
+def _trained(job: Path, settings: Sequence[str], run_dir: Path, seed: int | None, is_over: threading.Event) -> Outcome:
+    """seed None: nothing is done to it. is_over: nobody waits for it any more."""
     with RunUnderChaos(job, settings, run_dir, LIMIT_S, {AUDIT_VARIABLE: "1"}) as run:
         faults = _Faults(run, seed) if seed is not None else None
         until_s = run.now_s() + LIMIT_S
-        while run.exit_code is None and run.now_s() < until_s:
+        while run.exit_code is None and run.now_s() < until_s and not is_over.is_set():
             run.look()
             run.wait_a_little()
             if faults is not None:

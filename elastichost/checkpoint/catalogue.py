@@ -113,10 +113,11 @@ def _age(directory: Path) -> tuple[int, bool]:
     return int(match[1]), match[2] is None
 
 
-def retain(checkpoints: Path, keep: int) -> tuple[Path, ...]:
+def retain(checkpoints: Path, keep: int, newest: Path | None = None) -> tuple[Path, ...]:
     """Removes checkpoints older than the `keep` newest whose manifests hold; gives the removed ones, newest first.
 
-    A bad one never pushes a good one out: it is removed only when `keep` good ones are newer. Raises
+    A bad one never pushes a good one out: it is removed only when `keep` good ones are newer. `newest` stays, whatever
+    its name says beside those of other runs. Raises
     CheckpointError when one cannot be removed, ValueError for `keep` < 1."""
     if keep < 1:
         raise ValueError(f"keep = {keep} must be at least 1")
@@ -129,6 +130,8 @@ def retain(checkpoints: Path, keep: int) -> tuple[Path, ...]:
             except CheckpointError:
                 continue  # `latest` is the one to tell of it; here it only does not count
             good += 1
+            continue
+        if newest is not None and directory.name == newest.name:
             continue
         try:
             remove_tree(directory)

@@ -141,6 +141,8 @@ class Mirror:
             return Mirrored(checkpoint.name, 0, error)
         except OSError as error:
             return Mirrored(checkpoint.name, 0, disk_error("cannot use", self.directory, error))
+        except MemoryError:
+            return Mirrored(checkpoint.name, 0, CheckpointError("there is no memory to verify the copy"))
         return Mirrored(checkpoint.name, size_bytes, None)
 
     def _proceed(self) -> None:

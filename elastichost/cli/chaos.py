@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ OWN_SETTINGS = {
     "checkpoint.every_s": "10",
     "supervision.hang_timeout_s": "3",
 }
+# Nor may it, or what it is compared with, touch checkpoints of another run.
+OWN_PLACES = {"checkpoint.directory": '""', "checkpoint.mirror": '""'}
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -66,7 +69,10 @@ def chaos(
     from elastichost.chaos.driver import run_chaos
 
     if "list" in kinds:
-        data_console().print(fact_lines(_fault_list()))
+        if as_json:
+            print_json({"faults": dict(_fault_list())})
+        else:
+            data_console().print(fact_lines(_fault_list()))
         return
     order = _order(job, seed, duration, every, kinds, messages, twins, overrides, run_dir)
     out = progress_console()
@@ -117,6 +123,7 @@ def _order(
         raise ConfigError(f"--for {duration} is too short to learn anything", hint=f"at least {LEAST_FOR_S:g}s")
     chosen = {setting.partition("=")[0].strip() for setting in overrides}
     settings = (*(f"{key}={value}" for key, value in OWN_SETTINGS.items() if key not in chosen), *overrides)
+    settings = (*settings, *(f"{key}={value}" for key, value in OWN_PLACES.items()))
     spec = load_job(job, list(settings))
     path = run_dir or new_run_path(Path.cwd(), f"{spec.job.name}-chaos", secrets.token_hex(3))
     return ChaosOrder(
@@ -145,7 +152,10 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _command() -> str:
-    return " ".join([program(), *sys.argv[1:]])
+    words = list(sys.argv[1:])
+    if "--run-dir" in words:  # it is not empty any more
+        del words[words.index("--run-dir") :][:2]
+    return shlex.join([program(), *words])
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

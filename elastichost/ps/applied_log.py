@@ -29,7 +29,10 @@ class AppliedLog:
     def write(self, number: int, values: tuple[int | float | tuple[int, int], ...]) -> None:
         """`number`: version of the dense vector before this commit; `values`: APPLIED_RECORD's fields in order."""
         self._record[0] = values
-        os.pwrite(self._descriptor, self._record.tobytes(), number * APPLIED_RECORD.itemsize)
+        content, at = self._record.tobytes(), number * APPLIED_RECORD.itemsize
+        while content:  # a disk that is nearly full may take a part
+            written = os.pwrite(self._descriptor, content, at)
+            content, at = content[written:], at + written
 
     def truncate(self, number: int) -> None:
         """Keeps the first `number` records. What lies beyond the version was never committed, or belongs to what a

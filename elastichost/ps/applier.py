@@ -5,7 +5,7 @@ A kill at any instant leaves every push staged or applied, never half of it: see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,10 @@ import numpy.typing as npt
 from elastichost.arena.staging import MAX_STAGERS, StagedPush, StagingArea, stamp_life, stamp_of, stamp_sequence
 from elastichost.arena.undo import UndoRecord
 from elastichost.errors import ProtocolError
+from elastichost.micro_batches import CREW, CREW_LIFE
 from elastichost.ps.row_lines import RowLines
 from elastichost.wire.crash import crash_point
+from elastichost.wire.facts import CommittedBatch
 
 __all__ = ["RowApplier"]
 
@@ -111,6 +113,15 @@ class RowApplier:
             self._apply(staged)
         elif is_over:
             self._staged.drop(worker)
+
+    def settle_left(self, committed: Iterable[CommittedBatch], *, is_sync: bool) -> None:
+        """Everybody who staged here is dead: what of it `committed` counts is applied, the rest dropped."""
+        known = {(entry.worker, entry.life): entry.sequence for entry in committed}
+        if is_sync:
+            self.settle_steps(known.get((CREW, CREW_LIFE), 0), is_over=True)
+            return
+        for worker, life, _ in self.waiting():
+            self.settle(worker, life, known.get((worker, life), 0), is_over=True)
 
     def _apply(self, push: StagedPush) -> None:
         self._change(

@@ -240,6 +240,8 @@ class ServerLoop:
         if update.epoch <= self._session.shard_map_epoch:
             return
         self._update = None
+        if update.settles:
+            self._applier.settle_left(update.committed, is_sync=self._is_sync)
         owned = {
             (table.index, bucket)
             for table, frame in zip(self._arena.model.tables, frames, strict=True)
@@ -265,10 +267,8 @@ class ServerLoop:
         if gained and self._session.shard_map_epoch:
             crash_point("ps.handover.after_adopt")
         self._owned = frozenset(owned)
-        was_owner, self._service.is_dense_owner = (
-            self._service.is_dense_owner,
-            update.dense_owner == self._arguments.index,
-        )
+        was_owner = self._service.is_dense_owner
+        self._service.is_dense_owner = update.dense_owner == self._arguments.index
         if self._service.is_dense_owner and not was_owner:
             self._log.truncate(self._dense.version())
             self._apply_own_commits()

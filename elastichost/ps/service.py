@@ -142,8 +142,8 @@ class DataService:
             int64_frame(frames, int(bounds[-1])),
             float32_frame(frames, 1, self._store.lines.floats(bounds)),
         )
-        if not len(rows) and self.is_dense_owner:
-            self._steps.leave_out(message)
+        if not len(rows) and self.is_dense_owner and not self._steps.leave_out(message):
+            return self._retry(peer, message.request, f"step {message.step} is over")
         epoch, scale = message.shard_map_epoch, message.learning_rate_scale
         self._applier.stage_micro(message.micro, message.step, epoch, scale, rows, bounds, gradients)
         self.rows_touched += len(rows)

@@ -66,10 +66,13 @@ class StepService:
         self._applier.settle_steps(step)
         return [acknowledged, *self._reached()]
 
-    def leave_out(self, message: Push) -> None:
-        """A micro-batch that workers died on, of the step under way."""
-        if message.step == self._dense.version() and self._is_current(message.shard_map_epoch):
-            self._board.leave_out(message.step, message.micro)
+    def leave_out(self, message: Push) -> bool:
+        """A micro-batch that workers died on, of the step under way. False: it is too late, or under an older map. Then
+        no other PS may hear of it: it would drop rows of a step that is committed with them."""
+        if message.step != self._dense.version() or not self._is_current(message.shard_map_epoch):
+            return False
+        self._board.leave_out(message.step, message.micro)
+        return True
 
     def ask(self, peer: bytes, message: StepAsk) -> list[Outgoing]:
         """Answered when the step may begin."""

@@ -27,12 +27,14 @@ from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
 from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.recollection import ArenaOrigin, Lineage
 from elastichost.supervisor.rescue import Claim, Misfit, Rescued, model_difference, rescue
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.training import Training
+from elastichost.tuner.cold_start import resized_plan
 
 __all__ = ["Heritage", "assemble", "look_for_checkpoint"]
 
@@ -87,21 +89,27 @@ def assemble(
     initial: float32 [dense.elements], the model's own initial dense part. Raises ArenaFullError, CheckpointError.
     """
     settings = _ledger_settings(run, prepared)
-    beginning = _from_arena(run, model, settings, heritage) or _anew(run, prepared, model, initial, settings, heritage)
+    found = _from_arena(run, model, settings, heritage, prepared.cores)
+    beginning = found or _anew(run, prepared, model, initial, settings, heritage)
     return _parts(run, prepared, model, beginning, is_draining)
 
 
 # --- from the arena of a supervisor that died ---------------------------------------------------------------------
 
 
-def _from_arena(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage) -> _Beginning | None:
+def _from_arena(
+    run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage, cores: tuple[int, ...]
+) -> _Beginning | None:
     """None, with the reason in the journal, when there is no arena to go on from, or it does not fit."""
     claim = heritage.claim
     if claim is None:
         return None
-    servers = [spec.index for spec in run.plan.servers]
-    in_place = run.job.train.mode != "sync"
-    rescued = rescue(claim, run.directory.path, model, run.job.job.seed, settings, servers, in_place=in_place)
+    rescued = _rescue(run, claim, model, settings)
+    if isinstance(rescued, Misfit) and rescued.needs_servers:
+        resized = resized_plan(run.plan, f"resume: {rescued.reason}", servers=rescued.needs_servers)
+        run.plan = pin(resized, cores).plan
+        run.decided(run.plan.reason)
+        rescued = _rescue(run, claim, model, settings)
     if isinstance(rescued, Misfit):
         if not claim.recollection.has_ended:
             run.note("decision", f"resume: not from the arena of the supervisor that died: {rescued.reason}", now=True)
@@ -125,10 +133,24 @@ def _from_arena(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: 
             "torn_batch",
             str(torn),
             process=f"worker-{torn.worker}",
-            data={"life": torn.life, "batches": torn.batches},
+            data={"life": torn.life, "batches": torn.batches, "with_supervisor": True},
         )
     kept = _newest_checkpoint(heritage, run.directory.mirror)
     return _Beginning(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
+
+
+def _rescue(run: Run, claim: Claim, model: ModelSpec, settings: LedgerSettings) -> Rescued | Misfit:
+    job = run.job
+    return rescue(
+        claim,
+        run.directory.path,
+        model,
+        job.job.seed,
+        settings,
+        [spec.index for spec in run.plan.servers],
+        in_place=job.train.mode != "sync",
+        micros=job.train.micro_batches,
+    )
 
 
 def _give_up(run: Run, claim: Claim) -> None:
@@ -234,7 +256,8 @@ def _parts(
         lambda: training.committed_step(),
         lambda: roster.holdings.owners,
     )
-    roster = Roster(run, model.tables, beginning.restore_from)
+    left = beginning.rescued.left if beginning.rescued is not None else None
+    roster = Roster(run, model.tables, beginning.restore_from, left)
 
     def may_evaluate() -> bool:
         return not checkpointer.holds_workers and not is_draining() and roster.was_published
@@ -247,7 +270,7 @@ def _parts(
 
     test_units = tuple(unit.samples for unit in prepared.test.units) if prepared.test is not None else ()
     training = (
-        CrewTraining(run, ledger, may_grant, beginning.dense, Watermarks(beginning.arena.directory))
+        CrewTraining(run, ledger, may_grant, may_evaluate, beginning.dense, Watermarks(beginning.arena.directory))
         if is_sync
         else Training(run, ledger, may_grant)
     )

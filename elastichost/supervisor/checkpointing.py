@@ -182,7 +182,8 @@ class Checkpointer:
     def tick(self, now_s: float) -> None:
         if self._mirror is not None:
             self._tell_mirrored(self._mirror)
-        if self._open is not None and now_s - self._open.cut.began_s > CUT_TIMEOUT_S:
+        # Writing takes as long as the disk takes: nobody waits for it.
+        if self.holds_workers and self._open is not None and now_s - self._open.cut.began_s > CUT_TIMEOUT_S:
             self._perform(self._open.cut.abandon(f"not done after {CUT_TIMEOUT_S:g} s"))
 
     # --- effects --------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ class Checkpointer:
         final = self._run.directory.checkpoints / checkpoint_name(done.trained)
         try:
             commit(done.staging, final, self._manifest(done))
-            removed = retain(self._run.directory.checkpoints, self._run.job.checkpoint.keep)
+            removed = retain(self._run.directory.checkpoints, self._run.job.checkpoint.keep, final)
         except CheckpointError as error:
             self._failed(error, is_final=done.is_final, staging=done.staging)
             return

@@ -125,7 +125,8 @@ class Dispatcher:
                 parts.checkpointer.paused(record, cut)
             case Drained() if record.process.role == "worker":
                 self._run.fleet.apply(record, Event.DRAINED, self._run.now_s())
-                parts.drained(record)
+                if record.state == State.DRAINED:  # else it is being killed: it is settled as a lost one
+                    parts.drained(record)
             case SnapshotCut() as copied if record.process.role == "server":
                 parts.checkpointer.copied(record, copied)
             case SnapshotWritten() as written if record.process.role == "server":

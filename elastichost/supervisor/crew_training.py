@@ -31,12 +31,20 @@ WORTH_IT = 0.85
 
 
 class CrewTraining(Training):
-    """`dense`: where the number of committed steps is read; `watermarks`: what a dead worker was computing."""
+    """`may_tell`: False while a checkpoint holds the workers: nobody may learn of ranges under way. `dense`: where the
+    number of committed steps is read; `watermarks`: what a dead worker was computing."""
 
     def __init__(
-        self, run: Run, ledger: Ledger, may_grant: Callable[[], bool], dense: DenseStore, watermarks: Watermarks
+        self,
+        run: Run,
+        ledger: Ledger,
+        may_grant: Callable[[], bool],
+        may_tell: Callable[[], bool],
+        dense: DenseStore,
+        watermarks: Watermarks,
     ) -> None:
         super().__init__(run, ledger, may_grant)
+        self._may_tell = may_tell
         self._dense, self._watermarks = dense, watermarks
         self._next_step = dense.version()
         self._grants: dict[int, StepsGrant] = {}
@@ -60,8 +68,9 @@ class CrewTraining(Training):
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Members that have come late are told the ranges under way; not while a checkpoint holds the others."""
-        if not self._may_grant():
+        """Members that have come late are told the ranges under way; not while a checkpoint holds the others. Even if
+        nothing new is to be granted: the others wait for their part."""
+        if not self._may_tell():
             return
         for process in self._late:
             if (record := self._run.fleet.find(process)) is not None:

@@ -62,6 +62,7 @@ class SendMap(msgspec.Struct, frozen=True):
     shard_map: ShardMap
     committed: tuple[CommittedBatch, ...] = ()
     moved: tuple[tuple[int, int], ...] = ()
+    settles: bool = False  # everything staged is settled by `committed`
 
 
 class Publish(msgspec.Struct, frozen=True):
@@ -77,14 +78,16 @@ HandOverEffect = SendMap | Publish
 
 
 class HandOver:
-    """Every method returns the effects to perform, in order. `shard_map`: the owners to begin with, of epoch 0."""
+    """Every method returns the effects to perform, in order. `shard_map`: the owners to begin with, of epoch 0. left:
+    what dead workers had committed, when PS have to settle first what those had staged for other owners."""
 
-    def __init__(self, shard_map: ShardMap) -> None:
+    def __init__(self, shard_map: ShardMap, left: tuple[CommittedBatch, ...] | None = None) -> None:
         self.state = HandOverState.NEW
         self.present = shard_map  # as workers know it; until the first is published, as they will
         self._target = shard_map
         self._step = shard_map  # the map of this step, with its epoch
-        self._committed: tuple[CommittedBatch, ...] = ()
+        self._committed: tuple[CommittedBatch, ...] = left or ()
+        self._settles = left is not None  # until the first map is published
         self._moved: tuple[tuple[int, int], ...] = ()
         self._is_released = False  # whoever had to has let go: others may have taken it
         self._participants: frozenset[int] = frozenset()  # of this step
@@ -184,7 +187,7 @@ class HandOver:
         fresh = tuple(server for server in servers if server not in self._told)
         self._told.update(fresh)
         moved = self._moved if self.state == HandOverState.ADOPTING else ()
-        sends = [SendMap(servers, self._step, self._committed, moved)] if servers else []
+        sends = [SendMap(servers, self._step, self._committed, moved, self._settles)] if servers else []
         if fresh and self.state == HandOverState.RELEASING and not self._is_released:
             sends.insert(0, SendMap(fresh, msgspec.structs.replace(self.present, epoch=self._step.epoch - 1)))
         return tuple(sends)
@@ -204,6 +207,7 @@ class HandOver:
         self._move("all adopted")
         moved, self.present, self._target = moved_buckets(self.present, self._step), self._step, self._step
         self._participants, self._committed, self._moved, self._is_released = frozenset(), (), (), False
+        self._settles = False
         lives = tuple(self._connected[index] for index in sorted(self.present.servers()))
         return Publish(self.present, lives, moved, self._began_s)
 

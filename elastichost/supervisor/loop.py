@@ -194,7 +194,8 @@ class Supervisor:
         with contextlib.suppress(_KilledError):
             while run.launcher.processes() and run.now_s() - now_s < STOP_GRACE_S:
                 self._turn()
-            while self._parts is not None and self._parts.checkpointer.is_mirroring:
+            asked = self._signals.count
+            while self._parts is not None and self._parts.checkpointer.is_mirroring and self._signals.count == asked:
                 self._turn()
 
     # --- one turn -------------------------------------------------------------------------------------------
@@ -203,7 +204,9 @@ class Supervisor:
         run = self._run
         watching = self._commander is not None and self._commander.wants_short_turns(run.now_s())
         tick_s = WATCHING_TICK_S if watching else TICK_S
-        run.control.poll(tick_s, (*run.launcher.descriptors(), self._signals.descriptor), (run.commands.socket,))
+        commander = self._commander if self._parts is not None and self._parts.roster.was_published else None
+        heard = (run.commands.socket,) if commander is not None else ()  # a plan changes once there is one to change
+        run.control.poll(tick_s, (*run.launcher.descriptors(), self._signals.descriptor), heard)
         self._signals.clear()
         self._look_at_clock()
         if self._signals.count > 1:
@@ -212,8 +215,8 @@ class Supervisor:
         self._take_messages()
         now_s = run.now_s()
         self._bury(now_s)
-        if self._commander is not None:
-            self._commander.turn(now_s)
+        if commander is not None:
+            commander.turn(now_s)
         self._recovery.reconcile(self._look_at_clock())
         if self._parts is not None:
             if not self._parts.checkpointer.is_open:

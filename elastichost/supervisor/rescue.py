@@ -34,13 +34,15 @@ from elastichost.arena.staging import StagingArea, stamp_life
 from elastichost.arena.undo import UndoRecord
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ProtocolError
+from elastichost.micro_batches import CREW, CREW_LIFE, micro_ranges
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.journal import read_journal
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_applied import ledger_of_applied
-from elastichost.supervisor.ledger_facts import LedgerSettings
+from elastichost.supervisor.ledger_facts import LedgerSettings, Quarantined
 from elastichost.supervisor.recollection import Lineage, Recollection, TornLife, recollect
-from elastichost.wire.applied import AppliedRecords, read_applied
+from elastichost.wire.applied import AppliedRecords, micros_left_out, read_applied
+from elastichost.wire.facts import CommittedBatch
 
 __all__ = ["Claim", "Misfit", "Rescued", "claim_arena", "model_difference", "rescue"]
 
@@ -78,9 +80,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why the arena cannot be gone on from, in words."""
+    """Why the arena cannot be gone on from, in words. needs_servers: with so many PS it could."""
 
     reason: str
+    needs_servers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,12 @@ class Rescued:
     committed: Mapping[Life, int]
     staged: Mapping[Life, frozenset[int]]
     torn: tuple[TornLife, ...] = ()
+
+    @property
+    def left(self) -> tuple[CommittedBatch, ...]:
+        """What counts of what PS may have staged: of every life that left any, and of the crew of sync mode."""
+        lives = sorted({*self.staged, (CREW, CREW_LIFE)})
+        return tuple(CommittedBatch(*life, self.committed.get(life, 0)) for life in lives)
 
 
 # --- the claim --------------------------------------------------------------------------------------------------
@@ -184,9 +193,10 @@ def rescue(
     servers: Sequence[int],
     *,
     in_place: bool,
+    micros: int,
 ) -> Rescued | Misfit:
     """Looks whether the held arena fits this job and its record, and takes it over. servers: PS of the plan. in_place:
-    workers may have changed rows themselves, before a commit.
+    workers may have changed rows themselves, before a commit. micros: micro-batches of a step of sync mode.
 
     The arena is let go of in both cases, in the second one still held by `claim`. Raises ArenaError when it cannot be
     taken over.
@@ -204,7 +214,7 @@ def rescue(
         arena = Arena.attach(held.path)
     except ArenaError as error:
         return Misfit(str(error))
-    found = _recover(arena, held.path, run_dir, known, settings, servers)
+    found = _recover(arena, held.path, run_dir, known, settings, servers, micros)
     if isinstance(found, Misfit):
         arena.close()
         return found
@@ -247,7 +257,13 @@ def _users(path: Path) -> tuple[int, ...]:
 
 
 def _recover(
-    arena: Arena, path: Path, run_dir: Path, known: Recollection, settings: LedgerSettings, servers: Sequence[int]
+    arena: Arena,
+    path: Path,
+    run_dir: Path,
+    known: Recollection,
+    settings: LedgerSettings,
+    servers: Sequence[int],
+    micros: int,
 ) -> Rescued | Misfit:
     dense = DenseStore(arena)
     version = dense.version()
@@ -259,11 +275,12 @@ def _recover(
     samples = int(records["samples"].sum())
     if samples != dense.samples_applied():
         return Misfit(f"{samples} samples are recorded as committed, its dense vector has {dense.samples_applied()}")
+    quarantined = _with_left_out(known.lineage.quarantined, records, micros)
     try:
         ledger = ledger_of_applied(
             settings,
             records,
-            known.lineage.quarantined,
+            quarantined,
             epoch=known.lineage.epoch,
             next_lease_id=known.next_lease_id,
             stopped_early=known.lineage.stopped_early,
@@ -275,6 +292,21 @@ def _recover(
         return staged
     committed = {**dict.fromkeys(known.lives_of("worker"), 0), **_committed(records)}
     return Rescued(arena, dense, ledger, known.lineage, committed, staged)
+
+
+def _with_left_out(
+    quarantined: tuple[Quarantined, ...], records: AppliedRecords, micros: int
+) -> tuple[Quarantined, ...]:
+    """Also what the record of a step says was left out, and the supervisor had no time to write down."""
+    known = {(entry.epoch, entry.unit, entry.start) for entry in quarantined}
+    found = list(quarantined)
+    for record in records[records["left_out"].any(axis=1)]:
+        ranges = micro_ranges(int(record["start"]), int(record["stop"]), micros)
+        for micro in (one for one in micros_left_out(record) if one < len(ranges)):
+            place = (int(record["epoch"]), int(record["unit"]), ranges[micro][0])
+            if place not in known:
+                found.append(Quarantined(*place, ranges[micro][1], 0))
+    return tuple(found)
 
 
 def _committed(records: AppliedRecords) -> dict[Life, int]:
@@ -307,7 +339,8 @@ def _staged(path: Path, tables: int, servers: Sequence[int]) -> dict[Life, froze
     if missing:
         return Misfit(
             f"PS {', '.join(map(str, missing))} of it may hold rows that are not applied yet, and the plan has "
-            f"{len(servers)}: resume with resources.servers = {max(missing) + 1}"
+            f"{len(servers)}",
+            needs_servers=max(missing) + 1,
         )
     return {life: frozenset(holders) for life, holders in found.items()}
 

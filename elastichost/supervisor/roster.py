@@ -32,12 +32,19 @@ __all__ = ["Roster"]
 
 
 class Roster:
-    """Publishes owners and members. `restore_from`: the checkpoint that PS fill their buckets from at first."""
+    """Publishes owners and members. `restore_from`: the checkpoint that PS fill their buckets from at first. left:
+    after a supervisor that died, what its workers had committed of what is staged."""
 
-    def __init__(self, run: Run, tables: tuple[TableSpec, ...], restore_from: Path | None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        tables: tuple[TableSpec, ...],
+        restore_from: Path | None,
+        left: tuple[CommittedBatch, ...] | None = None,
+    ) -> None:
         self._run = run
         servers = tuple(spec.index for spec in run.plan.servers)
-        self._hand_over = HandOver(even_shard_map(tables, servers, epoch=0))
+        self._hand_over = HandOver(even_shard_map(tables, servers, epoch=0), left)
         self._made_for = frozenset(servers)  # the PS of the plan that the owners were chosen by; some may own nothing
         self._is_moving = False  # ... and do not all own yet what they are to: the rest goes in further rounds
         self._before = (self._made_for, False)  # both, before the hand-over that is under way
@@ -100,7 +107,7 @@ class Roster:
         """The PS that buckets were shared out to last, owners or not."""
         known = {record.process.index: record.spec for record in self._run.fleet if record.process.role == "server"}
         known |= {spec.index: spec for spec in self._run.plan.servers}
-        return tuple(known[index] for index in sorted(self._made_for))
+        return tuple(known[index] for index in sorted(self._made_for) if index in known)
 
     def take_moves(self) -> list[tuple[int, float]]:
         """(buckets, seconds from freeze to publish) of the hand-overs since the last call."""
@@ -229,9 +236,9 @@ class Roster:
         published = None
         for effect in effects:
             match effect:
-                case SendMap(servers=servers, shard_map=shard_map, committed=committed, moved=moved):
-                    update, frames = self._update(shard_map, committed, moved), _frames(shard_map)
-                    self._run.send_all(servers, update, frames)
+                case SendMap(shard_map=shard_map, settles=settles):
+                    update = self._update(shard_map, effect.committed, effect.moved, settles=settles)
+                    self._run.send_all(effect.servers, update, _frames(shard_map))
                 case Publish():
                     published = effect
                     self._mover.commit(effect.shard_map)
@@ -277,8 +284,11 @@ class Roster:
         shard_map: ShardMap,
         committed: tuple[CommittedBatch, ...] = (),
         moved: tuple[tuple[int, int], ...] = (),
+        *,
+        settles: bool = False,
     ) -> ShardMapUpdate:
-        return ShardMapUpdate(shard_map.epoch, self._addresses(shard_map), shard_map.dense_owner, committed, moved)
+        addresses = self._addresses(shard_map)
+        return ShardMapUpdate(shard_map.epoch, addresses, shard_map.dense_owner, committed, moved, settles)
 
     # --- workers --------------------------------------------------------------------------------------------
 

@@ -236,6 +236,7 @@ class ShardMapUpdate(Message, frozen=True):
     # (table, bucket) whose rows come from another host's arena: their new owner has them copied (CopyBuckets), and
     # answers Ready when they are whole
     moved: tuple[tuple[int, int], ...] = ()
+    settles: bool = False  # all workers of before are dead: of what is staged `committed` counts, the rest is dropped
 
 
 class LeaseGrant(Message, frozen=True):

@@ -35,6 +35,7 @@ __all__ = [
 
 POLL_S = 0.05
 RESEND_S = 1.0
+MAX_RESEND_S = 4.0
 Result = TypeVar("Result")
 Request = tuple[int, DataMessage, Sequence[Frame]]
 
@@ -62,7 +63,7 @@ class Resend:
         """True once for each time it is due."""
         if now_s < self._due_s:
             return False
-        self._wait_s *= 2
+        self._wait_s = min(2 * self._wait_s, MAX_RESEND_S)
         self._due_s = now_s + self._wait_s
         return True
 

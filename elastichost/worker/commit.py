@@ -271,12 +271,13 @@ class Committer:
             return
         if not isinstance(message, DensePushed) or message.sequence == 0:
             return
-        push = self._stream.acknowledge(message)
-        if push is None:
+        pushes = self._stream.acknowledge(message)
+        if not pushes:
             return
-        self._account.committed(push)
-        if self._rows is not None and envelope.sender is not None:
-            self._rows.confirm(push.sequence, envelope.sender.index)
+        for push in pushes:
+            self._account.committed(push)
+            if self._rows is not None and envelope.sender is not None:
+                self._rows.confirm(push.sequence, envelope.sender.index)
         self.samples_applied = max(self.samples_applied, message.samples_applied)
         if envelope.frames:
             self._take_parameters(envelope)

@@ -54,14 +54,14 @@ class DenseStream:
         self.sequence = message.sequence
         self._outstanding[message.sequence] = message
 
-    def acknowledge(self, message: DensePushed) -> DensePush | None:
-        """The push this acknowledges, or None if it was acknowledged before (an answer that came twice)."""
+    def acknowledge(self, message: DensePushed) -> tuple[DensePush, ...]:
+        """The pushes this acknowledges, in order; none if they were acknowledged before. Commits are consecutive: an
+        answer speaks for the pushes before as well, whose own answers may be lost, or late."""
         if message.sequence > self.sequence:
             raise ProtocolError(f"acknowledgement of dense push {message.sequence}, which was never sent")
-        push = self._outstanding.pop(message.sequence, None)
-        if push is not None:
-            self.acknowledged = max(self.acknowledged, message.sequence)
-        return push
+        done = tuple(number for number in self._outstanding if number <= message.sequence)
+        self.acknowledged = max(self.acknowledged, message.sequence if done else 0)
+        return tuple(self._outstanding.pop(number) for number in done)
 
     def withdraw(self, request: int) -> DensePush | None:
         """The newest push, if this is its request: it was refused and will be sent again, as another request."""

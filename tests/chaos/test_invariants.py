@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -197,13 +198,21 @@ def test_a_dense_vector_that_counted_otherwise_breaks_a(facts: RunFacts) -> None
 
 
 @pytest.mark.parametrize(
-    ("access", "batches", "holds"),
-    [("direct", (3,), True), ("direct", (4,), False), ("direct", (2, 2), False), ("served", (1,), False)],
+    ("access", "batches", "with_supervisor", "holds"),
+    [
+        ("direct", (1,), False, True),
+        ("direct", (2,), False, False),
+        ("direct", (1, 1), False, False),
+        ("direct", (3,), True, True),
+        ("direct", (4,), True, False),
+        ("served", (1,), False, False),
+    ],
 )
-def test_torn_batches_are_those_on_the_way_and_none_with_served_access(
-    facts: RunFacts, access: str, batches: tuple[int, ...], holds: bool
+def test_torn_batches_are_one_a_life_and_none_with_served_access(
+    facts: RunFacts, access: str, batches: tuple[int, ...], with_supervisor: bool, holds: bool
 ) -> None:
-    torn = [JournalEvent("", 0.0, "torn_batch", "worker-0.1 died", "worker-0", {"batches": n}) for n in batches]
+    data: list[dict[str, Any]] = [{"batches": n, "with_supervisor": with_supervisor} for n in batches]
+    torn = [JournalEvent("", 0.0, "torn_batch", "worker-0.1 died", "worker-0", one) for one in data]
     events = (*facts.events, *torn)
     verdict = check_applied(RunFacts(facts.settings, access, events, facts.applied, facts.record))
     assert verdict.holds is holds

@@ -18,7 +18,7 @@ from elastichost.ps.frames import Outgoing
 from elastichost.ps.session import Session
 from elastichost.ps.step_service import StepService
 from elastichost.wire.applied import read_applied
-from elastichost.wire.data import DensePush, DensePushed, Retry, StepAsk, StepReached
+from elastichost.wire.data import DensePush, DensePushed, Push, Retry, StepAsk, StepReached
 from tests.arena.conftest import build_model
 
 PARAMETERS, ELEMENTS = 8, 10
@@ -98,6 +98,19 @@ def test_a_step_is_committed_when_its_last_micro_batch_comes(bench: Bench) -> No
     (record,) = read_applied(bench.directory)[1:]
     assert (int(record["worker"]), int(record["sequence"]), int(record["samples"])) == (CREW, 1, 4)
     assert float(record["loss_sum"]) == 0.5
+    bench.close()
+
+
+def leave_out(step: int = 1, micro: int = 0, epoch: int = 5) -> Push:
+    return Push(request=7, sequence=step, shard_map_epoch=epoch, counts=(0,), step=step, micro=micro)
+
+
+def test_what_is_left_out_too_late_is_refused_before_others_hear_of_it(bench: Bench) -> None:
+    assert not bench.service.leave_out(leave_out(epoch=4)), "under an older shard map"
+    bench.push(0)
+    bench.push(1)
+    assert not bench.service.leave_out(leave_out()), "its step is committed"
+    assert bench.service.leave_out(leave_out(step=2))
     bench.close()
 
 

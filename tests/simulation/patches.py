@@ -116,7 +116,7 @@ _REPLACED: dict[str, dict[str, Any]] = {
     "elastichost.supervisor.checkpointing": {
         "new_staging": lambda directory, number: _checkpoints().new_staging(directory, number),
         "commit": lambda staging, final, manifest: _checkpoints().commit(staging, final, manifest),
-        "retain": lambda directory, keep: (),
+        "retain": lambda directory, keep, newest: (),
         "remove_tree": lambda directory: None,
     },
     "elastichost.supervisor.loop": {

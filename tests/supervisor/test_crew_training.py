@@ -53,7 +53,9 @@ class Stage:
             note=lambda kind, text, **more: self.notes.append((kind, text)),
         )
         self.ledger = Ledger(LedgerSettings(units=(12, 20), epochs=1, batch_size=BATCH))
-        self.training = CrewTraining(run, self.ledger, lambda: self.may_grant, self.dense, self.watermarks)
+        self.may_tell = True
+        may_grant, may_tell = lambda: self.may_grant, lambda: self.may_tell
+        self.training = CrewTraining(run, self.ledger, may_grant, may_tell, self.dense, self.watermarks)
 
     def join(self, role: str, index: int, life: int = 1) -> ProcessRecord:
         process = ProcessId(role, index, life)
@@ -227,15 +229,24 @@ def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(s
     assert "quarantine" not in [kind for kind, _ in stage.notes]
 
 
-def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
-    """The others stand still, and a step that is committed now would be in the rows and not in the ledger."""
+def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_it(stage: Stage) -> None:
+    """Nothing new is granted then; but nobody else would do what the newcomer is to do."""
     stage.join("worker", 0)
     stage.training.serve()
     stage.may_grant = False
     stage.join("worker", 1)
+    assert stage.to(1, StepsGrant) == stage.to(0, StepsGrant)
+
+
+def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
+    """The others stand still, and a step that is committed now would be in the rows and not in the ledger."""
+    stage.join("worker", 0)
+    stage.training.serve()
+    stage.may_grant = stage.may_tell = False
+    stage.join("worker", 1)
     stage.training.serve()
     assert stage.to(1, StepsGrant) == []
-    stage.may_grant = True
+    stage.may_tell = True
     stage.training.serve()
     assert stage.to(1, StepsGrant) == stage.to(0, StepsGrant)
 

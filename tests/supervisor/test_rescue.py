@@ -26,6 +26,7 @@ from elastichost.supervisor.ledger_facts import LedgerSettings
 from elastichost.supervisor.recollection import TornLife
 from elastichost.supervisor.rescue import Claim, Misfit, Rescued, claim_arena, rescue
 from elastichost.wire.applied import APPLIED_RECORD
+from elastichost.wire.facts import CommittedBatch
 
 SETTINGS = LedgerSettings(units=(40, 40), epochs=1, batch_size=4)
 SEED = 7
@@ -56,7 +57,7 @@ class Left:
     ) -> Rescued | Misfit:
         claim = claim_arena(self.run_dir)
         try:
-            return rescue(claim, self.run_dir, model or model_of(), seed, SETTINGS, servers, in_place=True)
+            return rescue(claim, self.run_dir, model or model_of(), seed, SETTINGS, servers, in_place=True, micros=1)
         finally:
             claim.release()
 
@@ -139,10 +140,13 @@ def stage(left: Left, server: int) -> None:
 
 def test_rows_that_wait_are_known_and_where(left: Left) -> None:
     stage(left, 1)
-    assert "resources.servers = 2" in left.misfit(servers=(0,))
+    misfit = left.try_it(servers=(0,))
+    assert isinstance(misfit, Misfit)
+    assert misfit.needs_servers == 2
     found = left.try_it(servers=(0, 1))
     assert isinstance(found, Rescued)
     assert found.staged == {(1, 2): frozenset({1})}
+    assert CommittedBatch(1, 2, found.committed[1, 2]) in found.left
 
 
 def test_other_models_seeds_and_layouts_do_not_fit(left: Left) -> None:

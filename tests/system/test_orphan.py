@@ -196,18 +196,20 @@ def test_with_fewer_workers_and_more_ps_than_before(folder: Path) -> None:
 
 
 def test_a_sync_run_has_the_bits_of_one_that_nobody_killed(folder: Path) -> None:
+    """Resumed with as many PS, with more (who own what others have staged for), and with fewer, who are too few."""
     expected = test_sync.trained(folder, "plain")
-    place = folder / "killed"
-    place.mkdir()
     template = test_sync.TEMPLATE.replace("[supervision]\n", "[supervision]\nkeep_arena_s = 60\n")
     facts = {"micro_batches": 4, "rows": test_sync.SAMPLES, "every_s": 60}
-    run = Supervised(place, template=template, workers=2, servers=2, **facts)
-    run.wait_trained(test_sync.SAMPLES // 4)
-    kill(run)
-    again = Supervised(place, template=template, resume=True, workers=1, servers=2, **facts)
-    finish_well(again)
-    assert any("nothing is lost" in text for text in decisions(again))
-    assert test_sync.outcome(again.run_dir) == expected
+    for number, servers in enumerate((2, 3, 1, 3)):
+        place = folder / str(number)
+        place.mkdir()
+        run = Supervised(place, template=template, workers=2, servers=2, **facts)
+        run.wait_trained(test_sync.SAMPLES // (3 + number))
+        kill(run)
+        again = Supervised(place, template=template, resume=True, workers=1, servers=servers, **facts)
+        finish_well(again)
+        assert any("nothing is lost" in text for text in decisions(again))
+        assert test_sync.outcome(again.run_dir) == expected
 
 
 # --- the arena and its guardian -----------------------------------------------------------------------------------

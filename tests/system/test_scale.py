@@ -270,3 +270,15 @@ def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
     ended = command_line(run, "workers=3")
     assert ended.returncode == 3
     assert "is not running" in ended.stderr
+
+
+def test_a_command_that_comes_before_there_are_owners_waits_until_there_are(folder: Path) -> None:
+    template = ONE_WORKER.replace("[resources]\n", "[resources]\nservers = 2\n")
+    run = Supervised(folder, template=template, rows=SAMPLES)
+    with commands_of(run) as client:
+        client.send(Scale(servers=1))
+        code, errors = run.finish()
+        assert isinstance(reply_to(client), Accepted)
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == SAMPLES
+    assert run.result()["processes"]["servers"] == 1

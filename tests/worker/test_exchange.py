@@ -69,7 +69,8 @@ def test_an_acknowledgement_of_nothing_is_refused() -> None:
 
 
 class Commits(RuleBasedStateMachine):
-    """A PS that dies at any moment and applies each sequence once: every push is acknowledged to the account once."""
+    """A PS that dies at any moment and applies each sequence once, and answers that are lost or overtaken: every push
+    is acknowledged to the account once, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,17 +107,18 @@ class Commits(RuleBasedStateMachine):
         if lose_answers:
             self.answers.clear()
 
-    @rule()
-    def answer(self) -> None:
-        if self.answers:
-            done = self.stream.acknowledge(acknowledged(self.answers.pop(0)))
-            if done is not None:
-                self.counted.append(done.sequence)
-                del self.halves[done.sequence]
+    @rule(which=st.integers(0, 3), is_lost=st.booleans())
+    def answer(self, which: int, is_lost: bool) -> None:
+        if not self.answers:
+            return
+        answer = self.answers.pop(which % len(self.answers))
+        for done in self.stream.acknowledge(acknowledged(answer)) if not is_lost else ():
+            self.counted.append(done.sequence)
+            del self.halves[done.sequence]
 
     @invariant()
     def counted_once_and_only_what_was_applied(self) -> None:
-        assert len(set(self.counted)) == len(self.counted)
+        assert self.counted == list(range(1, len(self.counted) + 1))
         assert set(self.counted) <= set(self.applied)
         assert len(self.halves) <= WINDOW
 
