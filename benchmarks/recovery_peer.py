@@ -25,7 +25,7 @@ MODULE = "benchmarks.peers.torchrun_elastic"
 RANKS = 2
 BATCH_SIZE, ROWS, CHECKPOINT_STEPS = 512, 100_000, 50
 TRAIN_S = 3.0  # between two kills, at the least
-LIMIT_S = 120.0
+LIMIT_S = 60.0
 POLL_S = 0.002
 
 
