@@ -31,6 +31,7 @@ from benchmarks.running import EXAMPLES
 from benchmarks.workshop import ROOT, Workshop
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
+from elastichost.chaos.tails import JournalTail
 from elastichost.metrics import JournalEvent, RunStatus
 from elastichost.wire.commands import Accepted, CommandClient, Reached, Scale
 
@@ -93,24 +94,6 @@ class Figures(msgspec.Struct, frozen=True):
     dip_p50: float
     dip_worst: float
     aim_s: float = AIM_S
-
-
-class JournalTail:
-    """The journal of a run under way; `poll` gives what was written since."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
-        self._decoder = msgspec.json.Decoder(JournalEvent)
-
-    def poll(self) -> list[JournalEvent]:
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            lines = file.read().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
-        self._offset += sum(map(len, whole))
-        return [self._decoder.decode(line) for line in whole]
 
 
 class RunUnderWay:

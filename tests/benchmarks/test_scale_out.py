@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scale_out
-from elastichost.supervisor.journal import Journal
 
 TINY = (
     "data.synthetic.rows=100000",
@@ -49,19 +48,3 @@ def test_percentiles_are_over_all_that_came() -> None:
     assert figures.left.worst == pytest.approx(0.03)
     assert figures.hand_over.p50 == pytest.approx(0.002)
     assert (figures.dip_p50, figures.dip_worst) == (pytest.approx(0.7), pytest.approx(0.6))
-
-
-def test_the_tail_gives_whole_lines_once(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    tail = scale_out.JournalTail(path)
-    assert tail.poll() == []
-    journal = Journal(path)
-    journal.write("ready", "worker-0.1 is ready")
-    assert [event.text for event in tail.poll()] == ["worker-0.1 is ready"]
-    journal.write("lease", "lease 1")
-    line = path.read_bytes()
-    path.write_bytes(line[:-5])
-    assert tail.poll() == []
-    path.write_bytes(line)
-    assert [event.kind for event in tail.poll()] == ["lease"]
-    journal.close()
