@@ -16,7 +16,7 @@ __all__ = ["simulated"]
 
 _CLOCK = {"time": network.SIMULATED_TIME}
 _WAITING = {**_CLOCK, "wait_readable": network.wait_readable}
-_TORCH = SimpleNamespace(set_num_threads=lambda threads: None, manual_seed=lambda seed: None)
+_TORCH = SimpleNamespace(set_num_threads=lambda threads: None)
 
 
 def _checkpoints() -> Any:
