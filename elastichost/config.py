@@ -28,6 +28,7 @@ from elastichost.config_schema import (
 )
 from elastichost.config_supervision import CheckpointSection, SupervisionSection
 from elastichost.config_toml import document
+from elastichost.config_tuner import TunerSection
 from elastichost.errors import ConfigError
 from elastichost.spelling import did_you_mean
 
@@ -48,6 +49,7 @@ class JobSpec(Section):
     resources: ResourcesSection = ResourcesSection()
     checkpoint: CheckpointSection = CheckpointSection()
     supervision: SupervisionSection = SupervisionSection()
+    tuner: TunerSection = TunerSection()
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> JobSpec:

@@ -1,0 +1,89 @@
+"""What the tuner knows and says: configurations, workloads, observations, predictions. Pure values.
+
+An *iteration* is one batch of one worker; in sync mode it is one step of all workers together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["COLUMNS", "Configuration", "ConfigurationArray", "Observation", "Predictions", "Workload", "as_array"]
+
+# float64 [n, 4]: what `as_array` makes, for models that predict many configurations at once
+ConfigurationArray = npt.NDArray[np.float64]
+COLUMNS = ("workers", "servers", "worker_cores", "server_cores")
+
+
+class Configuration(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """How many processes of each role, and how many cores (threads) each has."""
+
+    workers: int
+    servers: int
+    worker_cores: int = 1
+    server_cores: int = 1
+
+    @property
+    def cores(self) -> int:
+        """Of all processes together, if each has its own."""
+        return self.workers * self.worker_cores + self.servers * self.server_cores
+
+    def __str__(self) -> str:
+        def count(number: int, what: str, cores: int) -> str:
+            return f"{number} {what}" + (f" x {cores} cores" if cores != 1 else "")
+
+        workers = count(self.workers, "worker" + "s" * (self.workers != 1), self.worker_cores)
+        return f"{workers}, {count(self.servers, 'PS', self.server_cores)}"
+
+
+def as_array(configurations: Sequence[Configuration]) -> ConfigurationArray:
+    """float64 [n, 4], columns as in COLUMNS."""
+    rows = [(c.workers, c.servers, c.worker_cores, c.server_cores) for c in configurations]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(COLUMNS))
+
+
+class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job asks of its processes whatever their number; constant while it runs."""
+
+    batch_size: int  # samples of an iteration: of one worker, in sync mode of all of them
+    mode: Literal["async", "bounded", "sync"] = "async"
+    access: Literal["direct", "served"] = "direct"
+    host_cores: int = 0  # cores that all processes share; 0: each process has cores of its own
+    dense_bytes: int = 0  # parameters of the dense part
+    row_bytes: int = 0  # that one sample reads from the tables: ids x dim x 4
+    ids_per_sample: float = 0.0
+    bandwidth_bytes_per_s: float = 0.0  # between a worker and a PS; 0: memory, not a network
+
+
+class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One block of undisturbed training in one configuration, and what its processes timed themselves.
+
+    Times are seconds per iteration, means over the block; None: not measured."""
+
+    configuration: Configuration
+    samples_per_s: float  # of all workers together: median over the windows of the block
+    log_error: float  # standard error of log(samples_per_s), autocorrelation accounted for
+    seconds: float = 0.0
+    iterations: int = 0
+    at_s: float = 0.0
+    hot_share: float | None = None  # load of the busiest PS over the load of all, cores accounted for; None: 1 / servers
+    compute_s: float | None = None  # forward and backward of a batch, in one worker
+    reader_s: float | None = None  # reading and preparing a batch, when it is a pipeline of its own
+    exchange_s: float | None = None  # pulls and pushes of a batch as the worker sees them
+    server_cpu_s: float | None = None  # CPU time of all PS
+    worker_cpu_s: float | None = None  # CPU time of the worker
+    bytes_moved: float | None = None  # between the worker and all PS
+
+
+class Predictions(msgspec.Struct, frozen=True):
+    """For n configurations; float64 [n] and bool [n]."""
+
+    samples_per_s: npt.NDArray[np.float64]  # median
+    log_error: npt.NDArray[np.float64]  # standard deviation of log(samples_per_s)
+    low: npt.NDArray[np.float64]  # 90 % interval
+    high: npt.NDArray[np.float64]
+    is_extrapolated: npt.NDArray[np.bool_]  # along a direction in which nothing was observed and no prior helps
