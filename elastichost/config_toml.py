@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 __all__ = ["document"]
 
-BARE_KEY = re.compile(r"^[A-Za-z0-9_-]+$")
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def document(sections: Mapping[str, object]) -> str:
@@ -35,7 +35,7 @@ def _block(header: str, content: object) -> str:
 
 def _key(name: object) -> str:
     text = str(name)
-    return text if BARE_KEY.match(text) else _string(text)
+    return text if BARE_KEY.fullmatch(text) else _string(text)
 
 
 def _string(text: str) -> str:

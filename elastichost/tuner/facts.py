@@ -70,7 +70,7 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float = 0.0
     iterations: int = 0
     at_s: float = 0.0
-    hot_share: float | None = None  # load of the busiest PS over the load of all, cores accounted for; None: 1 / servers
+    hot_share: float | None = None  # load of the busiest PS over that of all, cores accounted for; None: 1 / servers
     compute_s: float | None = None  # forward and backward of a batch, in one worker
     reader_s: float | None = None  # reading and preparing a batch, when it is a pipeline of its own
     exchange_s: float | None = None  # pulls and pushes of a batch as the worker sees them

@@ -58,6 +58,7 @@ class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: int = 0
     seconds: float = 0.0  # wall time covered
     wait_input_s: float = 0.0  # waiting for the pipeline (reader or lease)
+    read_s: float = 0.0  # reading samples (in the prefetch thread: overlapped)
     lookup_s: float = 0.0  # ids to rows, pulls (in the prefetch thread: overlapped)
     compute_s: float = 0.0  # forward and backward
     push_s: float = 0.0  # rows and dense gradients

@@ -252,6 +252,10 @@ class CrewMember:
     def traffic(self) -> tuple[Traffic, ...]:
         return self._channel.traffic, self._pulls.traffic
 
+    def take_read_s(self) -> float:
+        """Seconds spent reading since the last call."""
+        return self._pipeline.take_read_s()
+
     def close(self) -> None:
         self._pipeline.close()
         self._channel.close()

@@ -234,7 +234,9 @@ class WorkerLoop:
             return
         self._beat_at_s = now_s + HEARTBEAT_S
         sent, received, gpu = self._traffic()
-        sample, self._meter = self._meter.beat(now_s, sent, received)
+        reading = self._crew if self._crew is not None else self._pipeline
+        read_s = reading.take_read_s() if reading is not None else 0.0
+        sample, self._meter = self._meter.beat(now_s, sent, received, read_s)
         self._report_progress()
         self._progress += 1
         self.control.send(Heartbeat(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu))

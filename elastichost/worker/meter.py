@@ -38,7 +38,7 @@ class StepMeter:
         self.loss_sum += loss * batch.samples.size
         self.ids += len(batch.values)
 
-    def beat(self, now_s: float, bytes_sent: int, bytes_received: int) -> tuple[StepSample, StepMeter]:
+    def beat(self, now_s: float, bytes_sent: int, bytes_received: int, read_s: float) -> tuple[StepSample, StepMeter]:
         """The sums for a heartbeat, and the meter of the time that begins with it."""
         seconds = max(now_s - self.began_s, 1e-6)
         rate = self.rate
@@ -50,6 +50,7 @@ class StepMeter:
             samples=self.samples,
             seconds=seconds,
             wait_input_s=self.wait_input_s,
+            read_s=read_s,
             lookup_s=self.lookup_s,
             compute_s=self.compute_s,
             push_s=self.push_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class Pipeline(Generic[Prepared]):
         self._working = False
         self._closed = False
         self._error: BaseException | None = None
+        self._read_s = self._taken_s = 0.0
         self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
         self._thread.start()
 
@@ -82,6 +84,11 @@ class Pipeline(Generic[Prepared]):
         """Nothing queued, nothing being read, nothing to take."""
         with self._condition:
             return not (self._leases or self._results or self._working)
+
+    def take_read_s(self) -> float:
+        """Seconds spent reading since the last call; preparing is not counted."""
+        taken_s, self._taken_s = self._taken_s, self._read_s
+        return self._taken_s - taken_s
 
     def discard(self) -> None:
         """Forgets all leases and results (drain); what is being read is dropped when it comes."""
@@ -124,9 +131,12 @@ class Pipeline(Generic[Prepared]):
 
     def _read(self, lease: Lease, shuffle_seed: int | None, generation: int) -> None:
         unit = self._units[lease.unit]
+        began_s = time.perf_counter()
         for samples in self._reader.batches(unit, lease.start, lease.stop, self._batch_size, shuffle_seed):
+            self._read_s += time.perf_counter() - began_s
             if not self._put(self._prepare(samples, lease), generation):
                 return
+            began_s = time.perf_counter()
         self._put(LeaseFinished(lease), generation)
 
     def _put(self, result: Prepared | LeaseFinished, generation: int) -> bool:

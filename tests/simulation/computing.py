@@ -298,6 +298,9 @@ class SimPipeline:
     def leases_waiting(self) -> int:
         return len(self._leases)
 
+    def take_read_s(self) -> float:
+        return 0.0
+
     @property
     def is_idle(self) -> bool:
         return not self._leases and self._reading is None

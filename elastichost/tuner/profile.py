@@ -1,0 +1,202 @@
+"""From what a run counts, look by look, to observations of its configurations: noise-aware, and without what disturbs.
+
+Step times are noisy and correlated (lag-1 autocorrelation 0.6 to 0.75 of real runs), so a block's speed is the median
+over windows, and its error counts effective windows only. The first second after a change is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from elastichost.tuner.facts import Configuration, Observation, Workload
+
+__all__ = ["BlockSettings", "Look", "ProfileState", "Totals", "fold", "log_error_of", "merged"]
+
+USUAL_CORRELATION = 0.65  # of neighbouring windows, while there are too few of them to tell
+FEW_WINDOWS = 12
+LEAST_ERROR = 0.004  # what no block's error goes below: machines drift
+MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
+
+
+class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sums since the run began, over all processes of a role, the ended ones too."""
+
+    steps: int = 0  # batches of workers; in sync mode micro-batches
+    compute_s: float = 0.0
+    reader_s: float = 0.0
+    exchange_s: float = 0.0
+    bytes_moved: float = 0.0
+    worker_cpu_s: float = 0.0
+    server_cpu_s: float = 0.0
+
+
+class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was counted up to now. `configuration`: what runs, as planned; None while it is being changed.
+    `is_steady`: there is nothing but training: no checkpoint, no evaluation, everybody present has work."""
+
+    at_s: float
+    configuration: Configuration | None
+    is_steady: bool
+    samples: int
+    totals: Totals = Totals()
+    hot_share: float | None = None
+
+
+class BlockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A block is long enough when it has `iterations`, lasts `least_s`, and its error is below `log_error`; at the
+    latest after `most_s`."""
+
+    least_s: float = 3.0
+    most_s: float = 20.0
+    iterations: int = 50
+    log_error: float = 0.015
+    warm_up_s: float = 1.0
+    window_s: float = 0.5
+    window_iterations: int = 10  # a window counts whole batches: with few of them that is noise of its own
+
+
+class ProfileState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The block under way. `edge`: the look at which the window under way began; `since`: the block's first edge."""
+
+    configuration: Configuration | None = None
+    warm_s: float = 0.0
+    edge: Look | None = None
+    since: Look | None = None
+    rates: tuple[float, ...] = ()  # samples/s of the windows
+    seconds: float = 0.0
+    totals: Totals = Totals()  # of the block's windows
+    samples: int = 0
+
+
+def fold(
+    state: ProfileState, look: Look, workload: Workload, settings: BlockSettings
+) -> tuple[ProfileState, Observation | None]:
+    """Adds one look. An observation when that completes a block; the next block of the configuration begins then."""
+    if look.configuration is None or look.configuration != state.configuration:
+        began = ProfileState(look.configuration, look.at_s + settings.warm_up_s)
+        return began, None
+    if not look.is_steady:
+        # what was measured before counts; what follows has to warm up again
+        return msgspec.structs.replace(state, edge=None, warm_s=look.at_s + settings.warm_up_s), None
+    if look.at_s < state.warm_s:
+        return state, None
+    if state.edge is None:
+        return msgspec.structs.replace(state, edge=look), None
+    seconds, samples = look.at_s - state.edge.at_s, look.samples - state.edge.samples
+    least = settings.window_iterations * workload.batch_size
+    if seconds < settings.window_s or (samples < least and seconds < settings.most_s / 4):
+        return state, None
+    grown = ProfileState(
+        state.configuration,
+        state.warm_s,
+        look,
+        state.since or state.edge,
+        (*state.rates, samples / seconds),
+        state.seconds + seconds,
+        _add(state.totals, look.totals, state.edge.totals),
+        state.samples + samples,
+    )
+    if not _is_complete(grown, workload, settings):
+        return grown, None
+    observation = _observation(grown, look, workload)
+    return ProfileState(state.configuration, state.warm_s, look), observation
+
+
+def _is_complete(state: ProfileState, workload: Workload, settings: BlockSettings) -> bool:
+    if state.seconds >= settings.most_s:
+        return True
+    if state.seconds < settings.least_s or state.samples < settings.iterations * workload.batch_size:
+        return False
+    return log_error_of(state.rates) <= settings.log_error
+
+
+def log_error_of(rates: tuple[float, ...]) -> float:
+    """Standard error of the log of the median of `rates`: sd * sqrt(pi/2) / sqrt(n_eff), with
+    n_eff = n (1 - rho) / (1 + rho), rho the lag-1 autocorrelation."""
+    positive = np.log(np.maximum(np.asarray(rates, dtype=np.float64), 1e-9))
+    if len(positive) < 3:
+        return 0.5
+    centred = positive - np.median(positive)
+    # robust where most windows agree; the plain one where they do not
+    spread = max(1.4826 * float(np.median(np.abs(centred))), 0.5 * float(positive.std(ddof=1)))
+    rho = USUAL_CORRELATION
+    if len(positive) >= FEW_WINDOWS and (power := float((centred**2).sum())) > 0:
+        rho = min(0.9, max(0.0, float((centred[1:] * centred[:-1]).sum()) / power))
+    effective = max(1.0, len(positive) * (1 - rho) / (1 + rho))
+    return max(LEAST_ERROR, spread * MEDIAN_OVER_MEAN / math.sqrt(effective))
+
+
+def _observation(state: ProfileState, look: Look, workload: Workload) -> Observation:
+    assert state.configuration is not None
+    totals, workers = state.totals, state.configuration.workers
+    is_sync = workload.mode == "sync"
+    # async: an iteration is a worker's batch. sync: a step of all, of which each worker computes its part.
+    iterations = max(1.0, state.samples / workload.batch_size)
+    share = 1.0 / workers if is_sync else 1.0
+
+    def each(total: float) -> float | None:
+        return total / iterations if total > 0 else None
+
+    def of_a_worker(total: float) -> float | None:
+        return total * share / iterations if total > 0 else None
+
+    return Observation(
+        configuration=state.configuration,
+        samples_per_s=float(np.median(state.rates)),
+        log_error=log_error_of(state.rates),
+        seconds=state.seconds,
+        iterations=int(iterations),
+        at_s=look.at_s,
+        hot_share=look.hot_share,
+        compute_s=of_a_worker(totals.compute_s),
+        reader_s=of_a_worker(totals.reader_s),
+        exchange_s=of_a_worker(totals.exchange_s),
+        server_cpu_s=each(totals.server_cpu_s),
+        worker_cpu_s=of_a_worker(totals.worker_cpu_s),
+        bytes_moved=of_a_worker(totals.bytes_moved),
+    )
+
+
+def _add(sums: Totals, now: Totals, before: Totals) -> Totals:
+    return Totals(
+        **{
+            name: getattr(sums, name) + max(0, getattr(now, name) - getattr(before, name))
+            for name in Totals.__struct_fields__
+        }
+    )
+
+
+Timing = Literal["compute_s", "reader_s", "exchange_s", "server_cpu_s", "worker_cpu_s", "bytes_moved"]
+TIMINGS: tuple[Timing, ...] = ("compute_s", "reader_s", "exchange_s", "server_cpu_s", "worker_cpu_s", "bytes_moved")
+
+
+def merged(before: Observation, block: Observation) -> Observation:
+    """One observation of a configuration from two: speeds by precision, times by iterations. Raises ValueError for
+    different configurations."""
+    if before.configuration != block.configuration:
+        raise ValueError(f"{before.configuration} and {block.configuration} are not one configuration")
+    weights = np.array([before.log_error**-2, block.log_error**-2])
+    logs = np.log([max(before.samples_per_s, 1e-9), max(block.samples_per_s, 1e-9)])
+    seconds = before.seconds + block.seconds
+    return Observation(
+        configuration=block.configuration,
+        samples_per_s=float(np.exp((weights * logs).sum() / weights.sum())),
+        log_error=max(LEAST_ERROR, float(weights.sum() ** -0.5)),
+        seconds=seconds,
+        iterations=before.iterations + block.iterations,
+        at_s=block.at_s,
+        hot_share=block.hot_share if block.hot_share is not None else before.hot_share,
+        **{name: _mean(before, block, name) for name in TIMINGS},
+    )
+
+
+def _mean(before: Observation, block: Observation, name: Timing) -> float | None:
+    first, second = getattr(before, name), getattr(block, name)
+    if first is None or second is None:
+        return second if first is None else first  # type: ignore[no-any-return]
+    total = max(1, before.iterations + block.iterations)
+    return float((first * before.iterations + second * block.iterations) / total)
