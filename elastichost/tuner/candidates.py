@@ -1,0 +1,281 @@
+"""Which configurations are possible within bounds: all of them, those next to one, a few that are far apart. Pure.
+
+The bounds are monotone (whatever fits still fits with fewer processes or cores), so each number has a largest value
+that depends on the numbers before it only, and the space is laid out without ever looking at what does not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.tuner.facts import COLUMNS, Configuration, ConfigurationArray
+
+__all__ = [
+    "LIMIT",
+    "Bounds",
+    "as_configurations",
+    "contains",
+    "count",
+    "enumerate_candidates",
+    "features_of",
+    "maximin",
+    "nearest_candidate",
+    "neighbours",
+    "repaired",
+]
+
+LIMIT = 1_000_000  # candidates that are enumerated; beyond, `frontier.nsga2` searches
+CHUNK = 250_000  # rows that are laid out at a time
+Whole = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """least, most: of every number. cores: of the host or cluster, 0: no limit.
+
+    share_cores: all processes run on the same cores, so that workers x worker_cores may be up to
+    cores x oversubscription; PS ride along, for they mostly wait. No process has more threads than there are cores.
+    Without it each process has cores of its own, and all of them together have `cores`.
+
+    worker_bytes, server_bytes: memory of one process; memory_bytes: of all of them, 0: no limit.
+
+    Raises ValueError for bounds that are no bounds; bounds within which nothing fits are legal, and have no candidates.
+    """
+
+    least: Configuration
+    most: Configuration
+    cores: int = 0
+    share_cores: bool = True
+    oversubscription: float = 1.0
+    worker_bytes: int = 0
+    server_bytes: int = 0
+    memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        low, high = _row(self.least), _row(self.most)
+        if min(low) < 1 or any(one > other for one, other in zip(low, high, strict=True)):
+            raise ValueError(f"from {self.least} to {self.most} is no range: every number is at least 1")
+        if min(self.cores, self.worker_bytes, self.server_bytes, self.memory_bytes) < 0:
+            raise ValueError("cores and memory cannot be negative")
+        if not 0 < self.oversubscription < math.inf:
+            raise ValueError(f"oversubscription {self.oversubscription} is not a positive number")
+
+    def memory_of(self, configurations: ConfigurationArray) -> Floats:
+        """Bytes of all processes together, float64 [n], for float64 [n, 4]."""
+        needed: Floats = configurations[:, :2] @ np.array([self.worker_bytes, self.server_bytes])
+        return needed
+
+    @property
+    def _thread_budget(self) -> int:
+        """Threads of all workers together on shared cores. The nudge undoes what 2.2 * 10 loses."""
+        return math.floor(self.cores * self.oversubscription * (1 + 1e-12))
+
+    # The largest value of each number, given the numbers before it: in the order workers, servers, worker_cores,
+    # server_cores. A range may be empty only for the workers.
+
+    def _most_workers(self) -> int:
+        low, found = self.least, self.most.workers
+        if self.memory_bytes and self.worker_bytes:
+            found = min(found, (self.memory_bytes - low.servers * self.server_bytes) // self.worker_bytes)
+        elif self.memory_bytes and low.servers * self.server_bytes > self.memory_bytes:
+            return 0
+        if self.cores and self.share_cores:
+            is_too_wide = max(low.worker_cores, low.server_cores) > self.cores
+            return 0 if is_too_wide else min(found, self._thread_budget // low.worker_cores)
+        if self.cores:
+            return min(found, (self.cores - low.servers * low.server_cores) // low.worker_cores)
+        return found
+
+    def _most_servers(self, workers: Whole) -> Whole:
+        found = np.full(workers.shape, self.most.servers)
+        if self.memory_bytes and self.server_bytes:
+            found = np.minimum(found, (self.memory_bytes - workers * self.worker_bytes) // self.server_bytes)
+        if self.cores and not self.share_cores:
+            found = np.minimum(found, (self.cores - workers * self.least.worker_cores) // self.least.server_cores)
+        return found
+
+    def _most_worker_cores(self, workers: Whole, servers: Whole) -> Whole:
+        found = np.full(workers.shape, self.most.worker_cores)
+        if self.cores and self.share_cores:
+            found = np.minimum(np.minimum(found, self.cores), self._thread_budget // workers)
+        elif self.cores:
+            found = np.minimum(found, (self.cores - servers * self.least.server_cores) // workers)
+        return found
+
+    def _most_server_cores(self, workers: Whole, servers: Whole, worker_cores: Whole) -> Whole:
+        found = np.full(workers.shape, self.most.server_cores)
+        if self.cores and self.share_cores:
+            found = np.minimum(found, self.cores)
+        elif self.cores:
+            found = np.minimum(found, (self.cores - workers * worker_cores) // servers)
+        return found
+
+
+def _row(configuration: Configuration) -> tuple[int, int, int, int]:
+    return configuration.workers, configuration.servers, configuration.worker_cores, configuration.server_cores
+
+
+def as_configurations(array: ConfigurationArray) -> tuple[Configuration, ...]:
+    """What `facts.as_array` made an array of; float64 [n, 4]."""
+    return tuple(Configuration(*row) for row in array.astype(np.int64).tolist())
+
+
+def contains(bounds: Bounds, array: ConfigurationArray) -> npt.NDArray[np.bool_]:
+    """Which rows are within the bounds; bool [n] for float64 [n, 4]."""
+    workers, servers, worker_cores, server_cores = array.T
+    inside: npt.NDArray[np.bool_] = np.all((array >= _row(bounds.least)) & (array <= _row(bounds.most)), axis=1)
+    if bounds.memory_bytes:
+        inside &= bounds.memory_of(array) <= bounds.memory_bytes
+    if bounds.cores and bounds.share_cores:
+        inside &= workers * worker_cores <= bounds._thread_budget
+        inside &= np.maximum(worker_cores, server_cores) <= bounds.cores
+    elif bounds.cores:
+        inside &= workers * worker_cores + servers * server_cores <= bounds.cores
+    return inside
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def count(bounds: Bounds) -> int:
+    """How many candidates there are, without laying them out."""
+    if not bounds.cores and not bounds.memory_bytes:
+        ranges = zip(_row(bounds.least), _row(bounds.most), strict=True)
+        return math.prod(high - low + 1 for low, high in ranges)
+    total = 0
+    for workers, servers, worker_cores in _triples(bounds):
+        most = bounds._most_server_cores(workers, servers, worker_cores)
+        total += int((most - bounds.least.server_cores + 1).sum())
+    return total
+
+
+def enumerate_candidates(bounds: Bounds, limit: int = LIMIT) -> ConfigurationArray:
+    """All candidates, float64 [n, 4], columns as in COLUMNS, in lexicographic order. Raises ValueError when there are
+    more than `limit` of them: search with `frontier.nsga2` then."""
+    parts, total = list[ConfigurationArray](), 0
+    for workers, servers, worker_cores in _triples(bounds):
+        most = bounds._most_server_cores(workers, servers, worker_cores)
+        total += int((most - bounds.least.server_cores + 1).sum())
+        if total > limit:
+            raise ValueError(f"more than {limit:,} configurations are possible; search with frontier.nsga2")
+        columns = _expanded((workers, servers, worker_cores), bounds.least.server_cores, most)
+        parts.append(np.stack(columns, axis=1).astype(np.float64))
+    return np.concatenate(parts) if parts else np.empty((0, len(COLUMNS)))
+
+
+def _triples(bounds: Bounds) -> Iterator[tuple[Whole, Whole, Whole]]:
+    """Workers, servers and worker_cores of all candidates, some thousand rows at a time, in lexicographic order."""
+    low, high = bounds.least, bounds.most
+    each = (high.servers - low.servers + 1) * (high.worker_cores - low.worker_cores + 1)
+    step = max(1, CHUNK // each)
+    last = bounds._most_workers()
+    for first in range(low.workers, last + 1, step):
+        workers = np.arange(first, min(first + step, last + 1))
+        workers, servers = _expanded((workers,), low.servers, bounds._most_servers(workers))
+        most = bounds._most_worker_cores(workers, servers)
+        workers, servers, worker_cores = _expanded((workers, servers), low.worker_cores, most)
+        yield workers, servers, worker_cores
+
+
+def _expanded(columns: Sequence[Whole], low: int, high: Whole) -> tuple[Whole, ...]:
+    """Each row once for each value from `low` to its `high`, which become the new last column."""
+    times = high - low + 1
+    ends = np.cumsum(times)
+    values = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - times, times) + low
+    return (*(np.repeat(column, times) for column in columns), values)
+
+
+# --- some of them -----------------------------------------------------------------------------------------------------
+
+
+def repaired(bounds: Bounds, wishes: Floats) -> ConfigurationArray:
+    """A candidate for each wish: rounded, and cut to what fits, the later numbers giving way to the earlier ones.
+    float64 [n, 4] each. Raises ValueError when nothing fits within the bounds."""
+    low, last = bounds.least, bounds._most_workers()
+    if last < low.workers:
+        raise ValueError(f"nothing fits within the bounds: not even {low}; give more cores or memory, or ask for less")
+    whole = np.rint(wishes).astype(np.int64).T
+    workers = np.clip(whole[0], low.workers, last)
+    servers = np.clip(whole[1], low.servers, bounds._most_servers(workers))
+    worker_cores = np.clip(whole[2], low.worker_cores, bounds._most_worker_cores(workers, servers))
+    most = bounds._most_server_cores(workers, servers, worker_cores)
+    server_cores = np.clip(whole[3], low.server_cores, most)
+    return np.stack([workers, servers, worker_cores, server_cores], axis=1).astype(np.float64)
+
+
+def neighbours(bounds: Bounds, configuration: Configuration) -> ConfigurationArray:
+    """Candidates one step away, float64 [n, 4], in lexicographic order: one number more or less, doubled or halved, and
+    half as many processes with twice the cores or the other way round."""
+    own = np.array(_row(configuration), dtype=np.int64)
+    rows = list[Whole]()
+    for column in range(len(COLUMNS)):
+        for value in (own[column] - 1, own[column] + 1, own[column] * 2, own[column] // 2):
+            rows.append(np.where(np.arange(len(COLUMNS)) == column, value, own))
+    for processes, cores in ((0, 2), (1, 3)):
+        for more, fewer in ((processes, cores), (cores, processes)):
+            traded = own.copy()
+            traded[more], traded[fewer] = own[more] * 2, own[fewer] // 2
+            rows.append(traded)
+    array: ConfigurationArray = np.unique(np.array(rows, dtype=np.float64), axis=0)
+    array = array[np.any(array != own, axis=1)]
+    return array[contains(bounds, array)]
+
+
+def nearest_candidate(bounds: Bounds, wish: Sequence[float], limit: int = LIMIT) -> Configuration:
+    """The candidate closest to four positive numbers, by ratios. With more than `limit` candidates one that no step
+    brings closer. Raises ValueError when nothing fits within the bounds."""
+    target = np.log(np.maximum(np.array(wish, dtype=np.float64), 1e-9))
+
+    def away(array: ConfigurationArray) -> Floats:
+        return np.asarray(((np.log(array) - target) ** 2).sum(axis=1))
+
+    present = repaired(bounds, np.array([wish], dtype=np.float64))
+    if count(bounds) <= limit:
+        present = enumerate_candidates(bounds, limit)
+        return as_configurations(present[[int(np.argmin(away(present)))]])[0]
+    while True:
+        around = neighbours(bounds, as_configurations(present)[0])
+        if not len(around) or away(around).min() >= away(present)[0]:
+            return as_configurations(present)[0]
+        present = around[[int(np.argmin(away(around)))]]
+
+
+def features_of(array: ConfigurationArray) -> Floats:
+    """What speed depends on, by ratios: log of worker_cores, server_cores, workers / servers, workers.
+    float64 [n, 4]."""
+    logs = np.log(array)
+    return np.stack([logs[:, 2], logs[:, 3], logs[:, 0] - logs[:, 1], logs[:, 0]], axis=1)
+
+
+def maximin(candidates: ConfigurationArray, chosen: ConfigurationArray, picks: int) -> npt.NDArray[np.int64]:
+    """Indices of up to so many candidates, each as far as possible from those chosen and picked before it.
+
+    Distances are Euclidean over `features_of`, each scaled to its range over the candidates. With nothing chosen the
+    first pick is the candidate nearest the middle. int64 [picks], or fewer when all others were chosen already. (The
+    greedy choice is within a factor of 2 of the best spacing: Gonzalez 1985.)
+    """
+    if not len(candidates):
+        return np.empty(0, dtype=np.int64)
+    features = features_of(candidates)
+    low, spread = features.min(axis=0), np.ptp(features, axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    features = (features - low) / scale
+
+    def from_point(point: Floats) -> Floats:
+        return np.asarray(((features - point) ** 2).sum(axis=1))
+
+    found, away = list[int](), np.full(len(candidates), np.inf)
+    for point in (features_of(chosen) - low) / scale if len(chosen) else ():
+        away = np.minimum(away, from_point(point))
+    while len(found) < picks:
+        index = int(np.argmax(away)) if np.isfinite(away[0]) else int(np.argmin(from_point(features.max(axis=0) / 2)))
+        if away[index] <= 0:
+            break
+        found.append(index)
+        away = np.minimum(away, from_point(features[index]))
+    return np.array(found, dtype=np.int64)

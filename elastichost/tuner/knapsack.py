@@ -1,0 +1,215 @@
+"""The multiple-choice knapsack with two resources: one item of each group, as much value as fits. Pure.
+
+    maximise  sum value[i]   over one item i of each group,   subject to   sum need[r, i] <= room[r],  r = 0, 1
+
+Its Lagrangian relaxation prices the resources, L(p) = p . room + sum over groups of max (value - p . need), and
+serves three times: its prices guide the greedy choice; L bounds the best value from above; and an item with which the
+bound falls below a value already found is in no better choice, so that few items are left to search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Knapsack", "exact", "fits", "greedy", "possible", "prices", "value_of"]
+
+Floats = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+ROUNDS, HALVINGS = 2, 20  # of the prices: each resource so often, to a millionth
+
+
+@dataclass(frozen=True)
+class Knapsack:
+    """n items in g groups: value float64 [n], not negative; need float64 [2, n], whole numbers; group int64 [n],
+    rising, each of 0..g-1 at least once; room float64 [2], inf: no limit."""
+
+    value: Floats
+    need: Floats
+    group: Whole
+    room: Floats
+
+    @cached_property
+    def starts(self) -> Whole:
+        """First item of each group, int64 [g]."""
+        return np.flatnonzero(np.diff(self.group, prepend=-1))
+
+
+def value_of(knapsack: Knapsack, chosen: Whole) -> float:
+    """chosen: one item of each group, int64 [g]."""
+    return float(knapsack.value[chosen].sum())
+
+
+def fits(knapsack: Knapsack, chosen: Whole) -> bool:
+    return bool((knapsack.need[:, chosen].sum(axis=1) <= knapsack.room).all())
+
+
+def possible(knapsack: Knapsack) -> npt.NDArray[np.bool_]:
+    """Which items fit when all other groups take what needs least; bool [n]. Without the others the relaxation is
+    closer to the truth."""
+    least = np.minimum.reduceat(knapsack.need, knapsack.starts, axis=1)
+    left = knapsack.room - least.sum(axis=1)
+    fits: npt.NDArray[np.bool_] = np.all(knapsack.need - least[:, knapsack.group] <= left[:, None], axis=0)
+    return fits
+
+
+def prices(knapsack: Knapsack) -> Floats:
+    """Value of a unit of each resource at which what all groups then prefer just fits, or nearly; float64 [2]. By
+    bisection, one resource after the other. There must be a choice that fits."""
+    found = np.zeros(2)
+    highest = float(knapsack.value.max(initial=0.0))
+    for resource in (0, 1) * ROUNDS if highest > 0 else ():
+        room = knapsack.room[resource]
+        found[resource] = 0.0
+        if _wanted(knapsack, found, resource) <= room:
+            continue
+        # between a price at which nobody minds and one at which one unit costs more than any value
+        low, high = highest * 1e-9 / max(room, 1.0), highest * 2.0
+        for _ in range(HALVINGS):
+            found[resource] = math.sqrt(low * high)
+            if _wanted(knapsack, found, resource) > room:
+                low = found[resource]
+            else:
+                high = found[resource]
+        found[resource] = high
+    return found
+
+
+def _net(knapsack: Knapsack, at_prices: Floats) -> tuple[Floats, Floats]:
+    """Value less price of each item [n], and the best of each group [g]."""
+    net = knapsack.value - at_prices @ knapsack.need
+    return net, np.maximum.reduceat(net, knapsack.starts)
+
+
+def _wanted(knapsack: Knapsack, at_prices: Floats, resource: int) -> float:
+    """Of a resource by all groups, each taking what is best for it; of equals what needs least."""
+    net, best = _net(knapsack, at_prices)
+    is_best = net >= (best - 1e-12 * np.abs(best))[knapsack.group]
+    return float(np.minimum.reduceat(np.where(is_best, knapsack.need[resource], np.inf), knapsack.starts).sum())
+
+
+# --- greedy -----------------------------------------------------------------------------------------------------------
+
+
+def greedy(knapsack: Knapsack, least: Whole, at_prices: Floats, order: Whole) -> Whole:
+    """From `least` on, one item of each group [g] that together fit: the upgrade with the most value for its price,
+    again and again, each group along its concave hull, until nothing fits. Then whatever fits into the rest, group by
+    group in `order`. (Sinha and Zoltners 1979; with one resource short of the best by less than one upgrade.)"""
+    chosen, room = least.copy(), knapsack.room - knapsack.need[:, least].sum(axis=1)
+    is_stuck = np.zeros(len(least), dtype=np.bool_)
+    for group, item in zip(*_steps(knapsack, least, at_prices), strict=True):
+        more = knapsack.need[:, item] - knapsack.need[:, chosen[group]]
+        if is_stuck[group] or more[0] > room[0] or more[1] > room[1]:
+            is_stuck[group] = True
+            continue
+        chosen[group] = item
+        room -= more
+    return _filled(knapsack, chosen, room, order)
+
+
+def _steps(knapsack: Knapsack, least: Whole, at_prices: Floats) -> tuple[list[int], list[int]]:
+    """Groups and items of all steps along all hulls, the best value for its price first."""
+    cost = at_prices @ knapsack.need
+    cost = np.maximum(cost - cost[least][knapsack.group], 0.0)
+    useful = np.flatnonzero(knapsack.value > knapsack.value[least][knapsack.group])
+    order = useful[np.lexsort((-knapsack.value[useful], cost[useful], knapsack.group[useful]))]
+    slopes, groups, items = list[float](), list[int](), list[int]()
+    hull: list[tuple[float, float, int, float]] = []  # cost, value, item, slope
+    present = -1
+
+    def close() -> None:
+        for _, _, item, slope in hull[1:]:
+            slopes.append(-slope)
+            groups.append(present)
+            items.append(item)
+
+    columns = (knapsack.group[order], cost[order], knapsack.value[order], order)
+    for group, spent, value, item in zip(*(column.tolist() for column in columns), strict=True):
+        if group != present:
+            close()
+            present = group
+            hull = [(0.0, float(knapsack.value[least[group]]), int(least[group]), math.inf)]
+        if value <= hull[-1][1]:
+            continue
+        while (slope := (value - hull[-1][1]) / max(spent - hull[-1][0], 1e-300)) >= hull[-1][3] and len(hull) > 1:
+            hull.pop()
+        hull.append((spent, value, item, slope))
+    close()
+    ranked = np.argsort(np.array(slopes, dtype=np.float64), kind="stable").tolist()
+    return [groups[at] for at in ranked], [items[at] for at in ranked]
+
+
+def _filled(knapsack: Knapsack, chosen: Whole, room: Floats, order: Whole) -> Whole:
+    ends = np.append(knapsack.starts, len(knapsack.value))
+    for group in order.tolist():
+        items = slice(ends[group], ends[group + 1])
+        own = chosen[group]
+        more = knapsack.need[:, items] - knapsack.need[:, own, None]
+        value = np.where((more <= room[:, None]).all(axis=0), knapsack.value[items], -np.inf)
+        best = int(np.argmax(value))
+        if value[best] > knapsack.value[own]:
+            chosen[group] = ends[group] + best
+            room = room - more[:, best]
+    return chosen
+
+
+# --- exact ------------------------------------------------------------------------------------------------------------
+
+
+def exact(
+    knapsack: Knapsack, known: Whole, at_prices: Floats, most_items: int, time_limit_s: float, node_limit: int
+) -> Whole | None:
+    """One item of each group [g] with the most value, to 1e-4 of it; not less than `known`, which fits. None: more than
+    `most_items` are left to search, or a limit struck. By HiGHS, through `scipy.optimize.milp`."""
+    net, best = _net(knapsack, at_prices)
+    bound = float(best.sum()) + float((at_prices * np.where(at_prices > 0, knapsack.room, 0.0)).sum())
+    # with this item the bound is L - (best net of its group - its own net)
+    is_open = best[knapsack.group] - net <= bound * (1 + 1e-9) - value_of(knapsack, known)
+    is_open[known] = True
+    choices = np.bincount(knapsack.group[is_open], minlength=len(known))
+    # groups of which one item is left have it
+    searched = np.flatnonzero(choices > 1)
+    if not len(searched):
+        return known
+    items = np.flatnonzero(is_open & (choices > 1)[knapsack.group])
+    if len(items) > most_items:
+        return None
+    fixed = known[choices == 1]
+    room = knapsack.room - knapsack.need[:, fixed].sum(axis=1)
+    group = np.searchsorted(searched, knapsack.group[items])
+    picked = _solved(Knapsack(knapsack.value[items], knapsack.need[:, items], group, room), time_limit_s, node_limit)
+    if picked is None:
+        return None
+    found = known.copy()
+    found[searched] = items[picked]
+    # the solver allows itself a millionth more than the room
+    return found if fits(knapsack, found) and value_of(knapsack, found) > value_of(knapsack, known) else known
+
+
+def _solved(knapsack: Knapsack, time_limit_s: float, node_limit: int) -> Whole | None:
+    # slow to import
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
+    items, groups = len(knapsack.value), len(knapsack.starts)
+    one_each = csr_array((np.ones(items), (knapsack.group, np.arange(items))), shape=(groups, items))
+    limits = [LinearConstraint(one_each, 1, 1)]
+    for need, room in zip(knapsack.need, knapsack.room, strict=True):
+        if math.isfinite(room):
+            scale = max(float(need.max()) / 1e6, 1.0)  # bytes; whole cores stay whole
+            limits.append(LinearConstraint(need[None, :] / scale, -np.inf, room / scale))
+    solved = milp(
+        -knapsack.value / max(float(knapsack.value.max()), 1e-300),
+        integrality=np.ones(items),
+        bounds=Bounds(0, 1),
+        constraints=limits,
+        options={"time_limit": time_limit_s, "node_limit": node_limit, "mip_rel_gap": 1e-4},
+    )
+    if solved.status != 0:
+        return None
+    picked = np.flatnonzero(solved.x > 0.5)
+    return picked if len(picked) == groups else None
