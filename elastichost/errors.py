@@ -19,9 +19,11 @@ __all__ = [
     "ElastichostError",
     "ExitCode",
     "HangError",
+    "HistoryError",
     "IdOutOfRangeError",
     "IllegalTransitionError",
     "JobFailedError",
+    "MemoryBudgetError",
     "ModelError",
     "NonFiniteError",
     "PreflightError",
@@ -149,8 +151,18 @@ class ArenaFullError(ArenaError):
     exit_code = ExitCode.PREFLIGHT
 
 
+class MemoryBudgetError(ArenaFullError):
+    """A job that trains would need more memory than `resources.memory` allows it."""
+
+    exit_code = ExitCode.JOB_FAILED
+
+
 class CheckpointError(ElastichostError):
     """A checkpoint is missing, incomplete or corrupt; names the file and the block."""
+
+
+class HistoryError(ElastichostError):
+    """The file in which finished jobs are remembered cannot be used; no reason to stop a run."""
 
 
 class ProtocolError(ElastichostError):
