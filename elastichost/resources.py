@@ -6,7 +6,19 @@ import re
 
 import msgspec
 
-__all__ = ["GpuDevice", "HostInventory", "Resources", "bounds_of", "core_budget", "gpu_budget", "memory_budget_bytes"]
+__all__ = [
+    "GpuDevice",
+    "HostInventory",
+    "Parallelism",
+    "Resources",
+    "bounds_of",
+    "core_budget",
+    "gpu_budget",
+    "memory_budget_bytes",
+]
+
+# a word ("auto", "all"), a number, or [min, max]
+Parallelism = str | int | tuple[int, int] | list[int]
 
 _UNITS = {
     "B": 1,
@@ -90,7 +102,7 @@ def memory_budget_bytes(setting: str | int, total_bytes: int) -> int:
     return min(int(number * _UNITS[unit or "B"]), total_bytes)
 
 
-def bounds_of(setting: str | int | tuple[int, int] | list[int], automatic: int) -> tuple[int, int]:
+def bounds_of(setting: Parallelism, automatic: int) -> tuple[int, int]:
     """(low, high) of a word ("auto", "all"), a number, or a [low, high]. A word stands for `automatic`."""
     if isinstance(setting, str):
         return automatic, automatic
@@ -100,15 +112,13 @@ def bounds_of(setting: str | int | tuple[int, int] | list[int], automatic: int) 
     return low, high
 
 
-def core_budget(setting: str | int | tuple[int, int] | list[int], available: tuple[int, ...]) -> tuple[int, ...]:
+def core_budget(setting: Parallelism, available: tuple[int, ...]) -> tuple[int, ...]:
     """The cores a job may use: the first so many of those available; of a [min, max] as many as there are."""
     _, high = bounds_of(setting, len(available))
     return available[: max(1, min(high, len(available)))]
 
 
-def gpu_budget(
-    setting: str | int | tuple[int, int] | list[int], available: tuple[GpuDevice, ...]
-) -> tuple[GpuDevice, ...]:
+def gpu_budget(setting: Parallelism, available: tuple[GpuDevice, ...]) -> tuple[GpuDevice, ...]:
     """The GPUs a job may use; "auto" takes all there are. The caller says so when there are fewer than asked for."""
     _, high = bounds_of(setting, len(available))
     return available[:high]

@@ -7,18 +7,16 @@ from typing import Literal
 import msgspec
 
 from elastichost.plan import Plan, ProcessSpec
-from elastichost.resources import GpuDevice, bounds_of
+from elastichost.resources import GpuDevice, Parallelism, bounds_of
 
 __all__ = ["initial_plan", "resized_plan"]
-
-Count = str | int | tuple[int, int] | list[int]
 
 
 def initial_plan(
     *,
     cores: tuple[int, ...],
-    workers: Count = "auto",
-    servers: Count = "auto",
+    workers: Parallelism = "auto",
+    servers: Parallelism = "auto",
     gpus: tuple[GpuDevice, ...] = (),
     gpu_memory_fraction: float = 0.9,
     access: Literal["auto", "direct", "served"] = "auto",
@@ -107,7 +105,7 @@ def _sharers(workers: int, gpus: tuple[int, ...]) -> int:
     return -(-workers // len(gpus)) if gpus else 1
 
 
-def _clamp(setting: Count, wish: int) -> int:
+def _clamp(setting: Parallelism, wish: int) -> int:
     low, high = bounds_of(setting, max(1, wish))
     return max(1, min(max(wish, low), high))
 

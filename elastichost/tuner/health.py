@@ -16,15 +16,17 @@ from elastichost.plan import ProcessId
 
 __all__ = ["HealthSettings", "HealthState", "Remark", "WorkerSpeed", "observe"]
 
-HOPELESS, SLOW = 0.25, 0.75  # of the median of the others
+SLOW = 0.75  # of the median of the others
 
 
 class HealthSettings(msgspec.Struct, frozen=True):
     """after_s: how long a worker must have been slow. replace_every_s: at most one replacement of a worker (of its
-    index) within this time."""
+    index) within this time. hopeless: below this share of the others it is replaced; on one host its successor gets the
+    same cores, so little is to be hoped from that, in a cluster others."""
 
     after_s: float
     replace_every_s: float = 300.0
+    hopeless: float = 0.25
 
 
 class WorkerSpeed(msgspec.Struct, frozen=True):
@@ -73,7 +75,7 @@ def observe(
     for speed in sorted(speeds, key=lambda one: one.process):
         others = [known[other.process] for other in speeds if _is_peer(other, speed)]
         share = _share(known[speed.process], others) if speed.has_work else None
-        life = _judge(known[speed.process], share, now_s)
+        life = _judge(known[speed.process], share, settings, now_s)
         remark = _remark(speed.process, life, share, replaced, settings, now_s)
         if remark is not None and remark.replace:
             if any(earlier.replace for earlier in remarks):
@@ -115,8 +117,8 @@ def _ratio(own: float | None, others: Iterable[float | None]) -> float | None:
     return own / middle if middle > 0 else None
 
 
-def _judge(life: _Life, share: float | None, now_s: float) -> _Life:
-    is_hopeless, is_slow = share is not None and share < HOPELESS, share is not None and share < SLOW
+def _judge(life: _Life, share: float | None, settings: HealthSettings, now_s: float) -> _Life:
+    is_hopeless, is_slow = share is not None and share < settings.hopeless, share is not None and share < SLOW
     return msgspec.structs.replace(
         life,
         hopeless_s=(now_s if life.hopeless_s is None else life.hopeless_s) if is_hopeless else None,

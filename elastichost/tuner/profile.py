@@ -25,7 +25,7 @@ MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)  # standard error of a median over tha
 class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sums since the run began, over all processes of a role, the ended ones too."""
 
-    steps: int = 0  # batches of workers; in sync mode micro-batches
+    batches: float = 0.0  # of one worker; in sync mode its parts of a step
     compute_s: float = 0.0
     reader_s: float = 0.0
     exchange_s: float = 0.0
@@ -36,7 +36,8 @@ class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was counted up to now. `configuration`: what runs, as planned; None while it is being changed.
-    `is_steady`: there is nothing but training: no checkpoint, no evaluation, everybody present has work."""
+    `is_steady`: there is nothing but training: no checkpoint, no evaluation, everybody present has work. `moving_s`:
+    training that the change lost that was over since the look before."""
 
     at_s: float
     configuration: Configuration | None
@@ -44,6 +45,7 @@ class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: int
     totals: Totals = Totals()
     hot_share: float | None = None
+    moving_s: float | None = None
 
 
 class BlockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,8 +104,10 @@ def fold(
     )
     if not _is_complete(grown, workload, settings):
         return grown, None
-    observation = _observation(grown, look, workload)
-    return ProfileState(state.configuration, state.warm_s, look), observation
+    fresh = ProfileState(state.configuration, state.warm_s, look)
+    if np.median(grown.rates) <= 0:
+        return fresh, None  # it stood still: that is no speed
+    return fresh, _observation(grown, look, workload)
 
 
 def _is_complete(state: ProfileState, workload: Workload, settings: BlockSettings) -> bool:
@@ -132,17 +136,17 @@ def log_error_of(rates: tuple[float, ...]) -> float:
 
 def _observation(state: ProfileState, look: Look, workload: Workload) -> Observation:
     assert state.configuration is not None
-    totals, workers = state.totals, state.configuration.workers
-    is_sync = workload.mode == "sync"
+    totals = state.totals
     # async: an iteration is a worker's batch. sync: a step of all, of which each worker computes its part.
     iterations = max(1.0, state.samples / workload.batch_size)
-    share = 1.0 / workers if is_sync else 1.0
+    workers = state.configuration.workers if workload.mode == "sync" else 1
 
-    def each(total: float) -> float | None:
-        return total / iterations if total > 0 else None
+    def timed(total: float) -> float | None:
+        """Workers tell sums of time and of batches together, a little after the samples are counted."""
+        return total / totals.batches if total > 0 and totals.batches > 0 else None
 
-    def of_a_worker(total: float) -> float | None:
-        return total * share / iterations if total > 0 else None
+    def used(total: float, processes: int) -> float | None:
+        return total / iterations / processes if total > 0 else None
 
     return Observation(
         configuration=state.configuration,
@@ -152,12 +156,12 @@ def _observation(state: ProfileState, look: Look, workload: Workload) -> Observa
         iterations=int(iterations),
         at_s=look.at_s,
         hot_share=look.hot_share,
-        compute_s=of_a_worker(totals.compute_s),
-        reader_s=of_a_worker(totals.reader_s),
-        exchange_s=of_a_worker(totals.exchange_s),
-        server_cpu_s=each(totals.server_cpu_s),
-        worker_cpu_s=of_a_worker(totals.worker_cpu_s),
-        bytes_moved=of_a_worker(totals.bytes_moved),
+        compute_s=timed(totals.compute_s),
+        reader_s=timed(totals.reader_s),
+        exchange_s=timed(totals.exchange_s),
+        server_cpu_s=used(totals.server_cpu_s, 1),
+        worker_cpu_s=used(totals.worker_cpu_s, workers),
+        bytes_moved=timed(totals.bytes_moved),
     )
 
 

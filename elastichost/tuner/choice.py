@@ -1,0 +1,107 @@
+"""What trying another configuration is worth, against the best one known and against what moving costs. Pure.
+
+A trial has a way back: if the configuration turns out to be slower the run returns, and has lost the time of a block.
+So with d = log(speed there / best speed known) ~ N(mu, sd^2), and R seconds left at the best speed known, a trial gains
+
+    E[max(0, 1 - exp(-d))] * (R - block)   seconds (time saved where it is faster)
+
+and costs two moves and  E[max(0, 1 - exp(d))] * block  seconds (samples not trained where it is slower). This is
+expected improvement (Jones, Schonlau and Welch 1998) in units of time, with the price of looking beside it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions
+
+__all__ = ["Stakes", "Values", "best_known", "price_of", "values"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class Stakes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is at stake. remaining_s: at the best speed known. moving_s: training lost by one move. block_s: how long a
+    trial is measured. min_gain: what using all cores must gain over using none, as a share of the speed: configurations
+    that differ by less are told apart by their cores."""
+
+    remaining_s: float
+    moving_s: float
+    block_s: float
+    min_gain: float
+    most_cores: int
+
+
+class Values(msgspec.Struct, frozen=True):
+    """float64 [n], for n configurations. net_s: seconds a trial saves, costs taken off; sure: chance that moving there
+    for good pays; holds: chance that the speed there reaches the floor, as a share of the best known."""
+
+    net_s: Floats
+    sure: Floats
+    holds: Floats
+
+
+def price_of(configurations: ConfigurationArray, stakes: Stakes) -> Floats:
+    """In log speed, float64 [n]: what its cores must bring. configurations: float64 [n, 4]."""
+    cores = configurations[:, 0] * configurations[:, 2] + configurations[:, 1] * configurations[:, 3]
+    priced: Floats = stakes.min_gain * cores / max(1, stakes.most_cores)
+    return priced
+
+
+def best_known(observations: tuple[Observation, ...], stakes: Stakes) -> Observation:
+    """The observed configuration with the best speed, its cores' price taken off. Raises ValueError when there is
+    none."""
+    if not observations:
+        raise ValueError("nothing was observed")
+    return max(observations, key=lambda one: (_worth(one, stakes), _negative(one.configuration)))
+
+
+def _worth(observation: Observation, stakes: Stakes) -> float:
+    price = stakes.min_gain * observation.configuration.cores / max(1, stakes.most_cores)
+    return math.log(max(observation.samples_per_s, 1e-9)) - price
+
+
+def _negative(configuration: Configuration) -> tuple[int, ...]:
+    """Ties go to fewer processes."""
+    return (-configuration.cores, -configuration.workers, -configuration.servers)
+
+
+def values(
+    configurations: ConfigurationArray, predictions: Predictions, best: Observation, stakes: Stakes, floor: float
+) -> Values:
+    """What each configuration is worth trying, beside the best known one."""
+    from scipy.special import ndtr
+
+    own = price_of(np.array([_row(best.configuration)], dtype=np.float64), stakes)[0]
+    raw = np.log(np.maximum(predictions.samples_per_s, 1e-9)) - math.log(max(best.samples_per_s, 1e-9))
+    mean = raw - (price_of(configurations, stakes) - own)
+    spread = np.sqrt(predictions.log_error**2 + best.log_error**2)
+    spread = np.maximum(spread, 1e-6)
+    left_s = max(0.0, stakes.remaining_s - stakes.block_s)
+    gain_s = left_s * _expected_saving(mean, spread)
+    loss_s = min(stakes.block_s, stakes.remaining_s) * _expected_saving(-raw, spread)
+    # moving for good pays when (1 - exp(-d)) * R > moving, that is d > -log(1 - moving / R)
+    share = stakes.moving_s / stakes.remaining_s if stakes.remaining_s > 0 else 1.0
+    hurdle = -math.log1p(-share) if share < 1.0 else math.inf
+    sure = ndtr((mean - hurdle) / spread) if math.isfinite(hurdle) else np.zeros_like(mean)
+    holds = ndtr((raw - math.log(floor)) / spread) if floor > 0 else np.ones_like(mean)
+    return Values(gain_s - loss_s - 2 * stakes.moving_s, sure, holds)
+
+
+def _expected_saving(mean: Floats, spread: Floats) -> Floats:
+    """E[max(0, 1 - exp(-d))] for d ~ N(mean, spread^2): Phi(z) - exp(-mean + spread^2 / 2) Phi(z - spread), with
+    z = mean / spread. float64 [n]."""
+    from scipy.special import ndtr
+
+    z = mean / spread
+    exponent = np.minimum(-mean + spread**2 / 2, 700.0)
+    saving: Floats = np.clip(ndtr(z) - np.exp(exponent) * ndtr(z - spread), 0.0, 1.0)
+    return saving
+
+
+def _row(configuration: Configuration) -> tuple[int, int, int, int]:
+    return configuration.workers, configuration.servers, configuration.worker_cores, configuration.server_cores

@@ -1,0 +1,89 @@
+"""What every decision was made from, and what it was: the lines of `decisions.jsonl`. Pure values.
+
+A part of the tuner is opened with its settings; each of its looks follows with what it gave. Fed again to the same
+functions they must give the same (`replay`). A resumed run opens its parts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from elastichost.plan import Plan
+from elastichost.tuner.first_plan import FirstPlanRequest
+from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
+from elastichost.tuner.heat import BucketKey
+from elastichost.tuner.policy import Decision, TunerSettings
+from elastichost.tuner.profile import Look
+from elastichost.tuner.rebalance import Rebalance
+
+__all__ = [
+    "BalanceLooked",
+    "BalanceOpened",
+    "FirstPlanMade",
+    "HealthLooked",
+    "HealthOpened",
+    "Record",
+    "TunerLooked",
+    "TunerOpened",
+    "moves_of",
+]
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    pass
+
+
+class FirstPlanMade(_Line, frozen=True):
+    """plan: not pinned."""
+
+    request: FirstPlanRequest
+    plan: Plan
+
+
+class TunerOpened(_Line, frozen=True):
+    settings: TunerSettings
+
+
+class TunerLooked(_Line, frozen=True):
+    look: Look
+    samples_left: int
+    decision: Decision | None = None
+
+
+class HealthOpened(_Line, frozen=True):
+    settings: HealthSettings
+
+
+class HealthLooked(_Line, frozen=True):
+    now_s: float
+    speeds: tuple[WorkerSpeed, ...]
+    remarks: tuple[Remark, ...] = ()
+
+
+class BalanceOpened(_Line, frozen=True):
+    half_life_s: float
+
+
+class BalanceLooked(_Line, frozen=True):
+    """asked: keys of each bucket since the look before, (table, bucket, keys), zeros left out. owners: PS of every
+    bucket, (table, bucket, PS); None: as before. busiest: share of the time that the busiest PS serves. kind: of the
+    decision; moves: (table, bucket, new owner), and whether they could be begun."""
+
+    now_s: float
+    asked: tuple[tuple[int, int, float], ...]
+    owners: tuple[tuple[int, int, int], ...] | None
+    speeds: dict[int, float]
+    busiest: float
+    kind: str
+    moves: tuple[tuple[int, int, int], ...] = ()
+    was_begun: bool = True
+
+
+def moves_of(decision: Rebalance, owners: Mapping[BucketKey, int]) -> tuple[tuple[int, int, int], ...]:
+    """(table, bucket, new owner) of the buckets that change hands."""
+    return tuple((*key, to) for key, to in sorted(decision.owners.items()) if owners[key] != to)
+
+
+Record = FirstPlanMade | TunerOpened | TunerLooked | HealthOpened | HealthLooked | BalanceOpened | BalanceLooked

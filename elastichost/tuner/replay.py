@@ -1,0 +1,136 @@
+"""Feeds recorded looks to the functions that decided on them, and tells where they decide otherwise. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from elastichost.tuner.first_plan import first_plan
+from elastichost.tuner.health import HealthSettings, HealthState, observe
+from elastichost.tuner.heat import BucketKey, HeatState, fold
+from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
+from elastichost.tuner.rebalance import BalanceState, Rebalance, decide
+from elastichost.tuner.records import (
+    BalanceLooked,
+    BalanceOpened,
+    FirstPlanMade,
+    HealthLooked,
+    HealthOpened,
+    Record,
+    TunerLooked,
+    TunerOpened,
+    moves_of,
+)
+
+__all__ = ["Replayed", "replay"]
+
+TOLERANCE = 1e-3  # of figures: other machines round otherwise; what is decided must be the same
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """One recorded look that decided something (or decides something now). `recorded`, `again`: in words."""
+
+    line: int
+    part: str
+    recorded: str
+    again: str
+    is_same: bool
+
+
+class _Tuner:
+    def __init__(self, settings: TunerSettings) -> None:
+        self._settings, self._state = settings, TunerState()
+
+    def feed(self, record: TunerLooked) -> tuple[str, str, bool]:
+        self._state, decision = advance(self._state, record.look, record.samples_left, self._settings)
+        return _words(record.decision), _words(decision), _is_same(record.decision, decision)
+
+
+def _words(decision: Decision | None) -> str:
+    return "" if decision is None else f"{decision.kind} {decision.configuration}: {decision.reason}"
+
+
+def _is_same(one: Decision | None, other: Decision | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if (one.kind, one.configuration) != (other.kind, other.configuration):
+        return False
+    if one.expected is None or other.expected is None:
+        return one.expected is other.expected
+    return math.isclose(one.expected.samples_per_s, other.expected.samples_per_s, rel_tol=TOLERANCE)
+
+
+class _Health:
+    def __init__(self, settings: HealthSettings) -> None:
+        self._settings, self._state = settings, HealthState()
+
+    def feed(self, record: HealthLooked) -> tuple[str, str, bool]:
+        self._state, remarks = observe(self._state, record.speeds, self._settings, record.now_s)
+        words = [
+            "; ".join(f"{r.process} {'replaced' if r.replace else 'slow'}: {r.reason}" for r in each)
+            for each in (record.remarks, remarks)
+        ]
+        return words[0], words[1], record.remarks == remarks
+
+
+class _Balance:
+    def __init__(self, half_life_s: float) -> None:
+        self._half_life_s = half_life_s
+        self._heat, self._state = HeatState(), BalanceState()
+        self._owners: dict[BucketKey, int] = {}
+
+    def feed(self, record: BalanceLooked) -> tuple[str, str, bool]:
+        if record.owners is not None:
+            self._owners = {(table, bucket): owner for table, bucket, owner in record.owners}
+        asked = dict.fromkeys(self._owners, 0.0) | {(t, b): count for t, b, count in record.asked}
+        self._heat = fold(self._heat, asked, record.now_s, self._half_life_s)
+        args = (self._heat.heat, self._owners, record.speeds, record.busiest, record.now_s)
+        state, decision = decide(self._state, *args)
+        moves: tuple[tuple[int, int, int], ...] = ()
+        kind = "moved"
+        if isinstance(decision, Rebalance):
+            moves = moves_of(decision, self._owners)
+        else:
+            kind = decision.kind
+        if record.was_begun:
+            self._state = state
+        recorded, again = (f"{k}, {len(m)} moves" for k, m in ((record.kind, record.moves), (kind, moves)))
+        return recorded, again, (record.kind, record.moves) == (kind, moves)
+
+
+def _first_plan(record: FirstPlanMade) -> tuple[str, str, bool]:
+    plan = first_plan(record.request).plan
+    return record.plan.reason, plan.reason, plan == record.plan
+
+
+def replay(records: Iterable[Record]) -> Iterator[Replayed]:
+    """What was decided, and what is decided now from the same looks. Looks that give nothing, then and now, are left
+    out. Raises ValueError for a look at a part that was never opened."""
+    tuner: _Tuner | None = None
+    health: _Health | None = None
+    balance: _Balance | None = None
+    for line, record in enumerate(records, start=1):
+        match record:
+            case TunerOpened(settings=settings):
+                tuner = _Tuner(settings)
+                continue
+            case HealthOpened(settings=settings):
+                health = _Health(settings)
+                continue
+            case BalanceOpened(half_life_s=half_life_s):
+                balance = _Balance(half_life_s)
+                continue
+            case FirstPlanMade():
+                part, (recorded, again, is_same) = "first plan", _first_plan(record)
+            case TunerLooked() if tuner is not None:
+                part, (recorded, again, is_same) = "tuner", tuner.feed(record)
+            case HealthLooked() if health is not None:
+                part, (recorded, again, is_same) = "health", health.feed(record)
+            case BalanceLooked() if balance is not None:
+                part, (recorded, again, is_same) = "balance", balance.feed(record)
+            case _:
+                raise ValueError(f"line {line}: {type(record).__name__} before its part was opened")
+        if recorded or again:
+            yield Replayed(line, part, recorded, again, is_same)

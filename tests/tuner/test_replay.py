@@ -1,0 +1,105 @@
+"""A record replays to the same decisions; one that was altered, or is of other code, does not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from elastichost.plan import ProcessId
+from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
+from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
+from elastichost.tuner.heat import HeatState, fold
+from elastichost.tuner.rebalance import BalanceState, Rebalance, decide
+from elastichost.tuner.records import (
+    BalanceLooked,
+    BalanceOpened,
+    FirstPlanMade,
+    HealthLooked,
+    HealthOpened,
+    Record,
+    moves_of,
+)
+from elastichost.tuner.replay import replay
+
+SETTINGS = HealthSettings(after_s=5.0)
+
+
+def health_records(slow: float) -> list[Record]:
+    speeds = tuple(
+        WorkerSpeed(ProcessId("worker", index, 1), rate, rate, has_work=True)
+        for index, rate in enumerate((100.0, 100.0, slow))
+    )
+    state, records = HealthState(), list[Record]([HealthOpened(SETTINGS)])
+    for now_s in range(10):
+        state, remarks = observe(state, speeds, SETTINGS, float(now_s))
+        records.append(HealthLooked(float(now_s), speeds, remarks))
+    return records
+
+
+def balance_records() -> list[Record]:
+    owners = {(0, bucket): bucket % 2 for bucket in range(8)}
+    asked = {(0, 0): 500.0, (0, 2): 400.0, (0, 1): 50.0}
+    heat, state = HeatState(), BalanceState()
+    records: list[Record] = [BalanceOpened(6.0)]
+    for turn in range(3):
+        now_s = 3.0 * turn
+        heat = fold(heat, asked, now_s, 6.0)
+        state, decision = decide(state, heat.heat, owners, {0: 1.0, 1: 1.0}, 0.9, now_s)
+        moves = moves_of(decision, owners) if isinstance(decision, Rebalance) else ()
+        records.append(
+            BalanceLooked(
+                now_s,
+                tuple((*key, count) for key, count in asked.items()),
+                tuple((*key, owner) for key, owner in owners.items()) if turn == 0 else None,
+                {0: 1.0, 1: 1.0},
+                0.9,
+                "moved" if isinstance(decision, Rebalance) else decision.kind,
+                moves,
+            )
+        )
+    return records
+
+
+def test_a_replacement_is_decided_again() -> None:
+    found = list(replay(health_records(10.0)))
+    assert [one.is_same for one in found] == [True]
+    assert "worker-2.1 replaced" in found[0].recorded
+
+
+def test_a_quiet_record_has_no_decisions() -> None:
+    assert not list(replay(health_records(95.0)))
+
+
+def test_a_decision_that_is_missing_or_too_much_differs() -> None:
+    records = health_records(10.0)
+    at = next(i for i, one in enumerate(records) if isinstance(one, HealthLooked) and one.remarks)
+    records[at] = msgspec.structs.replace(records[at], remarks=())
+    found = list(replay(records))
+    assert [(one.is_same, one.recorded) for one in found] == [(False, "")]
+
+
+def test_moves_of_buckets_are_decided_again() -> None:
+    records = balance_records()
+    at = next(i for i, one in enumerate(records) if isinstance(one, BalanceLooked) and one.moves)
+    assert all(one.is_same for one in replay(records))
+    records[at] = msgspec.structs.replace(records[at], moves=((0, 5, 0),))
+    assert not all(one.is_same for one in replay(records))
+
+
+def test_the_first_plan_is_made_again() -> None:
+    request = FirstPlanRequest(cores=(0, 1), workers=(1, 4), servers=1)
+    record = FirstPlanMade(request, first_plan(request).plan)
+    [found] = replay([record])
+    assert found.is_same
+    [other] = replay([FirstPlanMade(msgspec.structs.replace(request, cores=(0, 1, 2)), record.plan)])
+    assert not other.is_same
+
+
+def test_a_part_that_was_never_opened() -> None:
+    with pytest.raises(ValueError, match="line 1: HealthLooked before its part was opened"):
+        list(replay(health_records(10.0)[1:]))
+
+
+def test_a_resumed_run_opens_its_parts_anew() -> None:
+    once = health_records(10.0)
+    assert [one.is_same for one in replay([*once, *once])] == [True, True]
