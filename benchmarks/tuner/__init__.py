@@ -1,0 +1,1 @@
+"""Benchmarks of the tuner: how well it predicts, decides and shares out."""

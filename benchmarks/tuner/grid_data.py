@@ -1,0 +1,51 @@
+"""The recorded grid of real runs: what was measured in every configuration, and on which machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from elastichost.tuner.candidates import Bounds
+from elastichost.tuner.facts import Observation, Workload
+
+__all__ = ["DATA", "Grid", "GridCase", "read_grid", "read_grids", "write_grid"]
+
+DATA = Path(__file__).parent / "data"
+
+
+class GridCase(msgspec.Struct, frozen=True):
+    """One job, in all its configurations. blocks: as they were measured, `rounds` of each configuration."""
+
+    name: str
+    job: str  # file in examples/
+    settings: dict[str, str]
+    workload: Workload
+    bounds: Bounds
+    rounds: int
+    blocks: tuple[Observation, ...]
+
+
+class Grid(msgspec.Struct, frozen=True):
+    """All that was recorded in one go on one machine."""
+
+    recorded_utc: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    system: str
+    versions: dict[str, str]
+    cases: tuple[GridCase, ...]
+
+
+def read_grid(path: Path) -> Grid:
+    return msgspec.json.decode(path.read_bytes(), type=Grid)
+
+
+def read_grids() -> tuple[tuple[str, Grid], ...]:
+    """(name, grid) of every grid in the repository, by name."""
+    return tuple((path.stem, read_grid(path)) for path in sorted(DATA.glob("grid-*.json")))
+
+
+def write_grid(path: Path, grid: Grid) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(grid), indent=1) + b"\n")

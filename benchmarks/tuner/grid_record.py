@@ -1,0 +1,185 @@
+"""Records a grid of real runs: every configuration of several jobs, measured in mixed order by runs that are scaled
+while they train. `python -m benchmarks.tuner.grid_record FILE`; takes half an hour of a quiet machine.
+
+The blocks are those of the live tuner: the runs watch themselves (`tuner.mode = "watch"`), and their looks are folded
+again here, with the same code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.machine import read_machine
+from benchmarks.running import EXAMPLES
+from benchmarks.tuner.grid_data import Grid, GridCase, write_grid
+from elastichost.errors import PreflightError
+from elastichost.metrics import read_status
+from elastichost.supervisor.recording import DECISIONS_FILE
+from elastichost.tuner.candidates import as_configurations, enumerate_candidates
+from elastichost.tuner.facts import Configuration, Observation
+from elastichost.tuner.policy import TunerSettings
+from elastichost.tuner.profile import ProfileState, fold
+from elastichost.tuner.records import Record, TunerLooked, TunerOpened
+from elastichost.wire.commands import CommandClient, Reached, Refused, Scale
+
+ROUNDS = 3
+PATIENCE_S = 120.0
+START_S = 120.0
+COMMON = {
+    "tuner.mode": '"watch"',
+    "tuner.warm_start": "false",
+    "tuner.block_s": "4.0",
+    "train.epochs": "1000",
+    "checkpoint.every_s": "0",
+    "evaluate.every_samples": "0",
+}
+SYNTHETIC = {"data.synthetic.rows": "20_000_000", "data.synthetic.test_rows": "1_000"}
+CASES: dict[str, tuple[str, dict[str, str]]] = {
+    "dlrm-direct-512": ("synthetic.toml", {**SYNTHETIC, "train.batch_size": "512"}),
+    "dlrm-direct-4096": ("synthetic.toml", {**SYNTHETIC, "train.batch_size": "4096"}),
+    "dlrm-served-512": ("synthetic.toml", {**SYNTHETIC, "train.batch_size": "512", "train.access": '"served"'}),
+    "dlrm-served-4096": ("synthetic.toml", {**SYNTHETIC, "train.batch_size": "4096", "train.access": '"served"'}),
+    "wide-deep-direct-2048": (
+        "synthetic.toml",
+        {
+            **SYNTHETIC,
+            "train.batch_size": "2048",
+            "model.build": '"elastichost.models:wide_deep"',
+            "model.args": "{ hidden = [256, 128, 64] }",
+        },
+    ),
+    "dlrm-sync-4096": ("synthetic.toml", {**SYNTHETIC, "train.batch_size": "4096", "train.mode": '"sync"'}),
+    "retail-direct-512": ("retail.toml", {}),
+}
+
+
+class Looks:
+    """The looks of a run as they come, and the blocks they make."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+        self._decoder = msgspec.json.Decoder(Record)
+        self._state = ProfileState()
+        self.settings: TunerSettings | None = None
+        self.newest: TunerLooked | None = None
+
+    def poll(self) -> list[Observation]:
+        """Blocks that are complete since the last call."""
+        found: list[Observation] = []
+        for record in self._records():
+            if isinstance(record, TunerOpened):
+                self.settings = record.settings
+            elif isinstance(record, TunerLooked) and self.settings is not None:
+                self.newest = record
+                workload, block = self.settings.workload, self.settings.block
+                self._state, observation = fold(self._state, record.look, workload, block)
+                found += [observation] if observation is not None else []
+        return found
+
+    def _records(self) -> Iterator[Record]:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                yield self._decoder.decode(line)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", default="", help="cases, comma between them")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args(arguments)
+    names = options.only.split(",") if options.only else list(CASES)
+    cases = tuple(_record(name, options.rounds) for name in names)
+    machine = read_machine()
+    stamp = datetime.now(UTC).isoformat(timespec="seconds")
+    write_grid(
+        options.file,
+        Grid(stamp, machine.cpu, machine.cores, machine.memory_bytes, machine.system, dict(machine.versions), cases),
+    )
+    return 0
+
+
+def _record(name: str, rounds: int) -> GridCase:
+    job, settings = CASES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        with _running(EXAMPLES / job, {**COMMON, **settings}, run_dir) as looks:
+            assert looks.settings is not None
+            tuner = looks.settings
+            configurations = list(as_configurations(enumerate_candidates(tuner.bounds)))
+            blocks: list[Observation] = []
+            shuffled = random.Random(name)
+            for number in range(rounds):
+                shuffled.shuffle(configurations)
+                for configuration in configurations:
+                    blocks.append(_measure(run_dir, looks, configuration))
+                    rate, error = blocks[-1].samples_per_s, blocks[-1].log_error
+                    print(f"{name} {number} {configuration}: {rate:,.0f} +- {error:.1%}", file=sys.stderr, flush=True)
+    return GridCase(name, job, settings, tuner.workload, tuner.bounds, rounds, tuple(blocks))
+
+
+@contextlib.contextmanager
+def _running(job: Path, settings: dict[str, str], run_dir: Path) -> Iterator[Looks]:
+    """A run that trains, until the block ends."""
+    overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
+    looks = Looks(run_dir / DECISIONS_FILE)
+    with subprocess.Popen([*command, *overrides], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        try:
+            until_s = time.monotonic() + START_S
+            while looks.newest is None or looks.newest.look.samples == 0:
+                if run.poll() is not None or time.monotonic() > until_s:
+                    raise RuntimeError(f"{job.name} does not train: see {run_dir}/journal.jsonl")
+                time.sleep(0.2)
+                looks.poll()
+            yield looks
+        finally:
+            for _ in range(2):  # the second one: do not save
+                run.send_signal(signal.SIGINT)
+                time.sleep(0.3)
+            run.wait(60)
+
+
+def _measure(run_dir: Path, looks: Looks, configuration: Configuration) -> Observation:
+    """Scales the run and waits for one block of it."""
+    client = CommandClient(read_status(run_dir).commands)
+    until_s = time.monotonic() + PATIENCE_S
+    try:
+        client.send(Scale(configuration.workers, configuration.servers, configuration.worker_cores))
+        while time.monotonic() < until_s:
+            reply = client.receive(1.0)
+            if isinstance(reply, Refused):
+                raise PreflightError(f"{configuration}: {reply.message}")
+            if isinstance(reply, Reached):
+                break
+    finally:
+        client.close()
+    looks.poll()
+    while time.monotonic() < until_s:
+        time.sleep(0.2)
+        for block in looks.poll():
+            if block.configuration == configuration:
+                return block
+    raise RuntimeError(f"no block of {configuration} within {PATIENCE_S:.0f} s")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

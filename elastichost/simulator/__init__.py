@@ -1,0 +1,1 @@
+"""Virtual time: what a job would do on processes that nobody has to start."""

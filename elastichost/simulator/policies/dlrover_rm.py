@@ -1,0 +1,189 @@
+"""DLRover-RM as its paper has it: warm start, plans from a fitted model, greedy across jobs, care for what fails. Pure.
+
+Wang, Lan, Tang et al., "DLRover-RM: resource optimization for deep recommendation models training in the cloud",
+PVLDB 17(12), 2024. What the paper leaves open is said where it is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.simulator.policies.common import Digests, Room, admit, candidates, clamped, cores_of, thinned_frontier
+from elastichost.simulator.policies.dlrover_brain import used
+from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
+from elastichost.tuner.allocate import Capacity, JobOptions, Option, weighted_greedy
+from elastichost.tuner.candidates import Bounds, as_configurations
+from elastichost.tuner.facts import Configuration, ConfigurationArray, as_array
+from elastichost.tuner.frontier import nsga2, resource_cost
+from elastichost.tuner.performance import fit
+
+__all__ = ["DlroverRm"]
+
+INTERVAL_S = 180.0
+SIMILAR, SMOOTHING = 5, 0.5
+COLD = Configuration(4, 2, 4, 4)
+PLANS = 16
+WORTH = 1.05  # of the present speed, or nothing changes
+MEMORY_MARGIN, HORIZON_S = 0.2, 900.0
+HOT, RECORDS = 0.8, 3  # utilisation of the busiest PS
+
+
+class _Past(msgspec.Struct, frozen=True):
+    """A job that ended well: what it ended with."""
+
+    final: Configuration
+    peak_bytes: float
+
+
+class DlroverRm:
+    """Stage 1, pre-scaling: the configurations that the SIMILAR last jobs of the same family and user ended with,
+    exponentially smoothed, the newest counting SMOOTHING; a cold job begins with COLD (the paper's jobs always find
+    some in months of history).
+
+    Stage 2, auto-scaling, every INTERVAL_S: the sum form of the step time is fitted by NNLS (`tuner.dlrover_rm`); of
+    the plans that it predicts, the frontier of throughput and resource cost; across jobs the weighted greedy choice by
+    resource efficiency (`tuner.allocate`). search "exact" takes the frontier of all candidates, of which the paper's
+    NSGA-II finds a part; "nsga2" is the paper's, and takes a second for each job.
+
+    Stage 3, post-scaling: memory is granted for what a linear trend reaches within HORIZON_S, and a margin; a PS that
+    is hot for three records gets more cores (so all PS do: they are alike here). Slow workers get fewer samples by
+    dynamic sharding, as in every asynchronous job of this runtime, and are not replaced.
+    """
+
+    name = "dlrover_rm"
+
+    def __init__(self, search: Literal["exact", "nsga2"] = "exact", seed: int = 0) -> None:
+        self._search, self._seed = search, seed
+        self._digests = Digests()
+        self._past: dict[tuple[str, str], list[_Past]] = {}
+        self._plans: dict[int, tuple[tuple[int, int], tuple[Option, ...]]] = {}
+        self._ooms: dict[int, int] = {}
+        self._array: ConfigurationArray | None = None
+        self._decided_s = -INTERVAL_S
+
+    def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
+        self._digests.forget(view.ended)
+        for one in view.ended:
+            self._learn(one)
+        room = Room(view)
+        grants = admit(view, room, lambda job: self._first(view.limits, job))
+        is_time = now_s - self._decided_s >= INTERVAL_S
+        chosen: Mapping[int, Configuration] = self._plan(view, grants) if is_time else {}
+        self._decided_s = now_s if is_time else self._decided_s
+        for job in view.jobs:
+            if job.running is not None and not job.is_changing:
+                target = chosen.get(job.job, job.running)
+                if target == job.running and is_time:
+                    target = self._relieved(view, job, job.running)
+                grants[job.job] = Grant(target, self._memory(job, target))
+        return grants
+
+    # --- stage 1 ------------------------------------------------------------------------------------------------------
+
+    def _learn(self, ended: EndedJob) -> None:
+        view = ended.view
+        self._plans.pop(view.job, None)
+        self._ooms.pop(view.job, None)
+        if ended.outcome == "completed" and view.running is not None and view.memory:
+            past = self._past.setdefault((view.features.family, view.features.user), [])
+            past.append(_Past(view.running, max(sample.used_bytes for sample in view.memory[-1:])))
+            del past[:-SIMILAR]
+
+    def _first(self, limits: Limits, job: JobView) -> Grant:
+        past = self._past.get((job.features.family, job.features.user))
+        if not past:
+            tables_bytes = 4.0 * job.features.mean_dim * job.features.rows
+            memory = max(float(job.requested_memory_bytes), tables_bytes)
+            return Grant(clamped(limits, *_row(COLD)), int(memory))
+        smoothed = np.array(_row(past[0].final), dtype=np.float64)
+        for one in past[1:]:
+            smoothed = SMOOTHING * np.array(_row(one.final)) + (1 - SMOOTHING) * smoothed
+        configuration = clamped(limits, *(float(value) for value in np.round(smoothed)))
+        return Grant(configuration, int(max(one.peak_bytes for one in past) * (1 + MEMORY_MARGIN)))
+
+    # --- stage 2 ------------------------------------------------------------------------------------------------------
+
+    def _plan(self, view: ClusterView, starting: Mapping[int, Grant]) -> dict[int, Configuration]:
+        jobs = [job for job in view.jobs if job.running is not None and not job.is_changing and job.observations]
+        options = {job.job: self._options(view.limits, job, job.running) for job in jobs if job.running is not None}
+        cores = view.free_cores + sum(job.running.cores for job in jobs if job.running is not None)
+        cores -= sum(grant.configuration.cores for grant in starting.values())
+        problem = [JobOptions(job.job, job.samples_left, options[job.job], current=0) for job in jobs]
+        chosen = weighted_greedy(problem, Capacity(max(1, cores)))
+        found = {}
+        for job in jobs:
+            at = chosen.get(job.job, 0)
+            now, then = options[job.job][0], options[job.job][at]
+            is_worth = then.samples_per_s >= WORTH * now.samples_per_s or then.cores < now.cores
+            found[job.job] = then.configuration if is_worth else now.configuration
+        return found
+
+    def _options(self, limits: Limits, job: JobView, running: Configuration) -> tuple[Option, ...]:
+        """What runs, then its plans by rising cost."""
+        seen = self._digests.update(job)
+        key = Digests.age(job, seen)
+        known = self._plans.get(job.job)
+        if known is not None and known[0] == key and known[1][0].configuration == running:
+            return known[1]
+        fitted = fit("dlrover_rm", job.workload, tuple(seen.values()))
+
+        def speed(array: ConfigurationArray) -> npt.NDArray[np.float64]:
+            return fitted.predict(array).samples_per_s
+
+        array = self._candidates(limits, speed)
+        array = np.concatenate([as_array([running]), array])
+        gain = speed(array)
+        front = thinned_frontier(gain, resource_cost(array), PLANS)
+        rows = [0, *(int(row) for row in front if row)]
+        chosen = zip(as_configurations(array[rows]), gain[rows].tolist(), strict=True)
+        plans = tuple(Option(configuration, rate, configuration.cores) for configuration, rate in chosen)
+        self._plans[job.job] = key, plans
+        return plans
+
+    def _candidates(self, limits: Limits, speed: object) -> ConfigurationArray:
+        if self._search == "nsga2":
+            bounds = Bounds(limits.least, limits.most, share_cores=False)
+            return nsga2(bounds, speed, cores_of, self._seed).configurations  # type: ignore[arg-type]
+        if self._array is None:
+            self._array = candidates(limits)
+        return self._array
+
+    # --- stage 3 ------------------------------------------------------------------------------------------------------
+
+    def _memory(self, job: JobView, target: Configuration) -> int:
+        """Enough for what the trend of the last records reaches, and a margin; after a kill twice what there was."""
+        killed = job.ooms > self._ooms.get(job.job, 0)
+        self._ooms[job.job] = job.ooms
+        least = 2 * job.granted_memory_bytes if killed else 0
+        worker = job.facts.worker_bytes
+        recent = list(zip(job.memory[-2 * RECORDS :], job.observations[-2 * RECORDS :], strict=True))
+        if len(recent) < 2:
+            return max(least, job.granted_memory_bytes)
+        servers = [sample.used_bytes - one.configuration.workers * worker for sample, one in recent]
+        slope = (servers[-1] - servers[0]) / max(1.0, recent[-1][0].at_s - recent[0][0].at_s)
+        left_s = job.samples_left / max(1e-9, job.observations[-1].samples_per_s)
+        ahead = max(0.0, slope) * min(HORIZON_S, left_s)
+        present = servers[-1] + target.workers * worker
+        needed = (present + ahead) * (1 + MEMORY_MARGIN)
+        is_right = present + ahead <= job.granted_memory_bytes <= 1.5 * needed
+        return max(least, job.granted_memory_bytes if is_right else int(needed))
+
+    def _relieved(self, view: ClusterView, job: JobView, running: Configuration) -> Configuration:
+        """More cores for PS of which one is hot."""
+        recent = [one for one in job.observations[-RECORDS:] if one.configuration == running]
+        busy = [used(one, job.workload).busiest / running.server_cores for one in recent]
+        if len(busy) < RECORDS or min(busy) <= HOT:
+            return running
+        cores = running.server_cores + max(1, running.server_cores // 2)
+        target = clamped(view.limits, running.workers, running.servers, running.worker_cores, cores)
+        return target if target.cores - running.cores <= view.free_cores else running
+
+
+def _row(configuration: Configuration) -> tuple[int, int, int, int]:
+    c = configuration
+    return c.workers, c.servers, c.worker_cores, c.server_cores

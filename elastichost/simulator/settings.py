@@ -1,0 +1,70 @@
+"""How a simulation is run: its clockwork, its runtime's ways of moving and recovering, and what goes wrong. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from elastichost.simulator import calibration as world
+from elastichost.simulator.cluster import Host, Placement
+from elastichost.simulator.jobs import DEFAULT_LIMITS
+from elastichost.simulator.streams import IncidentRates
+from elastichost.simulator.views import Limits
+from elastichost.tuner.facts import Configuration
+
+__all__ = ["SEAMLESS", "STOP_AND_RESTART", "Settings", "Style", "move_cost", "moved_share"]
+
+
+class Style(msgspec.Struct, frozen=True):
+    """What a runtime does to change a job. seamless: newcomers join while the others train, rows are handed over.
+    stop_and_restart: a checkpoint, everything is stopped, everything starts again; after a failure too."""
+
+    name: Literal["seamless", "stop_and_restart"] = "seamless"
+    stop_s: float = sum(world.STOP_AND_RESTART_S) / 2
+
+    @property
+    def stops(self) -> bool:
+        return self.name == "stop_and_restart"
+
+
+SEAMLESS, STOP_AND_RESTART = Style(), Style("stop_and_restart")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """hosts: of the cluster. varies: noise is not only in what is measured, the true speed has it too (with mean 1).
+    drain_s: so long after the last arrival a simulation goes on at most."""
+
+    hosts: tuple[Host, ...] = (Host(64, 256 * 2**30),) * 16
+    limits: Limits = DEFAULT_LIMITS
+    style: Style = SEAMLESS
+    rates: IncidentRates = IncidentRates()
+    tick_s: float = world.TICK_S
+    block_s: float = world.BLOCK_S
+    interference: float = world.INTERFERENCE
+    most_oom_kills: int = world.MOST_OOM_KILLS
+    varies: bool = False
+    drain_s: float = 14 * 86_400.0
+
+
+def moved_share(before: Placement, after: Placement) -> float:
+    """Share of a job's rows that change their host, when every PS has the same: half the sum over hosts of how much the
+    shares differ."""
+    old, new = sum(count[1] for count in before.values()), sum(count[1] for count in after.values())
+    if not old or not new:
+        return 0.0
+    hosts = before.keys() | after.keys()
+    differ = (abs(before.get(host, (0, 0))[1] / old - after.get(host, (0, 0))[1] / new) for host in sorted(hosts))
+    return sum(differ) / 2
+
+
+def move_cost(style: Style, before: Configuration, after: Configuration, moved_bytes: float) -> tuple[float, float]:
+    """Seconds that a change takes, and the share of the old speed that is kept meanwhile."""
+    if style.stops:
+        return style.stop_s, 0.0
+    seconds = moved_bytes / world.NETWORK_BYTES_PER_S
+    if after.workers > before.workers or after.worker_cores != before.worker_cores:
+        seconds += world.JOIN_S
+    if (after.servers, after.server_cores) != (before.servers, before.server_cores) or moved_bytes > 0:
+        seconds += world.HANDOVER_S
+    return max(seconds, world.HANDOVER_S), world.PARTIAL_RATE

@@ -1,0 +1,62 @@
+"""What was seen stays what it was when more is measured."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from elastichost.simulator.measuring import Block, Blocks, Seen
+from elastichost.simulator.streams import Noise
+from elastichost.tuner.facts import Configuration
+
+from .closed_network import job
+
+
+def blocks(count: int, *, cov: float = 0.1, straggler: bool = False, workers: int = 4) -> Blocks:
+    spec = job()
+    found = Blocks(Noise(1, 1, cov, 0.7, 30), spec.truth.workload, spec.memory)
+    configuration = Configuration(workers, 2, 2, 2)
+    speed = spec.truth.speed(configuration)
+    for index in range(count):
+        work = speed.samples_per_s * 30.0
+        row = Block(30.0 * index, 30.0, work, work * index, configuration, speed, 0.0, straggler, False)
+        found.blocks.append(row)
+    return found
+
+
+def test_a_view_does_not_grow() -> None:
+    known = blocks(3)
+    seen = Seen(known)
+    first = tuple(seen.observations)
+    known.blocks.append(known.blocks[0])
+    assert len(seen.observations) == len(seen.memory) == len(seen.slowest) == 3
+    assert tuple(seen.observations) == first
+    assert len(Seen(known).observations) == 4
+    assert Seen(known).observations[:3] == first, "made once"
+
+
+def test_sequences() -> None:
+    observations = Seen(blocks(5)).observations
+    assert observations[-1] == observations[4] and observations[-2:] == (observations[3], observations[4])
+    assert [one.at_s for one in observations] == [0.0, 30.0, 60.0, 90.0, 120.0]
+    with pytest.raises(IndexError, match="block 5 of 5"):
+        observations[5]
+
+
+def test_measured_is_true_times_noise() -> None:
+    known = blocks(4)
+    for index, one in enumerate(Seen(known).observations):
+        noise, true = known.noise.of_block(index), known.blocks[index].speed
+        assert one.samples_per_s == pytest.approx(true.samples_per_s * math.exp(noise.offset))
+        assert one.compute_s == pytest.approx(true.compute_s * noise.direct[0])
+        assert one.log_error == noise.log_error and one.reader_s is None
+        assert one.hot_share is not None and 0.5 <= one.hot_share < 0.6
+        assert one.iterations == int(true.samples_per_s * 30 / 1000)
+
+
+def test_the_slowest_worker() -> None:
+    assert Seen(blocks(1, workers=1)).slowest[0] == 1.0
+    healthy = Seen(blocks(200, cov=0.05)).slowest
+    assert 0.8 < min(healthy) <= max(healthy) < 1.05 and sum(healthy) / 200 < 1.0
+    assert max(Seen(blocks(200, cov=0.05, straggler=True)).slowest) < 0.4
