@@ -8,10 +8,7 @@ again here, with the same code.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +21,7 @@ import msgspec
 from benchmarks.machine import read_machine
 from benchmarks.running import EXAMPLES
 from benchmarks.tuner.grid_data import Grid, GridCase, write_grid
+from benchmarks.tuner.running import running_job
 from elastichost.errors import PreflightError
 from elastichost.metrics import read_status
 from elastichost.supervisor.recording import DECISIONS_FILE
@@ -36,7 +34,6 @@ from elastichost.wire.commands import CommandClient, Reached, Refused, Scale
 
 ROUNDS = 3
 PATIENCE_S = 120.0
-START_S = 120.0
 COMMON = {
     "tuner.mode": '"watch"',
     "tuner.warm_start": "false",
@@ -73,7 +70,6 @@ class Looks:
         self._decoder = msgspec.json.Decoder(Record)
         self._state = ProfileState()
         self.settings: TunerSettings | None = None
-        self.newest: TunerLooked | None = None
 
     def poll(self) -> list[Observation]:
         """Blocks that are complete since the last call."""
@@ -82,7 +78,6 @@ class Looks:
             if isinstance(record, TunerOpened):
                 self.settings = record.settings
             elif isinstance(record, TunerLooked) and self.settings is not None:
-                self.newest = record
                 workload, block = self.settings.workload, self.settings.block
                 self._state, observation = fold(self._state, record.look, workload, block)
                 found += [observation] if observation is not None else []
@@ -121,8 +116,11 @@ def _record(name: str, rounds: int) -> GridCase:
     job, settings = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        with _running(EXAMPLES / job, {**COMMON, **settings}, run_dir) as looks:
-            assert looks.settings is not None
+        looks = Looks(run_dir / DECISIONS_FILE)
+        with running_job(EXAMPLES / job, {**COMMON, **settings}, run_dir):
+            while looks.settings is None:
+                time.sleep(0.1)
+                looks.poll()
             tuner = looks.settings
             configurations = list(as_configurations(enumerate_candidates(tuner.bounds)))
             blocks: list[Observation] = []
@@ -134,28 +132,6 @@ def _record(name: str, rounds: int) -> GridCase:
                     rate, error = blocks[-1].samples_per_s, blocks[-1].log_error
                     print(f"{name} {number} {configuration}: {rate:,.0f} +- {error:.1%}", file=sys.stderr, flush=True)
     return GridCase(name, job, settings, tuner.workload, tuner.bounds, rounds, tuple(blocks))
-
-
-@contextlib.contextmanager
-def _running(job: Path, settings: dict[str, str], run_dir: Path) -> Iterator[Looks]:
-    """A run that trains, until the block ends."""
-    overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
-    looks = Looks(run_dir / DECISIONS_FILE)
-    with subprocess.Popen([*command, *overrides], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
-        try:
-            until_s = time.monotonic() + START_S
-            while looks.newest is None or looks.newest.look.samples == 0:
-                if run.poll() is not None or time.monotonic() > until_s:
-                    raise RuntimeError(f"{job.name} does not train: see {run_dir}/journal.jsonl")
-                time.sleep(0.2)
-                looks.poll()
-            yield looks
-        finally:
-            for _ in range(2):  # the second one: do not save
-                run.send_signal(signal.SIGINT)
-                time.sleep(0.3)
-            run.wait(60)
 
 
 def _measure(run_dir: Path, looks: Looks, configuration: Configuration) -> Observation:

@@ -1,0 +1,39 @@
+"""A run that trains until a block ends, for benchmarks that watch or change it meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+__all__ = ["running_job"]
+
+START_S = 120.0
+POLL_S = 0.1
+
+
+@contextlib.contextmanager
+def running_job(job: Path, settings: Mapping[str, str], run_dir: Path) -> Iterator[None]:
+    """From the first committed batch on. settings: `--set`. Raises RuntimeError when it does not train."""
+    overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
+    log = run_dir.with_suffix(".log")  # no pipe: nobody would read it
+    with log.open("w") as said, subprocess.Popen([*command, *overrides], stdout=said, stderr=said) as run:
+        try:
+            until_s = time.monotonic() + START_S
+            applied = run_dir / "applied.bin"
+            while not applied.exists() or applied.stat().st_size == 0:
+                if run.poll() is not None or time.monotonic() > until_s:
+                    raise RuntimeError(f"{job.name} does not train: {log.read_text()[-2000:]}")
+                time.sleep(POLL_S)
+            yield
+        finally:
+            for _ in range(2):  # the second one: do not save
+                if run.poll() is None:
+                    run.send_signal(signal.SIGINT)
+                    time.sleep(0.3)
+            run.wait(timeout=60)
