@@ -105,7 +105,7 @@ def _simulate(kind: str, random: np.random.Generator) -> Run:
     looks = min(MOST_LOOKS, int(duration_s))
     step_s = duration_s / looks
     rates = float(np.exp(random.uniform(math.log(5e3), math.log(2e5)))) * _wander(looks, random)
-    samples = np.cumsum(rates * step_s)
+    samples: Float64 = np.cumsum(rates * step_s)
     epochs = int(random.integers(2, 5)) if kind == "epochs" else 1
     per_epoch = samples[-1] / epochs
     rows = _rows(kind, np.minimum(samples, per_epoch), rates * step_s * (samples <= per_epoch), random)

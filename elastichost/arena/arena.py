@@ -16,6 +16,7 @@ from elastichost.arena.files import MappedFile
 from elastichost.arena.host import free_bytes
 from elastichost.arena.index import lookup_dynamic
 from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES, ArenaLayout
+from elastichost.arena.memory_board import UNLIMITED, Allowance, MemoryBoard
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ArenaFullError
 from elastichost.specs import ModelSpec
@@ -91,12 +92,15 @@ def read_layout(directory: Path) -> ArenaLayout:
 
 
 class Arena:
-    """A job's arena on this host. Any process may attach; who may write what is the callers' law."""
+    """A job's arena on this host. Any process may attach; who may write what is the callers' law. allowance: what this
+    process may allocate for rows that come; a PS sets its own."""
 
     def __init__(self, directory: Path, layout: ArenaLayout, files: ArenaFiles) -> None:
         self.directory = directory
         self.layout = layout
         self.files = files
+        self.board = MemoryBoard(directory, len(layout.model.tables))
+        self.allowance: Allowance = UNLIMITED
         sizes = layout.files
         self.rows_flat: Float32 = files.rows.array(np.float32, 0, sizes.rows // 4)
         self.rows_flat_half: UInt16 = files.rows.array(np.uint16, 0, sizes.rows // 2)  # the same, of bfloat16
@@ -122,8 +126,9 @@ class Arena:
                 hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
             )
         files = _open_files(directory, layout, create=True)
-        arena = cls(directory, layout, files)
         try:
+            MemoryBoard.create(directory, len(layout.model.tables))
+            arena = cls(directory, layout, files)
             arena._allocate_fixed()
             if whole:
                 arena._allocate_rows()
@@ -134,9 +139,10 @@ class Arena:
             making.write_bytes(msgspec.json.encode(layout))
             making.rename(directory / LAYOUT_FILE)
         except ArenaError:
-            arena.close()
             for file in files.all():
+                file.close()
                 file.path.unlink()
+            MemoryBoard.remove(directory)
             raise
         return arena
 
@@ -262,6 +268,23 @@ class Arena:
             out,
         )
 
+    # --- which rows are kept ----------------------------------------------------------------------------------
+
+    def admit_after(self, table: int) -> int:
+        """Sightings that an id of a dynamic table needs now to get a row: by the job file, or more to save memory."""
+        return max(self.model.tables[table].admit_after, self.board.admit_after(table))
+
+    def evict_after(self, table: int) -> int:
+        """Rows of a dynamic table unseen for so many samples are dropped now, by the job file or earlier to save
+        memory; 0: none is."""
+        ages = (self.model.tables[table].evict_after_samples, self.board.horizon(table))
+        return min((age for age in ages if age > 0), default=0)
+
+    def notes_seen(self, table: int) -> bool:
+        """Whether sightings of a dynamic table's rows are noted: its ages are known, and a worker may stamp a row that
+        was dropped meanwhile."""
+        return self.model.tables[table].evict_after_samples > 0 or self.board.notes_seen
+
     def touched_bytes(self) -> int:
         """Memory (or disk) that the arena's files really take."""
         return sum(file.touched_bytes() for file in self.files.all())
@@ -272,6 +295,7 @@ class Arena:
         self.rows_flat = self.state_flat = np.zeros(0, np.float32)
         self.control = self._slots = empty
         self._places = []
+        self.board.close()
         for file in self.files.all():
             file.close()
 

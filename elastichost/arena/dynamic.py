@@ -6,6 +6,7 @@ the arena, and `open_bucket` rebuilds the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +14,13 @@ import numpy.typing as npt
 
 from elastichost.arena import index, index_upkeep
 from elastichost.arena.arena import Arena
+from elastichost.arena.files import MappedFile
 from elastichost.arena.hashing import initial_stream
 from elastichost.arena.index_growth import GRACES, IndexWriter
 from elastichost.arena.layout import HEADER_WORDS
+from elastichost.arena.memory_board import PATIENCE_S, pages_bytes
 from elastichost.arena.row_kernels import initialise_rows, zero_rows
-from elastichost.errors import ArenaFullError, ProtocolError
+from elastichost.errors import ArenaFullError, MemoryBudgetError, ProtocolError
 
 __all__ = ["DynamicTable"]
 
@@ -50,6 +53,7 @@ class DynamicTable:
 
     def __init__(self, arena: Arena, table: int) -> None:
         self.spec = arena.model.tables[table]
+        self.created_rows = 0  # by this process
         self._arena = arena
         self._place = arena.index_place(table)
         self._index = IndexWriter(arena, table)
@@ -93,7 +97,7 @@ class DynamicTable:
             place.region_slots,
             self._ids[first : first + rows],
             self._seen[first : first + rows],
-            self.spec.evict_after_samples > 0,
+            self._arena.notes_seen(self.spec.index),
             free,
         )
         # Whether the last writer's graces were over is not known, so they begin anew.
@@ -130,7 +134,9 @@ class DynamicTable:
         """Sights every key (int64 [n]) whose rows[i] is -1 and gives a row to those that are admitted.
 
         Rows get initial weights and zero state in all embeddings before they become visible. Returns how many rows
-        were made. Raises ArenaFullError (nothing is half made) and ProtocolError for buckets of others.
+        were made. Where the allowance does not suffice, keys go without a row if the board says so. Raises
+        ArenaFullError (nothing is half made; MemoryBudgetError: what is not allowed now may be later) and ProtocolError
+        for buckets of others.
         """
         made = 0
         missing = np.flatnonzero(rows < 0)
@@ -140,7 +146,9 @@ class DynamicTable:
             positions = missing[start : start + step]
             counts = self._count(keys, positions)
             self._require_owned(counts)
-            self._index.make_room(counts)
+            refusal = self._index.make_room(counts)
+            if refusal is not None:
+                positions = self._with_slots(keys, positions, counts, refusal)
             try:
                 made += self._create_some(keys, positions, rows, seen_value)
             finally:
@@ -157,7 +165,7 @@ class DynamicTable:
             place.first_slot,
             place.region_slots,
             place.shift,
-            self.spec.admit_after,
+            self._arena.admit_after(self.spec.index),
             keys,
             positions,
             admitted,
@@ -166,9 +174,9 @@ class DynamicTable:
             return 0
         admitted = admitted[:number]
         counts = self._count(keys, admitted)
-        next_rows = self._headers[:, index.NEXT_ROW] + counts
-        for bucket in np.flatnonzero((counts > 0) & (next_rows > self._headers[:, index.ALLOCATED_ROWS])):
-            self._make_room_for_rows(int(bucket), int(counts[bucket]))
+        admitted = self._with_rows(keys, admitted, counts)
+        if len(admitted) == 0:
+            return 0
         new_keys = keys[admitted]
         given = self._take_rows(new_keys, counts)
         self._write_initial(given, new_keys)
@@ -187,9 +195,41 @@ class DynamicTable:
             seen_value,
         )
         rows[admitted] = new_rows
-        if made < number:
+        self.created_rows += made
+        if made < len(admitted):
             self._return_rows(given[given != new_rows])
         return made
+
+    def _with_slots(self, keys: Int64, positions: Int64, counts: Int64, refusal: MemoryBudgetError) -> Int64:
+        """Of these positions those that the indexes have room for. counts: of them by bucket. Raises the refusal."""
+        rooms = self._index.rooms()
+        if (counts <= rooms).all():
+            return positions
+        if not self._arena.board.leaves_out:
+            raise refusal
+        kept = _first_of_each(index.buckets_of(keys[positions], self._place.shift), np.minimum(counts, rooms))
+        self._arena.allowance.note_left_out(len(positions) - len(kept))
+        return positions[kept]
+
+    def _with_rows(self, keys: Int64, admitted: Int64, counts: Int64) -> Int64:
+        """Of these positions those that rows can be had for; counts of them by bucket becomes theirs. Raises
+        ArenaFullError."""
+        wanted = len(admitted)
+        next_rows = self._headers[:, index.NEXT_ROW] + counts
+        for bucket in np.flatnonzero((counts > 0) & (next_rows > self._headers[:, index.ALLOCATED_ROWS])).tolist():
+            try:
+                self._make_room_for_rows(bucket, int(counts[bucket]))
+            except MemoryBudgetError:
+                if not self._arena.board.leaves_out:
+                    raise
+                header = self._headers[bucket]
+                allocated = int(header[index.ALLOCATED_ROWS] - header[index.NEXT_ROW])
+                counts[bucket] = allocated + len(self._owned[bucket].free)
+        if counts.sum() == wanted:
+            return admitted
+        kept = _first_of_each(index.buckets_of(keys[admitted], self._place.shift), counts)
+        self._arena.allowance.note_left_out(wanted - len(kept))
+        return admitted[kept]
 
     def _count(self, keys: Int64, positions: Int64) -> Int64:
         counts = np.zeros(self._arena.layout.bucket_count(self.spec.index), np.int64)
@@ -234,7 +274,7 @@ class DynamicTable:
         needed = int(header[index.NEXT_ROW]) + max(0, count - len(self._owned[bucket].free))
         self._allocate_rows(bucket, needed)
 
-    def _allocate_rows(self, bucket: int, needed: int) -> None:
+    def _allocate_rows(self, bucket: int, needed: int, patience_s: float = 0.0) -> None:
         """Makes the first `needed` rows of a bucket safe to touch. Raises ArenaFullError."""
         header, capacity = self._arena.header(self.spec.index, bucket), self._place.bucket_rows
         allocated = int(header[index.ALLOCATED_ROWS])
@@ -247,25 +287,42 @@ class DynamicTable:
             )
         ahead = min(self._most_ahead, max(self._least_ahead, allocated // _AHEAD))
         generous = min(capacity, max(needed, allocated + ahead))
-        try:
-            self._allocate_range(bucket, allocated, generous)
-        except ArenaFullError:
+        if not self._arena.allowance.allows(self._bytes_of(bucket, allocated, generous)):
             generous = needed
-            self._allocate_range(bucket, allocated, needed)
+        try:
+            self._allocate_range(bucket, allocated, generous, patience_s)
+        except ArenaFullError:
+            if generous == needed:
+                raise
+            generous = needed
+            self._allocate_range(bucket, allocated, needed, patience_s)
         header[index.ALLOCATED_ROWS] = generous
 
-    def _allocate_range(self, bucket: int, start: int, stop: int) -> None:
-        first, layout, files = self._first_row(bucket), self._arena.layout, self._arena.files
-        purpose, table = f"table {self.spec.name!r}", self.spec.index
+    def _allocate_range(self, bucket: int, start: int, stop: int, patience_s: float) -> None:
+        purpose, allowance = f"table {self.spec.name!r}", self._arena.allowance
+        allowance.require(self._bytes_of(bucket, start, stop), purpose, patience_s=patience_s)
+        for file, offset_bytes, size_bytes in self._ranges(self._first_row(bucket) + start, stop - start):
+            file.allocate(offset_bytes, size_bytes, purpose)
+            allowance.spend(pages_bytes(offset_bytes, size_bytes))
+
+    def _bytes_of(self, bucket: int, start: int, stop: int) -> int:
+        """Of all pages that these rows touch."""
+        return sum(
+            pages_bytes(offset, size) for _, offset, size in self._ranges(self._first_row(bucket) + start, stop - start)
+        )
+
+    def _ranges(self, first: int, count: int) -> Iterator[tuple[MappedFile, int, int]]:
+        """(file, first byte, bytes) of everything that `count` rows from `first` on (in the row space) consist of."""
+        layout, files, table = self._arena.layout, self._arena.files, self.spec.index
         for e in self._embeddings:
-            offset = layout.rows_offset(e.index) + (first + start) * e.padded_dim
             size = e.bytes_per_element
-            files.rows.allocate(size * offset, size * (stop - start) * e.padded_dim, purpose)
+            offset = layout.rows_offset(e.index) + first * e.padded_dim
+            yield files.rows, size * offset, size * count * e.padded_dim
             if e.state_floats_per_row:
-                offset = layout.state_offset(e.index) + (first + start) * e.state_floats_per_row
-                files.state.allocate(4 * offset, 4 * (stop - start) * e.state_floats_per_row, purpose)
-        files.ids.allocate(8 * (layout.ids_offset(table) + first + start), 8 * (stop - start), purpose)
-        files.seen.allocate(4 * (layout.seen_offset(table) + first + start), 4 * (stop - start), purpose)
+                offset = layout.state_offset(e.index) + first * e.state_floats_per_row
+                yield files.state, 4 * offset, 4 * count * e.state_floats_per_row
+        yield files.ids, 8 * (layout.ids_offset(table) + first), 8 * count
+        yield files.seen, 4 * (layout.seen_offset(table) + first), 4 * count
 
     # --- eviction, snapshot, restore --------------------------------------------------------------------------
 
@@ -287,6 +344,7 @@ class DynamicTable:
         )
         self._index.follow(self._ids[first : first + rows], freed[:count])
         self._owned[bucket].cool(freed[:count])
+        header[index.EVICTED] += count
         return count
 
     def copy_ids(self, bucket: int) -> tuple[Int64, UInt32]:
@@ -294,7 +352,7 @@ class DynamicTable:
         header, place, first = self._arena.header(self.spec.index, bucket), self._place, self._first_row(bucket)
         rows = int(header[index.NEXT_ROW])
         ids, seen = self._ids[first : first + rows].copy(), self._seen[first : first + rows].copy()
-        if self.spec.evict_after_samples > 0:
+        if self._arena.notes_seen(self.spec.index):
             index_upkeep.mapped_only(
                 place.slots,
                 place.control,
@@ -309,7 +367,7 @@ class DynamicTable:
     def begin_restore(self, bucket: int, rows: int) -> None:
         """Allocates rows of a bucket, whose content counts as lost until `restore_ids`. Raises ArenaFullError."""
         self._arena.header(self.spec.index, bucket)[index.FILLED] = 0
-        self._allocate_rows(bucket, rows)
+        self._allocate_rows(bucket, rows, PATIENCE_S)
 
     def restore_ids(self, bucket: int, ids: Int64, seen: UInt32) -> None:
         """Makes ids (int64 [n]) and seen (uint32 [n]) the bucket's, and builds its index."""
@@ -320,7 +378,7 @@ class DynamicTable:
     def _reset(self, bucket: int, ids: Int64, seen: UInt32) -> None:
         header, first = self._arena.header(self.spec.index, bucket), self._first_row(bucket)
         header[index.FILLED] = 0
-        self._allocate_rows(bucket, len(ids))
+        self._allocate_rows(bucket, len(ids), PATIENCE_S)
         self._ids[first : first + len(ids)] = ids
         self._seen[first : first + int(header[index.ALLOCATED_ROWS])] = 0
         self._seen[first : first + len(ids)] = seen
@@ -328,3 +386,11 @@ class DynamicTable:
         header[index.LIVE_ROWS] = int(np.count_nonzero(seen))
         self._index.rebuild(bucket, ids, seen)
         header[index.FILLED] = 1
+
+
+def _first_of_each(buckets: npt.NDArray[np.uint8], counts: Int64) -> Int64:
+    """Positions in `buckets`, ascending: of each bucket b the first counts[b]."""
+    order = np.argsort(buckets, kind="stable")
+    of_sorted = buckets[order]
+    rank = np.arange(len(order)) - np.searchsorted(of_sorted, of_sorted)
+    return np.sort(order[rank < counts[of_sorted]])

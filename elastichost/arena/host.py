@@ -34,6 +34,7 @@ __all__ = [
     "hold",
     "hold_left",
     "is_alive",
+    "is_in_memory",
     "is_same",
     "is_this_boot",
     "owner_of",
@@ -275,6 +276,16 @@ def free_bytes(path: Path) -> int:
         path = path.parent
     facts = os.statvfs(path)
     return facts.f_bavail * facts.f_frsize
+
+
+def is_in_memory(path: Path) -> bool:
+    """Whether files there are memory (tmpfs), and not a disk's, of which memory holds what there is room for."""
+    device = f"{os.major(path.stat().st_dev)}:{os.minor(path.stat().st_dev)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        mount, _, kind = line.partition(" - ")
+        if mount.split()[2] == device:
+            return kind.split()[0] in ("tmpfs", "ramfs")
+    return False
 
 
 def _own_directories(root: Path) -> Iterator[Path]:

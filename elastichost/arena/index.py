@@ -35,6 +35,7 @@ from elastichost.arena.layout import HEADER_WORDS
 __all__ = [
     "ALLOCATED_ROWS",
     "CAPACITY_BITS",
+    "EVICTED",
     "FILLED",
     "GENERATION",
     "HEAT",
@@ -70,6 +71,7 @@ INTENT = 9  # row + 1 whose slot is being published or taken back
 USED_SLOTS = 10
 LIVE_ROWS = 11
 HEAT = 12  # keys asked of the PS
+EVICTED = 13  # rows dropped
 
 TOMBSTONE = -(1 << 63)
 MIN_CAPACITY = 256  # slots: one page

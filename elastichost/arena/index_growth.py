@@ -32,7 +32,8 @@ from elastichost.arena.index_upkeep import (
     GROWTH_WORDS,
 )
 from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES
-from elastichost.errors import ArenaError
+from elastichost.arena.memory_board import PATIENCE_S
+from elastichost.errors import ArenaError, MemoryBudgetError
 
 __all__ = ["GRACES", "IndexWriter"]
 
@@ -56,7 +57,6 @@ class IndexWriter:
         self._arena, self._table = arena, table
         self._name = arena.model.tables[table].name
         self._place = arena.index_place(table)
-        self._admits_at_once = arena.model.tables[table].admit_after == 1
         buckets = arena.layout.bucket_count(table)
         first_word = self._place.header_word(0)
         self._headers = arena.control[first_word : first_word + buckets * HEADER_WORDS].reshape(buckets, HEADER_WORDS)
@@ -104,13 +104,26 @@ class IndexWriter:
 
     # --- growth -----------------------------------------------------------------------------------------------
 
-    def make_room(self, counts: Int64) -> None:
-        """Makes sure that `counts[bucket]` more slots (int64 [buckets]) can be used. Raises ArenaFullError."""
+    def make_room(self, counts: Int64) -> MemoryBudgetError | None:
+        """Makes sure that `counts[bucket]` more slots (int64 [buckets]) can be used. A bucket whose growth is not
+        allowed now goes on with what its index has room for: `rooms` tells how many, the answer why. Raises
+        ArenaFullError."""
+        refusal: MemoryBudgetError | None = None
         capacities = self._headers[:, index.GENERATION] & ((1 << index.CAPACITY_BITS) - 1)
         used = self._headers[:, index.USED_SLOTS] + counts
         crowded = (counts > 0) & (used * (_PARTS * len(counts)) > capacities * self._begin)
         for bucket in np.flatnonzero(crowded | (self._growths[:, GROWTH_CAPACITY] > 0)).tolist():
-            self._make_room(bucket, int(counts[bucket]))
+            try:
+                self._make_room(bucket, int(counts[bucket]))
+            except MemoryBudgetError as error:
+                refusal = error
+        return refusal
+
+    def rooms(self) -> Int64:
+        """int64 [buckets]: how many more slots of each can be used as they are."""
+        capacities = self._headers[:, index.GENERATION] & ((1 << index.CAPACITY_BITS) - 1)
+        left: Int64 = capacities * _FULL // _PARTS - self._headers[:, index.USED_SLOTS]
+        return np.maximum(0, left)
 
     def _make_room(self, bucket: int, incoming: int) -> None:
         if not self._growths[bucket, GROWTH_CAPACITY]:
@@ -153,12 +166,16 @@ class IndexWriter:
         self._growths[bucket] = (self._next_first(bucket), capacity, 0, 0)
         self._allocated[bucket] = 0
         if not keep_pending:
-            self._advance(bucket, self._remaining(bucket), keep_pending=False)
+            try:
+                self._advance(bucket, self._remaining(bucket), keep_pending=False)
+            except MemoryBudgetError:
+                self._growths[bucket] = 0  # it is too small for those that would be kept next time
+                raise
 
     def _pending(self, bucket: int) -> int:
         """Sighted ids without a row in the published generation: a close estimate, since counting all takes long."""
         first, capacity = self._generation(bucket)
-        if self._admits_at_once or capacity == 0:
+        if capacity == 0 or self._arena.admit_after(self._table) == 1:
             return 0
         # Keys lie where their hashes put them, so any part of the slots is a fair sample.
         sample = min(capacity, _SAMPLE_SLOTS)
@@ -198,11 +215,12 @@ class IndexWriter:
         if stop == capacity:
             self._publish(bucket, new_capacity, int(growth[GROWTH_USED]))
 
-    def _clear(self, first: int, count: int) -> None:
+    def _clear(self, first: int, count: int, patience_s: float = 0.0) -> None:
         """Zeroed and allocated slots for a generation that is not the published one."""
         file, offset, length = self._arena.files.index, SLOT_BYTES * first, SLOT_BYTES * count
         file.punch(offset, length)
-        file.allocate(offset, length, f"the index of table {self._name!r}")
+        purpose = f"the index of table {self._name!r}"
+        self._arena.allowance.allocate(file, offset, length, purpose, is_spare=True, patience_s=patience_s)
 
     def _publish(self, bucket: int, capacity: int, used: int) -> None:
         header = self._headers[bucket]
@@ -238,7 +256,7 @@ class IndexWriter:
         """
         self._growths[bucket] = 0
         first, capacity = self._next_first(bucket), self._capacity_for(int(np.count_nonzero(seen)))
-        self._clear(first, capacity)
+        self._clear(first, capacity, PATIENCE_S)
         used = index_upkeep.fill_slots(self._place.slots, first, capacity, ids, seen)
         if used < 0:
             raise ArenaError(f"table {self._name!r}, bucket {bucket}: id {ids[-1 - used]} has two rows")

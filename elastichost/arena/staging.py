@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from elastichost.arena.dense_kernels import announce, load_word
 from elastichost.arena.files import MappedFile
+from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
 from elastichost.errors import ArenaError
 
 __all__ = ["MAX_STAGERS", "StagedPush", "StagingArea", "stamp_life", "stamp_of", "stamp_sequence"]
@@ -64,8 +65,8 @@ class StagedPush:
 class StagingArea:
     """The waiting pushes of one PS, in the arena's directory; what its predecessor left is there when it is opened."""
 
-    def __init__(self, directory: Path, server: int, tables: int) -> None:
-        self._directory, self._server, self._tables = directory, server, tables
+    def __init__(self, directory: Path, server: int, tables: int, allowance: Allowance = UNLIMITED) -> None:
+        self._directory, self._server, self._tables, self._allowance = directory, server, tables, allowance
         self._data_offset = _aligned(8 * (_COUNTS + tables))
         self._slots: dict[int, _Slot] = {}
         for path in sorted(directory.glob(f"staged-{server}-*")):
@@ -136,7 +137,7 @@ class StagingArea:
             if not 0 <= stager < MAX_STAGERS:
                 raise ArenaError(f"stager {stager}: there are places for {MAX_STAGERS}")
             path = self._directory / f"staged-{self._server}-{stager}"
-            known = self._slots[stager] = _Slot(path, self._data_offset)
+            known = self._slots[stager] = _Slot(path, self._data_offset, self._allowance)
         return known
 
     def _arrays(self, slot: _Slot) -> tuple[Int64, Float32]:
@@ -148,7 +149,8 @@ class StagingArea:
 class _Slot:
     """One file. What is reserved stays reserved."""
 
-    def __init__(self, path: Path, header_bytes: int) -> None:
+    def __init__(self, path: Path, header_bytes: int, allowance: Allowance) -> None:
+        self._allowance = allowance
         self.file = MappedFile.attach_or_create(path, header_bytes + MAX_PUSH_BYTES)
         self._reserved_bytes = 0
         self.reserve(header_bytes)
@@ -158,7 +160,14 @@ class _Slot:
         """Makes the first bytes safe to touch. Raises ArenaFullError."""
         if size_bytes > self._reserved_bytes:
             grown = -(-size_bytes // _GROWTH_BYTES) * _GROWTH_BYTES if self._reserved_bytes else size_bytes
-            self.file.allocate(self._reserved_bytes, grown - self._reserved_bytes, "a push that waits for its commit")
+            self._allowance.allocate(
+                self.file,
+                self._reserved_bytes,
+                grown - self._reserved_bytes,
+                "a push that waits for its commit",
+                is_spare=True,
+                patience_s=PATIENCE_S,
+            )
             self._reserved_bytes = grown
 
     def close(self) -> None:

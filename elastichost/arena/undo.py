@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from elastichost.arena.dense_kernels import announce, load_word
 from elastichost.arena.files import MappedFile
+from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
 from elastichost.arena.staging import MAX_STAGERS
 from elastichost.errors import ArenaError
 from elastichost.wire.crash import crash_point
@@ -52,8 +53,8 @@ class OldLines:
 class UndoRecord:
     """One PS' record. One application at a time: `begin`, change the rows, `finish`."""
 
-    def __init__(self, directory: Path, server: int, tables: int) -> None:
-        self._tables = tables
+    def __init__(self, directory: Path, server: int, tables: int, allowance: Allowance = UNLIMITED) -> None:
+        self._tables, self._allowance = tables, allowance
         self._data_offset = _aligned(8 * (_COUNTS + tables))
         self._file = MappedFile.attach_or_create(directory / f"undo-{server}", self._data_offset + MAX_RECORD_BYTES)
         self._file.allocate(0, self._data_offset, "the undo record of a PS")
@@ -133,7 +134,14 @@ class UndoRecord:
     def _reserve(self, size_bytes: int) -> None:
         if size_bytes > self._reserved_bytes:
             grown = -(-size_bytes // _GROWTH_BYTES) * _GROWTH_BYTES
-            self._file.allocate(self._reserved_bytes, grown - self._reserved_bytes, "the undo record of a PS")
+            self._allowance.allocate(
+                self._file,
+                self._reserved_bytes,
+                grown - self._reserved_bytes,
+                "the undo record of a PS",
+                is_spare=True,
+                patience_s=PATIENCE_S,
+            )
             self._reserved_bytes = grown
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.arena.memory_board import UNLIMITED, Allowance
 from elastichost.arena.staging import MAX_STAGERS, StagedPush, StagingArea, stamp_life, stamp_of, stamp_sequence
 from elastichost.arena.undo import UndoRecord
 from elastichost.errors import ProtocolError
@@ -28,9 +29,11 @@ Int64 = npt.NDArray[np.int64]
 class RowApplier:
     """The waiting pushes of one PS. Opening it takes back what its predecessor was killed in."""
 
-    def __init__(self, directory: Path, server: int, tables: int, lines: RowLines) -> None:
-        self._staged = StagingArea(directory, server, tables)
-        self._undo = UndoRecord(directory, server, tables)
+    def __init__(
+        self, directory: Path, server: int, tables: int, lines: RowLines, allowance: Allowance = UNLIMITED
+    ) -> None:
+        self._staged = StagingArea(directory, server, tables, allowance)
+        self._undo = UndoRecord(directory, server, tables, allowance)
         self._lines = lines
         self._over = 0  # sync mode: steps up to here are settled, also those that had no rows here
         self._left_out: dict[int, tuple[int, int]] = {}  # micro-batch -> (step, shard map epoch) that it is left out of

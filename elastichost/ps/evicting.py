@@ -10,8 +10,12 @@ from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
 from elastichost.ps.store import RowStore
 from elastichost.specs import TableSpec
+from elastichost.wire.crash import crash_point
 
 __all__ = ["Evictor"]
+
+EVERY_S = 0.05
+AGES_EVERY_S = 0.5
 
 
 class Evictor:
@@ -28,21 +32,34 @@ class Evictor:
         *,
         has_dense: bool,
     ) -> None:
-        self._rounds = EvictionRounds(tables)
+        self._tables = [table for table in tables if table.is_dynamic]
+        self._rounds = EvictionRounds(self._tables)
         self._store, self._dense, self._service, self._session = store, dense, service, session
         self._has_dense = has_dense
+        self._next_s = self._ages_at_s = 0.0
 
-    def turn(self, owned: Iterable[tuple[int, int]], show_progress: Callable[[], object]) -> None:
-        """owned: (table, bucket) pairs. Call it now and then."""
+    def turn(self, owned: Iterable[tuple[int, int]], show_progress: Callable[[], object], now_s: float) -> None:
+        """owned: (table, bucket) pairs. Call it often: the sooner a grace is known to be over, the fewer places lie
+        idle. Does nothing until a moment has passed."""
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + EVERY_S
+        if now_s >= self._ages_at_s:
+            self._ages_at_s = now_s + AGES_EVERY_S
+            for table in self._tables:
+                self._rounds.set_age(table.index, self._store.evict_after(table.index))
         clock = self._dense.samples_applied() if self._has_dense else self._service.clock
         applied = self._applied()
         if self._rounds.grace_is_over(applied):
             self._store.confirm_grace()
-        for table in self._rounds.due(clock):
+        for due in self._rounds.due(clock):
+            evicted = 0
             for owned_table, bucket in sorted(owned):
-                if owned_table == table:
-                    self._store.evict(table, bucket, clock)
+                if owned_table == due:
+                    evicted += self._store.evict(due, bucket, clock)
+                    crash_point("ps.evict.midway")
                     show_progress()
+            self._store.note_round(evicted)
         if self._store.needs_grace:
             self._rounds.begin_grace(applied)
 

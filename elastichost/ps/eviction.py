@@ -22,15 +22,27 @@ class EvictionRounds:
     """State of one PS' rounds. `applied` is what each present worker has committed."""
 
     def __init__(self, tables: Sequence[TableSpec]) -> None:
-        self._next = {t.index: t.evict_after_samples for t in tables if t.is_dynamic and t.evict_after_samples}
-        self._every = {index: max(1, age // ROUNDS_PER_AGE) for index, age in self._next.items()}
+        self._age: dict[int, int] = {}
+        self._next: dict[int, int] = {}
+        for table in tables:
+            self.set_age(table.index, table.evict_after_samples)
         self._at_begin: dict[int, tuple[int, int]] | None = None
+
+    def set_age(self, table: int, age: int) -> None:
+        """Rows of the table unseen for so many samples are dropped; 0: none is. With another age than before the next
+        round comes as soon as there can be rows of that age."""
+        if age == self._age.get(table, 0):
+            return
+        if age == 0:
+            del self._age[table], self._next[table]
+            return
+        self._age[table] = self._next[table] = age
 
     def due(self, clock: int) -> tuple[int, ...]:
         """Tables whose round it is, given the samples trained so far."""
-        due = tuple(index for index, at in self._next.items() if clock >= at)
-        for index in due:
-            self._next[index] = clock + self._every[index]
+        due = tuple(table for table, at in self._next.items() if clock >= at)
+        for table in due:
+            self._next[table] = clock + max(1, self._age[table] // ROUNDS_PER_AGE)
         return due
 
     def begin_grace(self, applied: Applied) -> None:

@@ -61,7 +61,6 @@ from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]
 
-RESERVE_EVERY_S = 5.0
 MOVING_S = 0.02  # while buckets are fetched: what was refused or lost is asked for again
 MESSAGES_PER_TURN = 64  # bound on data messages handled before the control socket is looked at again
 
@@ -85,6 +84,7 @@ class ServerLoop:
         self._run_dir = Path(arguments.run_dir)
         arena_directory = Path(arguments.arena_directory)
         self._arena = Arena.attach(arena_directory)
+        allowance = self._arena.allowance = self._arena.board.allowance(arguments.index)
         self._dense = DenseStore(self._arena)
         self._is_sync = job.train.mode == "sync"
         self._store = RowStore(self._arena, job.job.seed)
@@ -93,7 +93,8 @@ class ServerLoop:
         self._session = Session()
         self._log = AppliedLog(self._run_dir)
         optimizer = job.train.optimizer_dense
-        self._applier = RowApplier(arena_directory, arguments.index, len(self._arena.model.tables), self._store.lines)
+        tables = self._arena.model.tables
+        self._applier = RowApplier(arena_directory, arguments.index, len(tables), self._store.lines, allowance)
         self._service = DataService(
             self._arena.model,
             self._session,
@@ -112,7 +113,7 @@ class ServerLoop:
             self._log,
         )
         self._evictor = Evictor(
-            self._arena.model.tables,
+            tables,
             self._store,
             self._dense,
             self._service,
@@ -131,7 +132,6 @@ class ServerLoop:
         self._meter = _Meter()
         self._beat_at_s = 0.0
         self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
-        self._reserve_at_s = 0.0
         self._running = True
 
     def run(self) -> None:
@@ -390,10 +390,9 @@ class ServerLoop:
         return True
 
     def _beat(self) -> None:
+        self._evictor.turn(self._owned, self._show_progress, time.monotonic())
         if not self._show_progress():
             return
-        now_s = time.monotonic()
-        self._evictor.turn(self._owned, self._show_progress)
-        if self._reserves and now_s >= self._reserve_at_s:
-            self._reserve_at_s = now_s + RESERVE_EVERY_S
+        self._arena.allowance.note_copies(self._snapshots.kept_bytes)
+        if self._reserves and self._snapshots.reserve_is_due(time.monotonic()):
             self._snapshots.reserve(self._store.copy_bytes())

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
-from elastichost.errors import ProtocolError
+from elastichost.errors import MemoryBudgetError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
@@ -94,7 +94,10 @@ class DataService:
             return [self._retry(peer, message.request, refusal.reason, final=refusal.final)]
         match message:
             case Pull():
-                return [self._pull(peer, message, envelope.frames)]
+                try:
+                    return [self._pull(peer, message, envelope.frames)]
+                except MemoryBudgetError as error:  # there may be memory soon, or the supervisor ends the job
+                    return [self._retry(peer, message.request, str(error))]
             case Push():
                 return [self._push(peer, sender, message, envelope.frames)]
             case RowsCommitted():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import queue
 import threading
@@ -21,6 +22,9 @@ from elastichost.wire.control import SnapshotWritten
 __all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter", "written_message"]
 
 _PIECE_BYTES = 64 << 20
+_LEAST_PIECE_BYTES = 4 << 20
+_PIECES = 8  # into so many what is reserved is cut, if they are neither larger nor smaller than these
+RESERVE_EVERY_S = 5.0
 _PAGE_BYTES = 4096
 _ALIGNMENT = 64
 
@@ -35,21 +39,40 @@ class Block:
     array: npt.NDArray[np.generic]
 
 
+def _new_piece(size_bytes: int) -> npt.NDArray[np.uint8]:
+    """Memory without a name, whose pages are shared ones: they do not count as this process' own, so what is kept for
+    copies is known exactly, and never counted twice. It takes memory where it is touched."""
+    return np.frombuffer(mmap.mmap(-1, max(1, size_bytes)), np.uint8)
+
+
 class CopySpace:
     """Memory for the copies of a checkpoint, kept for the next one: touching fresh pages takes far longer than
     copying, and training stands still meanwhile."""
 
     def __init__(self) -> None:
         self._pieces: list[npt.NDArray[np.uint8]] = []
+        self._touched: list[int] = []  # bytes of each piece that take memory
         self._piece = self._used = 0
 
     @property
     def size_bytes(self) -> int:
         return sum(len(piece) for piece in self._pieces)
 
+    @property
+    def touched_bytes(self) -> int:
+        """Memory that it takes."""
+        return sum(self._touched)
+
     def add(self, piece: npt.NDArray[np.uint8]) -> None:
         """Memory that was touched elsewhere."""
         self._pieces.append(piece)
+        self._touched.append(len(piece))
+
+    def drop_smaller(self, size_bytes: int) -> None:
+        """Gives pieces back that were enough once. No copies may lie in them that are still wanted here."""
+        kept = [number for number, piece in enumerate(self._pieces) if len(piece) >= size_bytes]
+        self._pieces, self._touched = [self._pieces[i] for i in kept], [self._touched[i] for i in kept]
+        self._piece = self._used = 0
 
     def begin(self) -> None:
         """Everything copied before may be written over from now on."""
@@ -61,9 +84,11 @@ class CopySpace:
         while self._piece < len(self._pieces) and self._used + size_bytes > len(self._pieces[self._piece]):
             self._piece, self._used = self._piece + 1, 0
         if self._piece == len(self._pieces):
-            self._pieces.append(np.empty(max(size_bytes, _PIECE_BYTES), dtype=np.uint8))
+            self._pieces.append(_new_piece(max(size_bytes, _PIECE_BYTES)))
+            self._touched.append(0)
         place = self._pieces[self._piece][self._used : self._used + size_bytes]
         self._used += -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
+        self._touched[self._piece] = max(self._touched[self._piece], self._used)
         copied: npt.NDArray[np.generic] = place.view(array.dtype).reshape(array.shape)
         copied[...] = array
         return copied
@@ -98,22 +123,41 @@ class SnapshotWriter:
         self._space = CopySpace()
         self._touched: queue.SimpleQueue[npt.NDArray[np.uint8]] = queue.SimpleQueue()
         self._toucher: threading.Thread | None = None
+        self._reserve_at_s = 0.0
         self._closed = False
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that copies take, or will."""
+        self._take_touched()
+        return self._space.touched_bytes
+
+    def reserve_is_due(self, now_s: float) -> bool:
+        """True every few seconds."""
+        is_due = now_s >= self._reserve_at_s
+        self._reserve_at_s = now_s + RESERVE_EVERY_S if is_due else self._reserve_at_s
+        return is_due
 
     def reserve(self, size_bytes: int) -> None:
         """Touches memory for so many bytes of copies in the background: the first checkpoint's copy, while training
         stands still, then takes no longer than the others'. Call it now and then, as the rows grow."""
         self._take_touched()
+        if self._toucher is not None and self._toucher.is_alive():
+            return
+        if self._thread is None or not self._thread.is_alive():
+            self._space.drop_smaller(min(_PIECE_BYTES, size_bytes // (2 * _PIECES)))
         missing_bytes = size_bytes - self._space.size_bytes
-        if missing_bytes > 0 and (self._toucher is None or not self._toucher.is_alive()):
-            self._toucher = threading.Thread(target=self._touch, args=(missing_bytes,), name="reserve", daemon=True)
+        if missing_bytes > 0:
+            piece_bytes = min(_PIECE_BYTES, max(_LEAST_PIECE_BYTES, -(-size_bytes // _PIECES)))
+            task = (missing_bytes, -(-piece_bytes // _PAGE_BYTES) * _PAGE_BYTES)
+            self._toucher = threading.Thread(target=self._touch, args=task, name="reserve", daemon=True)
             self._toucher.start()
 
-    def _touch(self, missing_bytes: int) -> None:
-        for _ in range(-(-missing_bytes // _PIECE_BYTES)):
+    def _touch(self, missing_bytes: int, piece_bytes: int) -> None:
+        for _ in range(-(-missing_bytes // piece_bytes)):
             if self._closed:
                 return
-            piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
+            piece = _new_piece(piece_bytes)
             piece[::_PAGE_BYTES] = 0
             self._touched.put(piece)
 

@@ -89,7 +89,7 @@ class RowStore:
         self._rows = [arena.rows_view(e.index) for e in arena.model.embeddings]
         self._states = [arena.state_view(e.index) for e in arena.model.embeddings]
         self._owned: set[tuple[int, int]] = set()
-        self._created_rows = self._evicted_rows = self._repaired_rows = 0
+        self._evicted_rows = self._repaired_rows = 0
         self.on_made: Callable[[int, Int64], None] | None = None  # called with a table, and its row numbers made
 
     # --- ownership --------------------------------------------------------------------------------------------
@@ -173,32 +173,42 @@ class RowStore:
         misses = self._arena.lookup(table, keys, rows)
         if create:
             stamp = seen_stamp(clock)
-            if self._arena.model.tables[table].evict_after_samples > 0:
+            if self._arena.notes_seen(table):
                 mark_seen(self._seen[table], rows, stamp)
             if misses:
                 missing = np.flatnonzero(rows < 0)
-                self._created_rows += self._tables[table].create(keys, rows, stamp)
-                if self.on_made is not None:
-                    made = rows[missing]
-                    self.on_made(table, made[made >= 0])
+                try:
+                    self._tables[table].create(keys, rows, stamp)
+                finally:  # when memory runs out some are made
+                    if self.on_made is not None:
+                        made = rows[missing]
+                        self.on_made(table, made[made >= 0])
 
     # --- eviction ---------------------------------------------------------------------------------------------
 
+    def evict_after(self, table: int) -> int:
+        """Rows of the table unseen for so many samples are to be dropped now; 0: none is."""
+        return self._arena.evict_after(table)
+
     def evict(self, table: int, bucket: int, clock: int) -> int:
-        """Evicts rows unseen for the table's `evict_after_samples`. Returns how many.
+        """Evicts rows unseen for the table's `evict_after`. Returns how many.
 
         Their row numbers are reused after `confirm_grace` was called twice. Nothing happens to fixed tables and to
-        those that never evict.
+        those that do not evict now.
         """
         self._require_owned(table, bucket)
-        after = self._arena.model.tables[table].evict_after_samples
+        age = self.evict_after(table) if table in self._tables else 0
         # A stamp s means: last seen before sample s * SAMPLES_PER_STAMP.
-        last_seen = (clock - after) // SAMPLES_PER_STAMP
-        if after <= 0 or last_seen < 1:
+        last_seen = (clock - age) // SAMPLES_PER_STAMP
+        if age <= 0 or last_seen < 1:
             return 0
         evicted = self._tables[table].evict(bucket, last_seen)
         self._evicted_rows += evicted
         return evicted
+
+    def note_round(self, evicted: int) -> None:
+        """A round of a table is over: so many rows of it were dropped."""
+        self._arena.allowance.note_evicted(evicted)
 
     @property
     def needs_grace(self) -> bool:
@@ -351,7 +361,8 @@ class RowStore:
             header = self._arena.header(table, bucket)
             words = (int(header[index.LIVE_ROWS]), int(header[index.ALLOCATED_ROWS]), int(header[index.HEAT]))
             facts.append(BucketFacts(table, bucket, *words))
-        return StoreStatistics(tuple(facts), self._created_rows, self._evicted_rows, self._repaired_rows)
+        created = sum(table.created_rows for table in self._tables.values())
+        return StoreStatistics(tuple(facts), created, self._evicted_rows, self._repaired_rows)
 
 
 def _as(array: Block, scalar: type[Scalar]) -> npt.NDArray[Scalar]:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import psutil
+from typing import NamedTuple
 
 from elastichost.metrics import ProcessStatus, RunStatus
 
 __all__ = ["Meter", "MetricsStore", "Usage"]
 
-# Reading PSS walks the page tables of everything that is mapped: at most this share of the time goes to it.
+FEW = 16  # so many are measured at once
+FRESH_S = 0.9  # what was measured so long ago is measured anew
+# Reading PSS walks the page tables of everything that is mapped: at most this share of the time goes to a process' own,
+# at most that one to those of all where they are many, and at most so long to those of few.
 PSS_TIME_SHARE = 0.01
+PSS_SHARE_OF_ALL = 0.02
+PSS_AT_ONCE_S = 0.05
+_TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS process (
@@ -30,73 +37,121 @@ CREATE TABLE IF NOT EXISTS run (
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process: CPU percent of one core and context switches since the last measurement, memory now."""
+    """Of one process: CPU percent of one core and context switches since the last measurement, memory now.
+    private_bytes: of pss_bytes what is no page of a file. The arena's are counted there, and libraries' are the
+    kernel's to drop."""
 
     cpu_percent: float = 0.0
     pss_bytes: int = 0
+    private_bytes: int = 0
     rss_bytes: int = 0
     context_switches: int = 0
 
 
 @dataclass(slots=True)
 class _Watched:
-    process: psutil.Process
     at_s: float
     cpu_s: float
     switches: int
-    pss_bytes: int = 0
+    usage: Usage = Usage()
     pss_not_before_s: float = 0.0
 
 
 class Meter:
-    """Measures processes by pid; one that has ended measures as zero."""
+    """Measures processes by pid; one that has ended measures as zero. Many are measured a few at a time: `ahead`."""
 
     def __init__(self) -> None:
         self._watched: dict[int, _Watched] = {}
+        self._pss_not_before_s = 0.0
 
     def measure(self, pids: Iterable[int], now_s: float) -> dict[int, Usage]:
+        """Of all of them; what was measured ahead is not measured again."""
         wanted = set(pids)
         for gone in self._watched.keys() - wanted:
             del self._watched[gone]
-        return {pid: self._measure_one(pid, now_s) for pid in wanted}
-
-    def _measure_one(self, pid: int, now_s: float) -> Usage:
-        try:
-            watched = self._watched.get(pid)
-            if watched is None:
-                process = psutil.Process(pid)
-                watched = self._watched[pid] = _Watched(process, now_s, _cpu_s(process), _switches(process))
-            cpu_s, switches = _cpu_s(watched.process), _switches(watched.process)
-            passed_s = max(now_s - watched.at_s, 1e-3)
-            percent = 100 * (cpu_s - watched.cpu_s) / passed_s if now_s > watched.at_s else 0.0
-            new_switches = switches - watched.switches
-            watched.at_s, watched.cpu_s, watched.switches = now_s, cpu_s, switches
-            self._measure_pss(watched, pid, now_s)
-            return Usage(percent, watched.pss_bytes, watched.process.memory_info().rss, new_switches)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError, ProcessLookupError):
-            self._watched.pop(pid, None)
-            return Usage()
-
-    def _measure_pss(self, watched: _Watched, pid: int, now_s: float) -> None:
-        if now_s < watched.pss_not_before_s:
-            return
-        began_s = time.perf_counter()
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Pss:"):
-                    watched.pss_bytes = int(line.split()[1]) * 1024
+        for pid in self._stale(wanted, now_s):
+            self._measure_one(pid, now_s)
+        if len(wanted) <= FEW:
+            began_s = time.perf_counter()
+            for pid in self._due(now_s):
+                self._measure_pss(pid, now_s)
+                if time.perf_counter() - began_s > PSS_AT_ONCE_S:
                     break
-        watched.pss_not_before_s = now_s + (time.perf_counter() - began_s) / PSS_TIME_SHARE
+        return {pid: self._watched[pid].usage if pid in self._watched else Usage() for pid in wanted}
+
+    def ahead(self, pids: Sequence[int], now_s: float) -> None:
+        """Call it often. Measures some of those whose turn it is, so that `measure` takes no longer than with few."""
+        if len(pids) <= FEW:
+            return
+        for pid in self._stale(pids, now_s)[:FEW]:
+            self._measure_one(pid, now_s)
+        if now_s >= self._pss_not_before_s and (due := self._due(now_s)):
+            took_s = self._measure_pss(due[0], now_s)
+            self._pss_not_before_s = now_s + took_s / PSS_SHARE_OF_ALL
+
+    def _stale(self, pids: Iterable[int], now_s: float) -> list[int]:
+        return [pid for pid in pids if (one := self._watched.get(pid)) is None or now_s - one.at_s >= FRESH_S]
+
+    def _due(self, now_s: float) -> list[int]:
+        """Whose page tables may be read, and were read longest ago, first."""
+        due = [(one.pss_not_before_s, pid) for pid, one in self._watched.items() if now_s >= one.pss_not_before_s]
+        return [pid for _, pid in sorted(due)]
+
+    def _measure_one(self, pid: int, now_s: float) -> None:
+        found = _read(pid)
+        if found is None:
+            self._watched.pop(pid, None)
+            return
+        watched = self._watched.get(pid)
+        if watched is None:
+            watched = self._watched[pid] = _Watched(now_s, found.cpu_s, found.switches)
+        passed_s = max(now_s - watched.at_s, 1e-3)
+        percent = 100 * (found.cpu_s - watched.cpu_s) / passed_s if now_s > watched.at_s else 0.0
+        new_switches = found.switches - watched.switches
+        watched.at_s, watched.cpu_s, watched.switches = now_s, found.cpu_s, found.switches
+        watched.usage = replace(
+            watched.usage, cpu_percent=percent, rss_bytes=found.rss_bytes, context_switches=new_switches
+        )
+
+    def _measure_pss(self, pid: int, now_s: float) -> float:
+        """Returns how long it took."""
+        watched, began_s = self._watched[pid], time.perf_counter()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            pss_bytes, private_bytes = _pss_bytes(pid)
+            watched.usage = replace(watched.usage, pss_bytes=pss_bytes, private_bytes=private_bytes)
+        took_s = time.perf_counter() - began_s
+        watched.pss_not_before_s = now_s + took_s / PSS_TIME_SHARE
+        return took_s
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def _pss_bytes(pid: int) -> tuple[int, int]:
+    """(all, of it anonymous): shared pages are divided among their users."""
+    found = {b"Pss:": 0, b"Pss_Anon:": 0}
+    with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+        for line in file:
+            name, _, rest = line.partition(b" ")
+            if name in found:
+                found[name] = int(rest.split()[0]) * 1024
+    return found[b"Pss:"], found[b"Pss_Anon:"]
 
 
-def _switches(process: psutil.Process) -> int:
-    counts = process.num_ctx_switches()
-    return int(counts.voluntary + counts.involuntary)
+class _Found(NamedTuple):
+    cpu_s: float
+    rss_bytes: int
+    switches: int
+
+
+def _read(pid: int) -> _Found | None:
+    """None when there is no such process. Two files, read as they are: there may be hundreds of processes."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    fields = stat.rpartition(b")")[2].split()  # from the third on; the second, its name, may hold anything
+    switches = [int(line.split()[1]) for line in status.splitlines()[-2:] if b"ctxt_switches" in line]
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return _Found(cpu_s, int(fields[21]) * _PAGE_BYTES, sum(switches))
 
 
 class MetricsStore:

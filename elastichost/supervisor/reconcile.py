@@ -42,6 +42,7 @@ USER_ERRORS = frozenset(
         "ConfigError",
         "DataError",
         "IdOutOfRangeError",
+        "MemoryBudgetError",
         "ModelError",
         "NonFiniteError",
         "PreflightError",

@@ -194,7 +194,7 @@ class Recovery:
             run.entries.of(spec.role),
             self._arguments(record),
             run.directory.log_of(process),
-            cores=spec.cores,
+            cores=() if run.job.emulate.enabled else spec.cores,  # virtual ones are the process' own affair
             environment=gpu_environment(spec),
         )
 

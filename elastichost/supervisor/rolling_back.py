@@ -123,6 +123,7 @@ def _tell(run: Run, entry: RollBack, failed: SampleRange) -> None:
 
 def _clear_away(run: Run, parts: Parts) -> None:
     parts.checkpointer.close()
+    parts.memory.close()
     parts.arena.close()
     for problem in remove_directories(*run.arenas):
         run.note("left_behind", problem)

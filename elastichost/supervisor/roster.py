@@ -49,6 +49,7 @@ class Roster:
         self._is_moving = False  # ... and do not all own yet what they are to: the rest goes in further rounds
         self._before = (self._made_for, False)  # both, before the hand-over that is under way
         self._mover = Mover(run, self._call_back)
+        self._relocation: tuple[ShardMap, str] | None = None  # other owners than the plan's, among the same PS, and why
         self._round_for = self._made_for
         self._is_over = self._stays = False
         self._restore_from = restore_from
@@ -87,7 +88,8 @@ class Roster:
     @property
     def _is_reached(self) -> bool:
         """The buckets are where the plan wants them, or soon will be."""
-        return self._made_for == self._wanted() and (self._stays or not self._is_moving)
+        is_there = self._relocation is None and not self._is_moving
+        return self._made_for == self._wanted() and (self._stays or is_there)
 
     @property
     def may_cut(self) -> bool:
@@ -128,6 +130,8 @@ class Roster:
         wanted, fleet = self._wanted(), self._run.fleet
         if self._is_over or not self._hand_over.is_settled or not wanted:
             return
+        if wanted != self._made_for:
+            self._relocation = None
         if self._mover.is_open:
             self._follow_round(wanted)
             return
@@ -137,19 +141,32 @@ class Roster:
         if not wanted <= there:
             return
         goal = self._goal(wanted)
-        moves = moves_between(self.shard_map, goal, self._hosts())
+        moves = moves_between(self.shard_map, goal, self.hosts)
         if not moves:
             self._begin(goal, wanted)
             return
         self._round_for = wanted
-        self._run.note("decision", f"{len(moves)} buckets are to go to other arenas: {self._run.plan.reason}")
+        self._run.note("decision", f"{len(moves)} buckets are to go to other arenas: {self._reason}")
         self._mover.begin(moves)
+
+    @property
+    def _reason(self) -> str:
+        return self._run.plan.reason if self._relocation is None else self._relocation[1]
+
+    def relocate(self, target: ShardMap, reason: str) -> bool:
+        """Has buckets go to these owners, PS of the plan, whichever host they are on, as `follow_plan` is called; a
+        plan with other PS takes its place. False, and nothing happens, while something else is to change hands."""
+        may_begin = self._hand_over.is_settled and self._is_reached and not (self._is_over or self._stays)
+        if not may_begin or self._mover.is_open or not target.servers() <= self._made_for:
+            return False
+        self._relocation = target, reason
+        return True
 
     def rebalance(self, target: ShardMap, reason: str) -> bool:
         """Hands buckets over to other owners on the same host. False, and nothing happens, while something else is to
         change hands. Call it while no checkpoint is open."""
         may_begin = self._hand_over.is_settled and self._is_reached and not (self._is_over or self._stays)
-        if not may_begin or self._mover.is_open or moves_between(self.shard_map, target, self._hosts()):
+        if not may_begin or self._mover.is_open or moves_between(self.shard_map, target, self.hosts):
             return False
         self._begin(target, self._made_for, reason=reason)
         return True
@@ -159,7 +176,7 @@ class Roster:
             self._mover.give_up("the plan is another one now")
         elif self._mover.is_copied:
             goal, moves = self._goal(wanted), self._mover.moves
-            is_last = len(moves) == len(moves_between(self.shard_map, goal, self._hosts()))
+            is_last = len(moves) == len(moves_between(self.shard_map, goal, self.hosts))
             target = goal if is_last else partly_moved(self.shard_map, moves)
             self._mover.drain()
             made_for = wanted if is_last else self._made_for | wanted
@@ -176,9 +193,11 @@ class Roster:
     ) -> None:
         self._before = (self._made_for, self._is_moving)
         self._made_for, self._is_moving = made_for, not is_last
+        why = reason or self._reason
+        self._relocation = None if is_last else self._relocation
         self._run.note(
             "decision",
-            f"hand over: {_named(self.shard_map)} -> {_named(target)}: {reason or self._run.plan.reason}",
+            f"hand over: {_named(self.shard_map)} -> {_named(target)}: {why}",
             data={"servers": sorted(target.servers()), "epoch": self.shard_map.epoch},
         )
         self._perform(self._hand_over.begin(target, self._run.now_s(), moved))
@@ -190,7 +209,9 @@ class Roster:
 
     def _goal(self, wanted: frozenset[int]) -> ShardMap:
         """Who is to own what. The dense vector lies in the arena of host 0."""
-        goal, hosts = rebalanced_shard_map(self.shard_map, sorted(wanted)), self._hosts()
+        goal, hosts = rebalanced_shard_map(self.shard_map, sorted(wanted)), self.hosts
+        if self._relocation is not None:
+            goal = msgspec.structs.replace(self._relocation[0], epoch=self.shard_map.epoch)
         if hosts[goal.dense_owner] == 0:
             return goal
         owners = [index for index in sorted(wanted) if hosts[index] == 0]
@@ -201,7 +222,8 @@ class Roster:
             )
         return msgspec.structs.replace(goal, dense_owner=owners[0])
 
-    def _hosts(self) -> dict[int, int]:
+    @property
+    def hosts(self) -> dict[int, int]:
         """PS -> host, of all there are or are to be."""
         known = {record.process.index: record.spec for record in self._run.fleet if record.process.role == "server"}
         known |= {spec.index: spec for spec in self._run.plan.servers}
@@ -307,7 +329,7 @@ class Roster:
     def _publish_members(self) -> None:
         self._member_epoch += 1
         message = self._membership()
-        for record in (*self._run.fleet.live("server"), *self._run.fleet.live("worker")):
+        for record in self._run.fleet.live("server"):
             if record.state in (State.CONNECTED, State.READY, State.RUNNING):
                 self._run.send(record.process, message)
 

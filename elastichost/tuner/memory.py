@@ -22,7 +22,7 @@ import msgspec
 from elastichost.tuner import memory_growth
 from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
 from elastichost.tuner.memory_growth import Forecast, GrowthState, chance_beyond, clipped, forecast, quantile
-from elastichost.tuner.memory_horizon import HIGH, LATE, LIVE_ERROR, kept_bytes, longest_horizon
+from elastichost.tuner.memory_horizon import HIGH, LATE, LIVE_ERROR, kept_bytes, longest_horizon, passing_bytes
 
 __all__ = ["MemoryState", "decide", "predict"]
 
@@ -31,14 +31,15 @@ ACT_ABOVE = 0.05
 LEAST_WINDOW_S = 300.0
 ACTIONS_AHEAD = 3.0
 WORTH_CHANGING = 0.9  # a horizon is shortened to less than this share of itself, or lengthened by the inverse
-LONGER_AFTER_S = 30.0
+LONGER_AFTER = 4.0  # times what an action takes, a horizon stays as it is before it is lengthened
 MOST_SIGHTINGS = 64
 MOST_AHEAD = 4.0  # times what was seen is looked ahead, or
 LEAST_ACTIONS_AHEAD = 1.5
+LEAST_GROWTH = 0.005  # of the budget: less is none
 REPEAT_S = 60.0  # the same warning
 CONFIRMING_LOOKS = 2
 URGENT_ABOVE = 0.5
-CONFIRMING_SHARE = 0.3  # of the window, if there is time
+CONFIRMING_SHARE, CERTAIN_SHARE = 0.3, 0.1  # of the window, if there is time
 
 
 class MemoryState(msgspec.Struct, frozen=True):
@@ -140,6 +141,7 @@ def _growth(state: MemoryState, look: MemoryLook, ahead: float) -> Forecast | No
         return found
     places = sum(host.place_bytes for host in look.hosts)
     kept = kept_bytes(state.growth, look, look.horizon, shortens_own=look.shortens_own)
+    kept += passing_bytes(state.growth, look)
     more = max(0.0, kept - places)
     if more >= found.median:
         return found
@@ -182,20 +184,22 @@ def _is_certain(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: 
     """A few looks agree that something has to be done; many, if there is time for them."""
     if state.above < CONFIRMING_LOOKS:
         return False
-    if now_s - state.above_s >= CONFIRMING_SHARE * outlook.window_s:
+    share = CONFIRMING_SHARE if outlook.chance < URGENT_ABOVE else CERTAIN_SHARE
+    if now_s - state.above_s >= share * outlook.window_s:
         return True
     return _worst(state, look, ACTIONS_AHEAD * look.action_s).chance > URGENT_ABOVE
 
 
 def _calm(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: float) -> tuple[MemoryState, MemoryDecision]:
     """Nothing has to be done; a horizon that is shorter than need be is lengthened."""
-    if look.horizon and "evict" in look.possible and now_s - state.lengthened_s >= LONGER_AFTER_S:
-        longer = longest_horizon(state.growth, look, shortens_own=look.shortens_own)
-        if longer is not None and longer * WORTH_CHANGING > look.horizon and now_s - state.acted_s >= LONGER_AFTER_S:
-            horizon = min(longer, round(look.horizon * LATE))
-            state = msgspec.structs.replace(state, lengthened_s=now_s)
-            reason = f"rows may be kept for {horizon} samples unseen instead of {look.horizon}: {outlook.text}"
+    rests = now_s - max(state.lengthened_s, state.acted_s) < LONGER_AFTER * look.action_s
+    if look.horizon and "evict" in look.possible and not rests and look.ages:
+        longest = longest_horizon(state.growth, look, shortens_own=look.shortens_own)
+        if longest is not None and longest * WORTH_CHANGING > look.horizon:
+            horizon = min(longest, round(look.horizon * LATE))
+            reason = f"rows may be unseen for {horizon} samples instead of {look.horizon}: {outlook.text}"
             facts = {"horizon": horizon, "shortens_own": look.shortens_own, "wants_ages": True}
+            state = msgspec.structs.replace(state, lengthened_s=now_s)
             return state, outlook.decision("evict", reason, **facts)
     reason = outlook.text
     if outlook.exceeds_in_s is None and outlook.may_exceed_by_end:
@@ -243,8 +247,16 @@ def _move(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDeci
     return outlook.decision("move", reason, target=best[1].host, share=best[2], is_news=True)
 
 
+def _grows(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> bool:
+    """Whether rows take more memory than they do. What is taken already is not given back by dropping some."""
+    found = _growth(state, look, min(float(look.samples_left), look.samples_per_s * outlook.window_s))
+    return found is not None and quantile(found, HIGH) > LEAST_GROWTH * outlook.host.budget_bytes
+
+
 def _evict(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDecision | None:
     """The longest horizon that fits; with tables that have an age of their own only if it must be."""
+    if not _grows(state, look, outlook):
+        return None
     for shortens_own in (look.shortens_own,) if look.shortens_own else (False, True):
         horizon = longest_horizon(state.growth, look, shortens_own=shortens_own)
         if horizon is not None:
@@ -261,7 +273,7 @@ def _evict(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDec
 
 def _admit(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDecision | None:
     sightings = 2 * look.admit_after
-    if sightings > MOST_SIGHTINGS:
+    if sightings > MOST_SIGHTINGS or not _grows(state, look, outlook):
         return None
     reason = f"an id gets a row at its {sightings}. sighting from now on, dropping rows is not enough: {outlook.text}"
     return outlook.decision("admit", reason, admit_after=sightings, wants_ages=True, is_news=True)

@@ -34,8 +34,8 @@ class MemoryLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     own_bytes: of these in tables whose age the job file says. new_ids_until: samples after which none come any more
     (the data begin anew), 0: not known. ages: bytes of live rows unseen for at most AGE_EDGES samples, but for tables
     of their own age, whose are own_ages; (): not counted. ages_from: sample since which sightings are noted. possible:
-    what may be done, action_s: how long that takes. horizon, admit_after: in force, 0 and 1: none. left_out: sightings
-    of ids that went without a row."""
+    what may be done, action_s: how long that takes, grace_s: how long the place of a dropped row lies idle. horizon,
+    admit_after: in force, 0 and 1: none. left_out: sightings of ids that went without a row."""
 
     samples: int
     samples_left: int
@@ -47,6 +47,7 @@ class MemoryLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: tuple[HostLook, ...]
     possible: tuple[Action, ...] = ()
     action_s: float = 5.0
+    grace_s: float = 1.0
     new_ids_until: int = 0
     ages: tuple[float, ...] = ()
     own_ages: tuple[float, ...] = ()

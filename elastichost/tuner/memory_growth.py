@@ -34,7 +34,9 @@ RECENCY = 1.0  # a point at n counts (n / now)^RECENCY
 HORIZONS = (0.02, 0.15, 0.8)  # of the samples so far: the horizons whose errors are remembered
 KEPT_SCORES, PRIOR_SCORES = 24, 6
 LEAST_SCALE, MOST_SCALE = 0.3, 2.0
-LEAST_ERROR = 0.05  # of a forecast: what a row costs is an average, indexes grow in steps
+# Of a forecast's logarithm. Least: what a row costs is an average, indexes grow in steps. Most: whoever has seen rates
+# jump knows less, but does not take everything for possible.
+LEAST_ERROR, MOST_ERROR = 0.05, 0.6
 Z90 = 1.645
 
 
@@ -212,7 +214,7 @@ def forecast(state: GrowthState, samples_at: float) -> Forecast | None:
     ahead = max(0.0, samples_at - now)
     median, most = _integral(fit, now, samples_at), fit.fastest * ahead
     error = _log_error(fit, now, max(samples_at, now)) * _scale(state, ahead / max(now, 1.0))
-    return Forecast(min(median, most), max(error, LEAST_ERROR), most)
+    return Forecast(min(median, most), min(max(error, LEAST_ERROR), MOST_ERROR), most)
 
 
 def _scale(state: GrowthState, share: float) -> float:

@@ -11,7 +11,7 @@ import math
 from elastichost.tuner.memory_facts import AGE_EDGES, MemoryLook
 from elastichost.tuner.memory_growth import GrowthState, clipped, forecast, quantile, slope
 
-__all__ = ["HIGH", "LATE", "LIVE_ERROR", "kept_bytes", "longest_horizon"]
+__all__ = ["HIGH", "LATE", "LIVE_ERROR", "kept_bytes", "longest_horizon", "passing_bytes"]
 
 HIGH = 0.95
 LATE = 1.25  # a row is dropped when it is at most so much older than the horizon
@@ -25,15 +25,21 @@ def longest_horizon(growth: GrowthState, look: MemoryLook, *, shortens_own: bool
     total = look.samples + look.samples_left
     steps = max(0, math.ceil(math.log(max(total, 1) / look.least_horizon) / math.log(HORIZON_STEP)))
     places = sum(host.place_bytes for host in look.hosts)
-    soon = forecast(growth, clipped(look.samples + look.samples_per_s * look.action_s, look.new_ids_until))
-    passing = quantile(soon, HIGH) if soon is not None else 0.0  # made until the first freed places can be used
+    passing = passing_bytes(growth, look)
     for step in range(steps, -1, -1):
         horizon = round(look.least_horizon * HORIZON_STEP**step)
         kept = kept_bytes(growth, look, horizon, shortens_own=shortens_own) * math.exp(LIVE_ERROR)
-        more = max(0.0, kept + passing - places, passing - max(0.0, places - kept))
-        if all(more * host.share <= FILL * (host.budget_bytes - host.used_bytes) for host in look.hosts):
+        more = max(0.0, kept + passing - places)
+        rooms = (max(0.0, FILL * (host.budget_bytes - host.used_bytes)) for host in look.hosts)
+        if all(more * host.share <= room for host, room in zip(look.hosts, rooms, strict=True)):
             return horizon
     return None
+
+
+def passing_bytes(growth: GrowthState, look: MemoryLook) -> float:
+    """Of places that lie idle because their rows were dropped a moment ago: as many rows are made meanwhile."""
+    soon = forecast(growth, clipped(look.samples + look.samples_per_s * look.grace_s, look.new_ids_until))
+    return quantile(soon, HIGH) if soon is not None else 0.0
 
 
 def kept_bytes(growth: GrowthState, look: MemoryLook, horizon: int, *, shortens_own: bool) -> float:
@@ -53,7 +59,7 @@ def _seen_within(growth: GrowthState, look: MemoryLook, samples: float, live: fl
     if ages and AGE_EDGES[0] <= samples <= counted:
         return _interpolated(ages, samples)
     beyond = min(max(beta + error, 0.1), 1.0) if samples > known else min(max(beta - error, 0.1), 1.0)
-    return live * (samples / max(known, 1.0)) ** beyond
+    return live * float((samples / max(known, 1.0)) ** beyond)
 
 
 def _interpolated(ages: tuple[float, ...], samples: float) -> float:

@@ -46,6 +46,9 @@ POINTS: tuple[CrashPoint, ...] = (
     CrashPoint("ps.apply.before_finish", "served: all of a push's rows are updated, that is not noted yet"),
     CrashPoint("ps.apply.after_finish", "served: a push is applied, its stamp is not noted"),
     CrashPoint("ps.step.before_commit", "sync: a step has all its micro-batches and is not committed"),
+    CrashPoint(
+        "ps.evict.midway", "a PS has dropped the rows of a bucket that nobody saw for long, and not of the next"
+    ),
     CrashPoint("ps.snapshot.after_copy", "a PS has copied its buckets for a checkpoint and not said so"),
     CrashPoint("ps.handover.before_release", "a PS has to let go of buckets and still has them all"),
     CrashPoint("ps.handover.after_release", "a PS has let go of buckets and not said so"),

@@ -33,3 +33,21 @@ def test_a_replaced_or_gone_worker_ends_its_grace() -> None:
     rounds = EvictionRounds([table(0, 10)])
     rounds.begin_grace({0: (1, 5), 1: (1, 9)})
     assert rounds.grace_is_over({0: (2, 0)})
+
+
+def test_an_age_that_changes_brings_the_next_round_at_once() -> None:
+    rounds = EvictionRounds([table(0, 0), table(1, 100_000)])
+    rounds.set_age(0, 1000)
+    assert rounds.due(999) == ()
+    assert rounds.due(5000) == (0,)
+    rounds.set_age(0, 1000)
+    assert rounds.due(5249) == ()
+    rounds.set_age(0, 4000)
+    assert rounds.due(5249) == (0,)
+    assert rounds.due(6248) == ()
+    rounds.set_age(1, 5000)
+    assert rounds.due(6248) == (1,)
+    rounds.set_age(0, 0)
+    rounds.set_age(1, 0)
+    assert rounds.due(1 << 40) == ()
+    rounds.set_age(0, 0)

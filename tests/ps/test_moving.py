@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -115,13 +116,14 @@ def test_rows_grow_old_by_what_workers_say(tmp_path: Path) -> None:
     told = SimpleNamespace(clock=1 << 20, committed=5, committed_of=lambda worker, life: told.committed)
     dense = SimpleNamespace(samples_applied=lambda: 0)
     tables = bench.arena.model.tables
+    now_s = itertools.count(1.0)
     evictor = Evictor(tables, bench.store, dense, told, session, has_dense=False)  # type: ignore[arg-type]
-    evictor.turn(BUCKETS, lambda: None)
+    evictor.turn(BUCKETS, lambda: None, next(now_s))
     assert bench.store.statistics().evicted_rows == 100
     for _ in range(5):
-        evictor.turn(BUCKETS, lambda: None)
+        evictor.turn(BUCKETS, lambda: None, next(now_s))
     assert bench.store.needs_grace, "the worker may still hold the rows"
     while bench.store.needs_grace:
         told.committed += GRACE_BATCHES
-        evictor.turn(BUCKETS, lambda: None)
+        evictor.turn(BUCKETS, lambda: None, next(now_s))
     bench.close()

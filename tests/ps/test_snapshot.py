@@ -27,16 +27,29 @@ def test_copies_are_apart_and_the_next_checkpoint_uses_their_memory() -> None:
     assert np.shares_memory(again[3], copies[3])
 
 
-def test_reserved_memory_is_what_the_first_copies_go_to() -> None:
-    writer = SnapshotWriter()
-    writer.reserve(100 << 20)
+def reserve(writer: SnapshotWriter, size_bytes: int) -> CopySpace:
+    writer.reserve(size_bytes)
     assert writer._toucher is not None
     writer._toucher.join()
-    space = writer.space()
-    assert space.size_bytes == 128 << 20
-    copies = [space.copy(np.zeros(60 << 20, np.uint8)) for _ in range(2)]
-    assert space.size_bytes == 128 << 20, "nothing had to be allocated"
-    assert not np.shares_memory(*copies)
-    writer.reserve(100 << 20)
-    assert not writer._toucher.is_alive()
+    return writer.space()
+
+
+def test_reserved_memory_is_what_the_first_copies_go_to() -> None:
+    writer = SnapshotWriter()
+    space = reserve(writer, 1000 << 20)
+    assert space.size_bytes == space.touched_bytes == 1024 << 20
+    copies = [space.copy(np.zeros(60 << 20, np.uint8)) for _ in range(16)]
+    assert space.size_bytes == 1024 << 20, "nothing had to be allocated"
+    assert not np.shares_memory(*copies[:2])
+    writer.reserve(1000 << 20)
+    assert writer._toucher is not None and not writer._toucher.is_alive()
+    writer.close()
+
+
+def test_little_is_reserved_for_little_and_small_pieces_go_when_there_is_much() -> None:
+    writer = SnapshotWriter()
+    assert reserve(writer, 1 << 20).size_bytes == 4 << 20
+    assert reserve(writer, 40 << 20).size_bytes == 44 << 20
+    assert writer.kept_bytes == 44 << 20
+    assert reserve(writer, 200 << 20).size_bytes == 200 << 20, "pieces of 4 MB would be passed over"
     writer.close()

@@ -339,3 +339,21 @@ def test_heat_counts_the_keys_asked_for(make_arena: MakeArena) -> None:
     heat = {(facts.table, facts.bucket): facts.heat for facts in store.statistics().buckets}
     assert [heat[bucket] for bucket in FIXED_BUCKETS] == [3, 0, 1]
     assert sum(heat[bucket] for bucket in DYNAMIC_BUCKETS) == 30
+
+
+def test_an_age_on_the_board_counts_where_the_job_has_none_or_a_longer_one(make_arena: MakeArena) -> None:
+    arena = make_arena()
+    store = adopted(arena)
+    store.rows_for(DYNAMIC, np.arange(100), True, 0)
+    clock = 100 * SAMPLES_PER_STAMP
+    assert sum(store.evict(table, bucket, clock) for table, bucket in DYNAMIC_BUCKETS) == 0
+    arena.board.note_seen()
+    arena.board.set_horizon(DYNAMIC, 10 * SAMPLES_PER_STAMP)
+    store.rows_for(DYNAMIC, np.arange(40), True, clock)
+    assert sum(store.evict(table, bucket, clock) for table, bucket in DYNAMIC_BUCKETS) == 60
+    old = store.rows_for(DYNAMIC, np.arange(40), False, clock)
+    assert (old >= 0).all()
+    late = 200 * SAMPLES_PER_STAMP
+    assert sum(store.evict(table, bucket, late) for table, bucket in DYNAMIC_BUCKETS) == 40
+    arena.seen_view(DYNAMIC)[old] = 150
+    assert adopted(Arena.attach(arena.directory)).statistics().repaired_rows == 40, "stamped by a worker afterwards"

@@ -19,16 +19,18 @@ from typing import Any, get_args
 
 from elastichost.arena.dense import DenseStore
 from elastichost.config import JobSpec
+from elastichost.job_features import JobFeatures
 from elastichost.observer import SilentObserver
 from elastichost.plan import Plan
 from elastichost.ps.loop import ServerLoop
 from elastichost.supervisor.assembly import Heritage
+from elastichost.supervisor.beginning import Beginning
 from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.reconcile import Limits
 from elastichost.supervisor.run import Entries, Run
-from elastichost.tuner.cold_start import initial_plan
+from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.wire.commands import Scale
 from elastichost.wire.entry import decode_arguments, failure_report
 from elastichost.worker.loop import WorkerLoop
@@ -102,8 +104,10 @@ class Stage:
         chosen = self.chosen
         run = self.run = self._run()
         access = "direct" if chosen.mode == "direct" else "served"
-        plan = initial_plan(cores=CORES, workers=chosen.workers, servers=chosen.servers, access=access)
-        prepared = Preparation(MODEL.tables, description(self.samples), None, CORES, 1 << 28, pin(plan, CORES).plan, ())
+        request = FirstPlanRequest(cores=CORES, workers=chosen.workers, servers=chosen.servers, access=access)
+        first = first_plan(request)
+        beginning = Beginning(request, first, pin(first.plan, CORES).plan, JobFeatures("simulated"), ())
+        prepared = Preparation(MODEL.tables, description(self.samples), None, CORES, 1 << 28, beginning, ())
         self.supervisor = SimSupervisor(run, prepared, Heritage(), self.signals)
         result: Any = self.supervisor.run()
         self.result = result

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.layout import HEADER_WORDS, ArenaLayout
+from elastichost.arena.memory_board import UNLIMITED, MemoryBoard
 from elastichost.specs import ModelSpec
 from tests.simulation.world import active
 
@@ -83,6 +84,8 @@ class SimArena:
         self.directory, self.layout = ARENA, layout
         self.model: ModelSpec = layout.model
         self.files = SimpleNamespace(dense=MemoryFile(ARENA / "dense", layout.files.dense))
+        self.board = MemoryBoard(ARENA, len(layout.model.tables))  # type: ignore[arg-type]
+        self.allowance = UNLIMITED
 
     @classmethod
     def create(cls, directory: Any, layout: ArenaLayout, *, whole: bool = True) -> SimArena:

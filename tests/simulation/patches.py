@@ -61,7 +61,7 @@ class _NoReporter:
     """`status.Reporter`."""
 
     def __init__(self, run: object) -> None:
-        self.elapsed_s, self.arena_bytes = 0.0, 0
+        self.elapsed_s, self.arena_bytes, self.private_bytes = 0.0, 0, dict[int, int]()
 
     def tick(self, *facts: object) -> None:
         """Nobody looks."""
@@ -69,6 +69,7 @@ class _NoReporter:
 
 _FILES = {"MappedFile": memory.MemoryFile}
 _REPLACED: dict[str, dict[str, Any]] = {
+    "elastichost.arena.memory_board": {**_FILES, **_CLOCK},
     "elastichost.arena.staging": _FILES,
     "elastichost.arena.undo": _FILES,
     "elastichost.arena.watermarks": _FILES,
@@ -83,11 +84,14 @@ _REPLACED: dict[str, dict[str, Any]] = {
         "seed_generators": lambda device, seed: None,
         "POLL_S": 0.2,
     },
-    "elastichost.worker.loop": {
+    "elastichost.worker.life": {
         **_WAITING,
         "os": network.SIMULATED_OS,
-        "torch": _TORCH,
         "ControlClient": network.SimControlClient,
+    },
+    "elastichost.worker.loop": {
+        **_CLOCK,
+        "torch": _TORCH,
         "Pipeline": computing.SimPipeline,
         "build_parts": computing.build_parts,
         "gpu_memory_bytes": lambda device: 0,

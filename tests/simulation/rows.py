@@ -156,6 +156,9 @@ class SimRowStore:
             self._arena.header(*bucket)[HEAT] += 1
         return keys.copy()
 
+    def evict_after(self, table: int) -> int:
+        return 0
+
     def confirm_grace(self) -> None:
         """Nothing is ever evicted."""
 

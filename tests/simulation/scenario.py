@@ -99,6 +99,7 @@ class Scenario:
                 "tables": {"default": {"dim": 4}},
                 "train": train,
                 "resources": {"workers": self.workers, "servers": self.servers, "restarts": 1_000_000},
+                "tuner": {"mode": "off"},  # sizes change by commands only
                 "checkpoint": {"every_s": self.checkpoint_every_s},
             }
         )

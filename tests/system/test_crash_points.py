@@ -32,12 +32,13 @@ ROLES = {"worker": "worker", "ps": "server", "supervisor": "supervisor"}
 @dataclass(frozen=True, slots=True)
 class Way:
     """A run that comes to a point. train: lines of `[train]`; count: how often the point is passed before it kills;
-    scale: given to the run while it trains; samples: how long it is."""
+    scale: given to the run while it trains; samples: how long it is; tables: lines of `[tables.default]`."""
 
     train: str
     count: int = 1
     scale: str = ""
     samples: int = 150_000
+    tables: str = ""
 
 
 # By prefix, the first that fits; where a death matters otherwise with another access or mode, both are driven.
@@ -46,6 +47,10 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "worker.batch.posted": (Way(DIRECT, 20),),
     "worker.": (Way(DIRECT, 20), Way(f"{SERVED}\nmode = 'bounded'", 1)),
     "ps.data.": (Way(f"{DIRECT}\nmode = 'bounded'", 1), Way(SERVED, 40)),
+    "ps.evict.": (
+        Way(DIRECT, 20, tables="evict_after_samples = 20_000"),
+        Way(SERVED, 20, tables="evict_after_samples = 20_000"),
+    ),
     "ps.snapshot.": (Way(DIRECT, 2), Way(SERVED, 1)),
     "ps.handover.": (Way(SERVED, 1, "servers=2"),),
     "ps.step.": (Way("mode = 'sync'", 20, samples=20_000),),
@@ -77,7 +82,9 @@ def test_a_death_at_the_point_loses_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, way: Way
 ) -> None:
     monkeypatch.setenv(VARIABLE, f"{point.name}:{way.count}")
-    settings = {"template": JOB.replace("[train]\n", f"[train]\n{way.train}\n"), "rows": way.samples, "every_s": 0.5}
+    template = JOB.replace("[train]\n", f"[train]\n{way.train}\n")
+    template = template.replace("[tables.default]\n", f"[tables.default]\n{way.tables}\n")
+    settings = {"template": template, "rows": way.samples, "every_s": 0.5}
     run = Supervised(folder, **settings)
     if way.scale:
         run.wait_trained(1)

@@ -1,0 +1,140 @@
+"""What the arena of one host takes, read from its files and the headers of its buckets.
+
+With `resources.hosts` the other hosts' arenas are read in the same way: they are directories of this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena import index
+from elastichost.arena.arena import Arena
+from elastichost.arena.host import free_bytes, used_bytes
+from elastichost.arena.kernels import SAMPLES_PER_STAMP
+from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES
+from elastichost.specs import ModelSpec
+from elastichost.tuner.memory_facts import AGE_EDGES
+
+__all__ = ["INDEX_PEAK", "MemoryGauge", "Reading", "RowCosts", "row_costs"]
+
+Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+INDEX_GROWTH = 1.4  # a generation of an index over the one before
+INDEX_PEAK = 1 + INDEX_GROWTH  # of its published slots: both while it grows
+SLOTS_PER_ROW = 2.25  # when its buckets have just grown
+SAMPLED_ROWS = 200_000  # of a table, whose ages are counted
+
+
+@dataclass(frozen=True, slots=True)
+class RowCosts:
+    """Bytes of a row of each table, float64 [tables]. place: weights, optimizer state, id and stamp; copy: of it in a
+    checkpoint; index: its slots at their peak. A fixed table's have no id, no stamp, no slots."""
+
+    place: Float64
+    copy: Float64
+    index: Float64
+
+    @property
+    def all(self) -> Float64:
+        return self.place + self.copy + self.index
+
+
+def row_costs(model: ModelSpec) -> RowCosts:
+    def place(table: int) -> int:
+        return sum(e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row for e in model.embeddings_of(table))
+
+    is_dynamic = np.array([table.is_dynamic for table in model.tables], np.float64)
+    places = np.array([place(table.index) for table in model.tables], np.float64) + 12 * is_dynamic
+    return RowCosts(places, places, is_dynamic * (SLOTS_PER_ROW * INDEX_PEAK * SLOT_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Bytes of the whole arena, of its index file, of the index generations in use at their peak; rows of each table,
+    int64 [tables]: allocated, handed out (in use or free), in use, ever dropped."""
+
+    used_bytes: int
+    index_bytes: int
+    index_peak_bytes: int
+    allocated: Int64
+    places: Int64
+    live: Int64
+    evicted: Int64
+
+
+class MemoryGauge:
+    """Of one host. arena: of that host, mapped."""
+
+    def __init__(self, host: int, arena: Arena) -> None:
+        self.host, self.arena = host, arena
+        layout = arena.layout
+        counts = [layout.bucket_count(table.index) for table in layout.model.tables]
+        self._table_of = np.repeat(np.arange(len(counts)), counts)
+        self._is_dynamic = np.repeat([table.is_dynamic for table in layout.model.tables], counts)
+        self._dynamic = [table.index for table in layout.model.tables if table.is_dynamic]
+
+    @property
+    def _headers(self) -> Int64:
+        count = len(self._table_of)
+        return self.arena.control[: count * HEADER_WORDS].reshape(count, HEADER_WORDS)
+
+    def read(self, own: npt.NDArray[np.bool_] | None = None) -> Reading:
+        """own: bool [buckets of all tables], whose rows count; the others are on their way. None: all."""
+        headers = self._headers
+        slots = headers[:, index.GENERATION] & ((1 << index.CAPACITY_BITS) - 1)
+
+        def by_table(word: int) -> Int64:
+            column = headers[:, word] if own is None else headers[:, word] * own
+            return np.bincount(self._table_of, column, len(self.arena.model.tables)).astype(np.int64)
+
+        return Reading(
+            used_bytes=used_bytes(self.arena.directory),
+            index_bytes=self.arena.files.index.touched_bytes(),
+            index_peak_bytes=int(INDEX_PEAK * SLOT_BYTES * int(slots[self._is_dynamic].sum())),
+            allocated=by_table(index.ALLOCATED_ROWS),
+            places=by_table(index.NEXT_ROW),
+            live=by_table(index.LIVE_ROWS),
+            evicted=by_table(index.EVICTED),
+        )
+
+    def own_buckets(self, owners: Mapping[tuple[int, int], int], hosts: Mapping[int, int]) -> npt.NDArray[np.bool_]:
+        """bool [buckets of all tables]: those that PS of this host own."""
+        return np.array([hosts.get(owners[key]) == self.host for key in sorted(owners)], np.bool_)
+
+    @property
+    def free_bytes(self) -> int:
+        """What the file system has left."""
+        return free_bytes(self.arena.directory)
+
+    def ages(self, tables: set[int], samples: int) -> Float64:
+        """Rows in use unseen for at most AGE_EDGES samples, float64 [tables, edges], of these tables. Estimated from
+        some of the buckets, over which ids are spread by their hashes."""
+        found = np.zeros((len(self.arena.model.tables), len(AGE_EDGES)))
+        now = samples // SAMPLES_PER_STAMP + 1
+        for table in self._dynamic:
+            if table in tables:
+                found[table] = self._ages_of(table, now)
+        return found
+
+    def _ages_of(self, table: int, now: int) -> Float64:
+        counts, sampled, total = np.zeros(len(AGE_EDGES)), 0, 0
+        seen = self.arena.seen_view(table)
+        for bucket in range(self.arena.layout.bucket_count(table)):
+            header = self.arena.header(table, bucket)
+            live = int(header[index.LIVE_ROWS])
+            total += live
+            if sampled >= SAMPLED_ROWS or live == 0:
+                continue
+            first = self.arena.layout.bucket_first_row(table, bucket)
+            stride = max(1, live // SAMPLED_ROWS)
+            stamps = seen[first : first + int(header[index.NEXT_ROW]) : stride]
+            stamps = stamps[stamps > 0].astype(np.int64)
+            ages = np.sort(np.maximum(0, now - stamps) * SAMPLES_PER_STAMP)
+            counts += np.searchsorted(ages, AGE_EDGES, side="right")
+            sampled += len(ages)
+        return counts * (total / sampled) if sampled else counts

@@ -1,0 +1,86 @@
+"""Measures one host's memory and grants its PS what is left of the budget, many times a second.
+
+Nothing may be taken for rows without what follows from it: an index grows with them, and a checkpoint copies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.supervisor.memory_budget import ServerShare, Shares, share_out
+from elastichost.supervisor.memory_gauge import MemoryGauge, Reading, RowCosts
+from elastichost.tuner.memory_facts import HostLook
+
+__all__ = ["SPARE_BYTES", "Granter", "HostFacts"]
+
+COPY_ROOM = 1.13  # what is reserved for copies is cut into eight pieces, and a little of each stays empty
+SPARE_BYTES = 4 << 20  # of each PS, for pushes that wait and undo records
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """One measurement. private_bytes: of the processes, without what is kept for copies; copies_bytes: that, or what
+    checkpoints will need; left_bytes: of the budget, when all that is to come of what is there has come."""
+
+    host: int
+    budget_bytes: int
+    reading: Reading
+    private_bytes: int
+    copies_bytes: int
+    left_bytes: int
+    shares: Shares
+
+
+class Granter:
+    """budget_bytes: of this host. costs: of the model's rows."""
+
+    def __init__(self, gauge: MemoryGauge, costs: RowCosts, budget_bytes: int) -> None:
+        self.gauge, self.board = gauge, gauge.arena.board
+        self.budget_bytes = budget_bytes
+        self._costs = costs
+        is_dynamic = np.array([table.is_dynamic for table in gauge.arena.model.tables])
+        self.is_dynamic: npt.NDArray[np.bool_] = is_dynamic
+        # Bytes that follow from one that is taken for rows, itself included.
+        self._factor = float((costs.all[is_dynamic] / costs.place[is_dynamic]).max(initial=1.0))
+        self._refused: dict[int, int] = {}
+
+    def turn(self, servers: Iterable[int], private_bytes: int, own: npt.NDArray[np.bool_] | None = None) -> HostFacts:
+        """Measures, and grants. servers: PS of this host; own: see `MemoryGauge.read`."""
+        # What was taken is read before what is used is measured: see `arena.memory_board`.
+        before = [self._share(server) for server in servers]
+        reading = self.gauge.read(own)
+        to_copy = int(COPY_ROOM * float((reading.allocated * self._costs.copy).sum()))
+        copies = max(to_copy, sum(self.board.server(share.server).copies for share in before))
+        spare = max(0, reading.index_peak_bytes - reading.index_bytes) + SPARE_BYTES * len(before)
+        left = self.budget_bytes - reading.used_bytes - private_bytes - copies - spare
+        left = min(left, self.gauge.free_bytes - spare)
+        shares = share_out(int(left / self._factor), before) if before else Shares({})
+        for server, granted in shares.granted.items():
+            self.board.server(server).grant(granted, spare // len(before))
+        return HostFacts(self.gauge.host, self.budget_bytes, reading, private_bytes, copies, left, shares)
+
+    def take_back(self, servers: Iterable[int]) -> None:
+        """What was granted to PS that are no more."""
+        for server in servers:
+            words = self.board.server(server)
+            words.grant(min(words.granted, words.taken), 0)
+
+    def _share(self, server: int) -> ServerShare:
+        words = self.board.server(server)
+        taken, refused = words.taken, words.refused
+        wanted = words.wanted if refused != self._refused.get(server, refused) else 0
+        self._refused[server] = refused
+        return ServerShare(server, words.granted, taken, wanted)
+
+    def look(self, facts: HostFacts, share: float, *, may_take: bool) -> HostLook:
+        """What the tuner is told: with indexes as large as they become. share: of the rows that come."""
+        reading, is_dynamic = facts.reading, self.is_dynamic
+        indexes = int((reading.live * self._costs.index).sum())
+        used = reading.used_bytes - reading.index_bytes + indexes + facts.private_bytes + facts.copies_bytes
+        places = float((reading.places * self._costs.all)[is_dynamic].sum())
+        budget = min(self.budget_bytes, used + self.gauge.free_bytes)
+        return HostLook(facts.host, budget, used, places, share, may_take)

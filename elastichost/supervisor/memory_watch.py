@@ -1,0 +1,339 @@
+"""Holds `resources.memory`: grants PS what is left of it, sees early when it will not suffice, and has something done.
+
+Grants hold in every job that has dynamic tables. `tuner.memory` says what else: "act" does what the module of that name
+decides, "watch" tells it, "off" neither; a job that needs more than there is then ends with MemoryBudgetError. With
+"act", new ids for which nothing is left go without a row until some is free again, but in sync mode, where rows may not
+depend on when they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseStore
+from elastichost.arena.host import is_in_memory
+from elastichost.errors import MemoryBudgetError
+from elastichost.metrics import JournalValue
+from elastichost.resources import bounds_of
+from elastichost.supervisor.ledger import Ledger
+from elastichost.supervisor.memory_acting import MemoryActor
+from elastichost.supervisor.memory_gauge import MemoryGauge, row_costs
+from elastichost.supervisor.memory_granting import Granter, HostFacts
+from elastichost.supervisor.roster import Roster
+from elastichost.supervisor.run import Run
+from elastichost.tuner.memory import MemoryState, decide
+from elastichost.tuner.memory_facts import Action, HostLook, MemoryDecision, MemoryLook
+
+if TYPE_CHECKING:
+    from elastichost.supervisor.commanding import Commander
+
+__all__ = ["MemoryWatch", "memory_of_host"]
+
+GRANT_EVERY_S = 0.05
+GRANT_TIME_SHARE = 0.03  # of the supervisor's time, with thousands of tables
+LOOK_EVERY_S = 1.0
+# A process that is not measured yet counts as this.
+EXPECTED_BYTES = 128 << 20
+NO_LIMIT = 1 << 62  # of rows that lie on a disk
+FULL_S = 0.3  # a job without a way out is ended when nothing could be granted for so long
+FREE_S = 1.0  # ids get rows again when nothing was refused for so long
+EVICTION_S = 2.0  # until a PS has noticed a horizon and gone through its rows
+BATCHES_OF_GRACE = 16  # of every worker, until a dropped row's place is used again
+NOTICED_S = 0.3  # after that, when the PS' turn comes
+MOVED_BYTES_PER_S = 100e6
+
+
+def memory_of_host(budget_bytes: int, hosts: int) -> int:
+    """What each host lends: `resources.memory` is of one host; emulated ones share this machine's memory, not more."""
+    return budget_bytes if hosts == 1 else min(budget_bytes, psutil.virtual_memory().total * 9 // 10 // hosts)
+
+
+class MemoryWatch:
+    """arenas: of every host, in order. budget_bytes: of each host."""
+
+    def __init__(self, run: Run, arenas: Sequence[Arena], roster: Roster, budget_bytes: int) -> None:
+        job = run.job
+        self._run, self._roster = run, roster
+        self._mode = job.tuner.memory
+        model = arenas[0].model
+        self._costs = row_costs(model)
+        self.is_active = any(table.is_dynamic for table in model.tables) and not job.emulate.enabled
+        lent = [budget_bytes if not self.is_active or is_in_memory(a.directory) else NO_LIMIT for a in arenas]
+        gauges = [MemoryGauge(host, arena) for host, arena in enumerate(arenas)]
+        self._granters = [Granter(gauge, self._costs, size) for gauge, size in zip(gauges, lent, strict=True)]
+        for arena in arenas:
+            arena.board.begin_anew(is_limited=self.is_active)
+        self._tables = model.tables
+        self._is_sync = job.train.mode == "sync"
+        self._may_leave_out = self._mode == "act" and not self._is_sync
+        self._own_age = {t.index for t in model.tables if t.is_dynamic and t.evict_after_samples > 0}
+        self._dense = DenseStore(arenas[0]) if self.is_active else None
+        self._actor = MemoryActor(run, roster, [granter.board for granter in self._granters], model.tables)
+        self._state = MemoryState()
+        self._wants_ages = False
+        self._ages_from = self._dense.samples_applied() if self._dense and arenas[0].board.notes_seen else 0
+        self._grant_at_s = self._look_at_s = 0.0
+        self._full_s: float | None = None  # since when nothing can be granted
+        self._refused_s = 0.0
+        self._left_out_before = 0
+        self._made_offset, self._made = 0.0, 0.0
+        self._own: dict[int, tuple[int, npt.NDArray[np.bool_]]] = {}  # host -> shard map's epoch, its buckets
+        if self.is_active:
+            self._grant({})
+
+    def close(self) -> None:
+        """Unmaps the arenas of other hosts; that of host 0 is the run's."""
+        for granter in self._granters[1:]:
+            granter.gauge.arena.close()
+
+    # --- every turn -------------------------------------------------------------------------------------------
+
+    def look(self, ledger: Ledger, commander: Commander | None, private: Mapping[int, int], now_s: float) -> None:
+        """Call it every turn. commander: None while no plan can change. private: memory of its own of each process that
+        was measured, by pid. Raises MemoryBudgetError."""
+        if not self.is_active or now_s < self._grant_at_s:
+            return
+        facts = self._grant(private)
+        self._grant_at_s = now_s + max(GRANT_EVERY_S, (self._run.now_s() - now_s) / GRANT_TIME_SHARE)
+        self._watch_shortage(facts, now_s)
+        if self._mode == "off" or now_s < self._look_at_s or not self._roster.was_published:
+            return
+        self._look_at_s = now_s + LOOK_EVERY_S
+        look = self._look(facts, ledger, commander, private)
+        self._state, decision = decide(self._state, look, now_s)
+        self._wants_ages = decision.wants_ages
+        self._follow(decision, look, commander, now_s)
+
+    def _grant(self, private: Mapping[int, int]) -> list[HostFacts]:
+        hosts, facts = self._roster.hosts, list[HostFacts]()
+        wanted = {spec.index for spec in self._run.plan.servers}
+        wanted |= {record.process.index for record in self._run.fleet.live("server")}
+        for granter in self._granters:
+            here = {index for index, host in hosts.items() if host == granter.gauge.host}
+            granter.take_back(here - wanted)
+            own_bytes = self._private_bytes(granter.gauge.host, private)
+            facts.append(granter.turn(sorted(here & wanted), own_bytes, self._own_buckets(granter.gauge, hosts)))
+        return facts
+
+    def _own_buckets(self, gauge: MemoryGauge, hosts: Mapping[int, int]) -> npt.NDArray[np.bool_] | None:
+        """Of several hosts: those whose rows count on this one."""
+        if len(self._granters) == 1:
+            return None
+        shard_map = self._roster.shard_map
+        known = self._own.get(gauge.host)
+        if known is None or known[0] != shard_map.epoch:
+            owners = {(t, b): owner for t, row in enumerate(shard_map.owners) for b, owner in enumerate(row)}
+            known = self._own[gauge.host] = shard_map.epoch, gauge.own_buckets(owners, hosts)
+        return known[1]
+
+    def _private_bytes(self, host: int, private: Mapping[int, int]) -> int:
+        """Of the processes of a host, also of those to come. The supervisor and the fork server are on host 0."""
+        run = self._run
+        live = {record.process.name: record for record in run.fleet if record.is_live}
+        planned = {f"{spec.role}-{spec.index}": spec for spec in run.plan.processes}
+        total = sum(private.get(pid, 0) for pid in (run.supervisor_pid, run.launcher.server_pid)) if host == 0 else 0
+        for name in live.keys() | planned.keys():
+            record = live.get(name)
+            if (record.spec if record is not None else planned[name]).host == host:
+                total += private.get(record.pid, EXPECTED_BYTES) if record is not None else EXPECTED_BYTES
+        return total
+
+    # --- when nothing is left ---------------------------------------------------------------------------------
+
+    def _watch_shortage(self, facts: Sequence[HostFacts], now_s: float) -> None:
+        full = [fact for fact in facts if fact.shares.is_full]
+        if full:
+            self._refused_s = now_s
+            if self._full_s is None:
+                self._full_s = now_s
+                self._note_full(full[0])
+        elif self._full_s is not None and now_s - self._refused_s >= FREE_S:
+            self._full_s = None
+            self._note_free()
+        if full and not self._may_leave_out and self._full_s is not None and now_s - self._full_s >= self._patience_s:
+            raise self._error(full[0])
+
+    @property
+    def _patience_s(self) -> float:
+        """What is under way may free something."""
+        is_busy = self._mode == "act" and (self._actor.is_busy or not self._roster.holdings.is_handed_over)
+        return 60.0 if is_busy else FULL_S
+
+    def _note_full(self, fact: HostFacts) -> None:
+        if not self._may_leave_out:
+            return
+        self._left_out_before = self._left_out()
+        for granter in self._granters:
+            granter.board.leave_out(is_full=True)
+        self._run.note(
+            "warning",
+            f"memory: all of the {_mb(fact.budget_bytes)} MB is used: new ids go without a row until some is free",
+            data={"host": fact.host, "used_bytes": fact.reading.used_bytes, "private_bytes": fact.private_bytes},
+        )
+
+    def _note_free(self) -> None:
+        if not self._may_leave_out:
+            return
+        for granter in self._granters:
+            granter.board.leave_out(is_full=False)
+        ids = self._left_out() - self._left_out_before
+        self._run.note("memory", f"new ids get rows again; {ids} sightings went without one", data={"left_out": ids})
+
+    def _left_out(self) -> int:
+        return sum(g.board.server(index).left_out for g in self._granters for index in self._roster.hosts)
+
+    def _error(self, fact: HostFacts) -> MemoryBudgetError:
+        """Names the budget, what takes it, and the tables that have grown."""
+        reading = fact.reading
+        sizes = reading.live * self._costs.all
+        largest = sorted((t for t in self._tables if t.is_dynamic), key=lambda t: -float(sizes[t.index]))[:5]
+        tables = ", ".join(
+            f"{t.name!r} {int(reading.live[t.index]):,} rows, {_mb(float(sizes[t.index]))} MB" for t in largest
+        )
+        where = f"host {fact.host}: " if len(self._granters) > 1 else ""
+        names = ", ".join(table.name for table in largest[:2])
+        return MemoryBudgetError(
+            f"{where}resources.memory allows {_mb(fact.budget_bytes)} MB, and the dynamic tables need more: rows and "
+            f"all that belongs to them take {_mb(reading.used_bytes)} MB, private memory of the processes "
+            f"{_mb(fact.private_bytes)} MB, copies for checkpoints {_mb(fact.copies_bytes)} MB; the tables that grew, "
+            f"copies and indexes at their peak included: {tables}",
+            hint=f"raise resources.memory; or set tables.{names}.evict_after_samples or admit_after"
+            + ("" if self._mode == "act" else '; or tuner.memory = "act"'),
+        )
+
+    # --- once a second ----------------------------------------------------------------------------------------
+
+    def _look(
+        self, facts: Sequence[HostFacts], ledger: Ledger, commander: Commander | None, private: Mapping[int, int]
+    ) -> MemoryLook:
+        assert self._dense is not None
+        costs, is_dynamic = self._costs.all, self._granters[0].is_dynamic
+        live = sum(fact.reading.live for fact in facts) * costs * is_dynamic
+        made = float(sum(((f.reading.live + f.reading.evicted) * costs)[is_dynamic].sum() for f in facts))
+        # Rows that changed hosts took their count of dropped ones not with them.
+        self._made_offset += max(0.0, self._made - made)
+        self._made = made
+        samples = self._dense.samples_applied()
+        rows = max(1.0, float(sum(fact.reading.live[is_dynamic].sum() for fact in facts)))
+        own = sorted(self._own_age)
+        workers = self._run.fleet.working("worker")
+        rate = sum(record.samples_per_s for record in workers)
+        batch = self._run.job.train.batch_size * max(1, len(workers))
+        grace_s = NOTICED_S + (BATCHES_OF_GRACE * batch / rate if rate > 0 else 0.0)
+        counted, counted_own = self._ages(samples)
+        return MemoryLook(
+            samples=samples,
+            samples_left=max(0, ledger.samples_planned - ledger.samples_accounted),
+            samples_per_s=rate,
+            made_bytes=made + self._made_offset,
+            row_bytes=float(live.sum()) / rows if live.sum() > 0 else float(costs[is_dynamic].mean()),
+            live_bytes=float(live.sum()),
+            own_bytes=float(live[own].sum()),
+            hosts=self._hosts(facts),
+            possible=self._possible(commander),
+            action_s=self._action_s(facts, grace_s),
+            grace_s=grace_s,
+            new_ids_until=self._new_ids_until(ledger, samples),
+            ages=counted,
+            own_ages=counted_own,
+            ages_from=self._ages_from,
+            horizon=self._actor.horizon,
+            shortens_own=self._actor.shortens_own,
+            least_horizon=max(8192, 2 * BATCHES_OF_GRACE * batch),
+            admit_after=max([self._actor.admit_after, *(t.admit_after for t in self._tables if t.is_dynamic)]),
+            left_out=self._left_out(),
+            workers=len(workers),
+            worker_bytes=int(np.mean([private.get(r.pid, EXPECTED_BYTES) for r in workers])) if workers else 0,
+        )
+
+    def _hosts(self, facts: Sequence[HostFacts]) -> tuple[HostLook, ...]:
+        live = np.array([(fact.reading.live * self._costs.all).sum() for fact in facts])
+        shares = live / live.sum() if live.sum() > 0 else np.full(len(facts), 1.0 / len(facts))
+        served = set(self._roster.hosts.values())
+        may_start = self._may_resize("servers")
+        return tuple(
+            granter.look(fact, float(share), may_take=fact.host in served or may_start)
+            for granter, fact, share in zip(self._granters, facts, shares, strict=True)
+        )
+
+    def _possible(self, commander: Commander | None) -> tuple[Action, ...]:
+        if self._mode != "act" or commander is None or commander.why_not:
+            return ()
+        drops: tuple[Action, ...] = () if self._is_sync else ("evict", "admit")
+        if not commander.is_settled:
+            return drops
+        moves: tuple[Action, ...] = ("move",) if len(self._granters) > 1 and self._roster.is_published else ()
+        may_shrink = self._may_resize("workers") and not commander.was_asked
+        shrinks: tuple[Action, ...] = ("shrink",) if may_shrink else ()
+        return (*moves, *drops, *shrinks)
+
+    def _may_resize(self, what: str) -> bool:
+        """The job leaves it open how many of them there are."""
+        job = self._run.job
+        setting = getattr(job.resources, what)
+        low, high = bounds_of(setting, 1)
+        return job.tuner.mode == "act" and (isinstance(setting, str) or low < high)
+
+    def _action_s(self, facts: Sequence[HostFacts], grace_s: float) -> float:
+        """Of what takes longest here."""
+        moved = 0.5 * max(fact.reading.used_bytes for fact in facts) / MOVED_BYTES_PER_S if len(facts) > 1 else 0.0
+        return max(EVICTION_S + grace_s, moved)
+
+    def _new_ids_until(self, ledger: Ledger, samples: int) -> int:
+        """Later epochs bring ids again that all have rows, while none are dropped."""
+        if self._own_age or self._actor.horizon:
+            return 0
+        sightings = max([self._actor.admit_after, *(t.admit_after for t in self._tables if t.is_dynamic)])
+        per_epoch = ledger.samples_planned // self._run.job.train.epochs
+        return samples + max(0, per_epoch * sightings - ledger.samples_accounted)
+
+    def _ages(self, samples: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Bytes of rows by age, of the tables without an age of their own and of the others."""
+        if not self._wants_ages or self._is_sync:
+            return (), ()
+        if not self._granters[0].board.notes_seen:
+            for granter in self._granters:
+                granter.board.note_seen()
+            self._ages_from = samples
+        dynamic = {table.index for table in self._tables if table.is_dynamic}
+        costs = self._costs.all[:, None]
+        found = sum(granter.gauge.ages(dynamic, samples) for granter in self._granters) * costs
+        return _sums(found, dynamic - self._own_age), _sums(found, self._own_age)
+
+    @property
+    def _limits(self) -> str:
+        """Why not more is done."""
+        if self._mode == "watch":
+            return '; tuner.memory = "watch" only tells'
+        if self._is_sync:
+            return "; in sync mode no rows are dropped and no ids left out, since rows may not depend on when they came"
+        return ""
+
+    def _follow(self, decision: MemoryDecision, look: MemoryLook, commander: Commander | None, now_s: float) -> None:
+        self._actor.measure(self._state, look, now_s)
+        if decision.kind == "warn":
+            if decision.is_news:
+                self._run.note("warning", f"memory: {decision.reason}{self._limits}", data=_data(decision))
+        elif decision.kind != "stay" and commander is not None:
+            self._run.note("memory", decision.reason, data=_data(decision))
+            self._actor.perform(decision, look, self._state, commander, now_s)
+
+
+def _sums(ages: npt.NDArray[np.float64], tables: set[int]) -> tuple[float, ...]:
+    return tuple(ages[sorted(tables)].sum(axis=0).tolist())
+
+
+def _data(decision: MemoryDecision) -> dict[str, JournalValue]:
+    facts = msgspec.to_builtins(decision)
+    return {name: value for name, value in facts.items() if name not in ("reason", "is_news", "wants_ages")}
+
+
+def _mb(size_bytes: float) -> str:
+    return f"{size_bytes / 1e6:,.1f}"

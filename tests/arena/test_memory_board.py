@@ -1,0 +1,221 @@
+"""What a PS may allocate: as much as it was granted, counted so that a successor goes on where it was killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elastichost.arena import index
+from elastichost.arena.arena import Arena
+from elastichost.arena.dynamic import DynamicTable
+from elastichost.arena.host import used_bytes
+from elastichost.arena.layout import PAGE_BYTES
+from elastichost.arena.memory_board import UNLIMITED, MemoryBoard, pages_bytes
+from elastichost.arena.staging import StagingArea
+from elastichost.errors import ArenaError, MemoryBudgetError
+from elastichost.specs import ModelSpec
+
+MakeModel = Callable[..., ModelSpec]
+MakeArena = Callable[..., Arena]
+PLENTY = 1 << 40
+BUCKETS = range(16)
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> MemoryBoard:
+    MemoryBoard.create(tmp_path, 3)
+    return MemoryBoard(tmp_path, 3)
+
+
+def server_of(arena: Arena, granted: int = PLENTY, spare: int = 0) -> DynamicTable:
+    """The writer of all buckets of table 0, with an allowance."""
+    arena.board.server(0).grant(granted, spare)
+    arena.allowance = arena.board.allowance(0)
+    writer = DynamicTable(arena, 0)
+    for bucket in BUCKETS:
+        writer.open_bucket(bucket)
+    return writer
+
+
+def create(writer: DynamicTable, keys: np.ndarray) -> np.ndarray:
+    rows = np.full(len(keys), -1, np.int64)
+    writer.create(keys, rows, 1)
+    return rows
+
+
+def test_words_are_seen_by_whoever_maps_them_and_tables_have_their_own(board: MemoryBoard, tmp_path: Path) -> None:
+    board.server(63).grant(10, 5)
+    board.set_horizon(2, 4000)
+    board.set_admit_after(0, 3)
+    board.note_seen()
+    other = MemoryBoard(tmp_path, 3)
+    words = other.server(63)
+    assert (words.granted, words.spare, words.taken) == (10, 5, 0)
+    assert [other.horizon(table) for table in range(3)] == [0, 0, 4000]
+    assert [other.admit_after(table) for table in range(3)] == [3, 0, 0]
+    assert other.notes_seen and not other.leaves_out
+    words.note_taken(7)
+    words.note_evicted(3)
+    words.note_left_out(2)
+    words.note_copies(9)
+    known = board.server(63)
+    assert (known.taken, known.evicted, known.rounds, known.left_out, known.copies) == (7, 3, 1, 2, 9)
+    assert board.server(62).taken == board.server(0).granted == 0
+    with pytest.raises(IndexError):
+        board.horizon(3)
+
+
+def test_a_board_of_other_tables_is_not_taken(board: MemoryBoard, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="the layout says"):
+        MemoryBoard(tmp_path, 4000)
+
+
+def test_a_supervisor_begins_with_nothing_or_with_no_limit(board: MemoryBoard) -> None:
+    words, allowance = board.server(1), board.allowance(1)
+    words.note_taken(500)
+    words.grant(9000, 100)
+    board.begin_anew(is_limited=True)
+    with pytest.raises(MemoryBudgetError):
+        allowance.require(1, "a row")
+    board.begin_anew(is_limited=False)
+    allowance.require(1 << 50, "a row")
+
+
+def test_what_is_granted_can_be_taken_and_no_more(board: MemoryBoard) -> None:
+    words, allowance = board.server(0), board.allowance(0)
+    words.grant(100, 50)
+    allowance.require(100, "rows")
+    allowance.spend(80)
+    allowance.require(20, "rows")
+    with pytest.raises(MemoryBudgetError, match="rows needs 21 more bytes"):
+        allowance.require(21, "rows")
+    assert (words.refused, words.wanted) == (1, 21)
+    allowance.require(70, "an index", is_spare=True)
+    with pytest.raises(MemoryBudgetError):
+        allowance.require(71, "an index", is_spare=True)
+    words.grant(60, 0)
+    with pytest.raises(MemoryBudgetError):
+        allowance.require(1, "rows")
+    UNLIMITED.require(1 << 60, "whatever has no PS")
+
+
+def test_a_patient_one_gets_what_is_granted_meanwhile(board: MemoryBoard) -> None:
+    words, allowance = board.server(0), board.allowance(0)
+    timer = threading.Timer(0.05, lambda: words.grant(1000, 0))
+    timer.start()
+    allowance.require(1000, "a bucket that is taken over", patience_s=20.0)
+    timer.join()
+    assert (words.refused, words.wanted) == (1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "pages"), [(0, 0, 0), (0, 1, 1), (4095, 2, 2), (4096, 4096, 1), (100, 8192, 3)]
+)
+def test_pages_count_whole(offset: int, length: int, pages: int) -> None:
+    assert pages_bytes(offset, length) == pages * PAGE_BYTES
+
+
+def test_an_arena_never_takes_more_than_was_taken_by_its_count(make_arena: MakeArena, make_model: MakeModel) -> None:
+    arena = make_arena(make_model(dims=(16, 3), optimizer="adagrad"), memory_bytes=1 << 26)
+    before = used_bytes(arena.directory)
+    writer = server_of(arena)
+    for start in range(0, 60_000, 7_000):
+        create(writer, np.arange(start, start + 7_000))
+    taken = arena.board.server(0).taken
+    # Ranges share pages with their neighbours, and generations of an index are given back.
+    assert 0 < used_bytes(arena.directory) - before <= taken
+
+
+def test_refused_rows_are_not_half_made_and_come_when_they_are_granted(make_arena: MakeArena) -> None:
+    arena = make_arena()
+    writer = server_of(arena)
+    known = create(writer, np.arange(1000))
+    words = arena.board.server(0)
+    words.grant(words.taken, 0)
+    more = np.arange(1000, 60_000)
+    with pytest.raises(MemoryBudgetError, match="table 'table_0'"):
+        create(writer, more)
+    assert words.refused > 0
+    found: np.ndarray = np.empty(len(more), np.int64)
+    arena.lookup(0, more, found)
+    assert len(np.unique(found[found >= 0])) == np.count_nonzero(found >= 0)
+    assert np.array_equal(create(writer, np.arange(1000)), known), "what has a row keeps it"
+    words.grant(PLENTY, 0)
+    assert (create(writer, more) >= 0).all()
+
+
+def test_where_nothing_is_left_ids_go_without_and_freed_places_are_used(make_arena: MakeArena) -> None:
+    arena = make_arena()
+    writer = server_of(arena)
+    create(writer, np.arange(20_000))
+    words = arena.board.server(0)
+    words.grant(words.taken, 1 << 24)
+    arena.board.leave_out(is_full=True)
+    allocated = sum(int(arena.header(0, bucket)[index.ALLOCATED_ROWS]) for bucket in BUCKETS)
+    rows = create(writer, np.arange(20_000, 80_000))
+    assert 0 < np.count_nonzero(rows >= 0) <= allocated - 20_000
+    assert words.left_out == np.count_nonzero(rows < 0)
+    assert sum(int(arena.header(0, bucket)[index.NEXT_ROW]) for bucket in BUCKETS) <= allocated
+    dropped = sum(writer.evict(bucket, 1) for bucket in BUCKETS)
+    for _ in range(2):
+        writer.confirm_grace()
+    used = used_bytes(arena.directory)
+    again = create(writer, np.arange(100_000, 100_000 + dropped // 2))
+    assert np.count_nonzero(again >= 0) > 0.9 * len(again)
+    assert len(np.unique(again[again >= 0])) == np.count_nonzero(again >= 0)
+    words.grant(words.taken, 0)
+    assert used_bytes(arena.directory) <= used + (1 << 24)
+
+
+def test_an_index_that_may_not_grow_is_used_to_its_end(make_arena: MakeArena) -> None:
+    """Rows may be had, slots not: what fits is made, the rest goes without or is refused."""
+    arena = make_arena()
+    writer = server_of(arena)
+    create(writer, np.arange(12_000))
+    writer._allocate_rows(0, 3000)
+    for bucket in BUCKETS:
+        writer._allocate_rows(bucket, 3000)
+    words = arena.board.server(0)
+    words.grant(words.taken, 0)
+    keys = np.arange(12_000, 40_000)
+    with pytest.raises(MemoryBudgetError, match="the index of table 'table_0'"):
+        create(writer, keys)
+    arena.board.leave_out(is_full=True)
+    rows = create(writer, keys)
+    assert np.count_nonzero(rows >= 0) > 0
+    assert words.left_out == np.count_nonzero(rows < 0) > 0
+    found: np.ndarray = np.empty(len(keys), np.int64)
+    arena.lookup(0, keys, found)
+    assert np.array_equal(found, rows)
+    words.grant(PLENTY, 0)
+    assert (create(writer, keys) >= 0).all()
+
+
+def test_sightings_asked_for_now_and_the_job_files_add_up_to_the_larger(
+    make_arena: MakeArena, make_model: MakeModel
+) -> None:
+    arena = make_arena(make_model(admit_after=2, evict_after_samples=5000))
+    assert (arena.admit_after(0), arena.evict_after(0), arena.notes_seen(0)) == (2, 5000, True)
+    arena.board.set_admit_after(0, 4)
+    arena.board.set_horizon(0, 9000)
+    assert (arena.admit_after(0), arena.evict_after(0)) == (4, 5000)
+    arena.board.set_horizon(0, 3000)
+    assert arena.evict_after(0) == 3000
+    writer = server_of(arena)
+    keys = np.arange(50)
+    assert [np.count_nonzero(create(writer, keys) >= 0) for _ in range(4)] == [0, 0, 0, 50]
+
+
+def test_pushes_that_wait_are_counted_and_come_from_the_spare(tmp_path: Path, board: MemoryBoard) -> None:
+    words, tables = board.server(2), 3
+    words.grant(0, 2 << 20)
+    area = StagingArea(tmp_path, 2, tables, board.allowance(2))
+    rows, bounds = np.arange(10), np.array([0, 10, 10, 10])
+    area.write(0, 1, 1, 1.0, rows, bounds, np.zeros(1000, np.float32))
+    assert 0 < words.taken <= 2 << 20
+    assert area.waiting() == (0,)
+    area.close()

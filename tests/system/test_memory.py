@@ -1,0 +1,193 @@
+"""Whole runs whose dynamic tables outgrow `resources.memory`: seen early and handled, or ended with a typed error."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elastichost.arena.host import arena_root, used_bytes
+from elastichost.arena.memory_board import MemoryBoard
+from elastichost.checkpoint.format import latest, read_block
+from elastichost.errors import ArenaError
+from elastichost.supervisor.meter import Meter
+from elastichost.wire.crash import VARIABLE
+from tests.system.test_crash_points import assert_each_position_once
+from tests.system.test_run import SLOW_MODEL, Supervised, folder
+
+pytestmark = [pytest.mark.system]
+
+__all__ = ["folder"]
+
+# The processes take some 500 MB. Without a limit the rows would take 470 MB, and a checkpoint as much again.
+BUDGET_MB = 1000
+# What processes take of their own can be measured only, once a second, and not refused.
+ALLOWED = 1.02 * BUDGET_MB * 10**6
+SAMPLES, TABLES = 120_000, 4
+JOB = """
+[job]
+name = "memory"
+seed = 7
+[model]
+build = "{build}"
+args = {{ bottom = [16, {dim}], top = [16, 1] }}
+[data]
+format = "synthetic"
+[data.synthetic]
+rows = {rows}
+test_rows = 2000
+tables = 4
+table_rows = 1_000_000
+dense = 3
+zipf = 0.2
+unit_rows = 8192
+[tables.default]
+dim = {dim}
+rows = "dynamic"
+optimizer = {{ name = "adagrad" }}
+[train]
+batch_size = 128
+mode = "{mode}"
+[resources]
+workers = {workers}
+servers = {servers}
+hosts = {hosts}
+memory = "{budget}MB"
+[tuner]
+memory = "{memory}"
+[supervision]
+hang_timeout_s = 5
+"""
+
+
+def start(folder: Path, memory: str, **settings: Any) -> Supervised:
+    facts = {
+        "build": "elastichost.models:dlrm",
+        "rows": SAMPLES,
+        "dim": 128,
+        "mode": "async",
+        "workers": 1,
+        "servers": 1,
+        "hosts": 1,
+    }
+    return Supervised(folder, template=JOB, **{**facts, "budget": BUDGET_MB, "memory": memory, **settings})
+
+
+def arena_of() -> Path | None:
+    found = [path for path in arena_root().iterdir() if (path / "LAYOUT.json").exists()]
+    return found[0] if found else None
+
+
+def highest_use(run: Supervised) -> int:
+    """Looks again and again until the run has ended: rows, copies for checkpoints, and what the processes have of their
+    own. The most that was seen once training is under way: before that, memory of the fork server is counted that its
+    children share."""
+    meter, most, now_s = Meter(), 0, 0.0
+
+    def look() -> bool:
+        nonlocal most, now_s
+        arena, status = arena_of(), run.status()
+        pids = [one["pid"] for one in status.get("processes", []) if one["pid"]]
+        if arena is None or status.get("samples_trained", 0) < SAMPLES // 10:
+            return run.process.poll() is not None
+        now_s += 100.0
+        own = meter.measure([run.process.pid, run.fork_server(), *pids], now_s)
+        try:
+            copies = MemoryBoard(arena, TABLES).server(0).copies
+            most = max(most, used_bytes(arena) + copies + sum(usage.private_bytes for usage in own.values()))
+        except (ArenaError, OSError):
+            pass  # it is just being removed
+        return run.process.poll() is not None
+
+    while not look():
+        signal.sigtimedwait([], 0.1)
+    return most
+
+
+def test_a_job_that_grows_beyond_its_budget_trains_on(folder: Path) -> None:
+    run = start(folder, "act")
+    most = highest_use(run)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
+    assert run.events("process_lost") == []
+    first = run.events("memory")[0]
+    assert first.data["kind"] == "evict"
+    assert first.data["chance"] > 0.05
+    assert first.data["horizon"] >= 8192
+    assert 0 < most <= ALLOWED
+    (trained,) = {record.manifest.samples_trained for record in [latest(run.run_dir / "checkpoints")] if record}
+    assert trained == SAMPLES
+    assert_no_id_has_two_rows(run.run_dir)
+
+
+def assert_no_id_has_two_rows(run_dir: Path) -> None:
+    found = latest(run_dir / "checkpoints")
+    assert found is not None
+    blocks = {(b.kind, b.owner, b.bucket): b for b in found.manifest.blocks}
+    live = 0
+    for table in range(TABLES):
+        ids = []
+        for bucket in range(16):
+            of_bucket, seen = (read_block(found.directory, blocks[kind, table, bucket]) for kind in ("ids", "seen"))
+            ids.append(of_bucket[seen > 0])
+        every = np.concatenate(ids)
+        assert len(np.unique(every)) == len(every) > 0
+        live += len(every)
+    assert live < 250_000, "most were dropped"
+
+
+def test_without_it_the_job_ends_and_says_why(folder: Path) -> None:
+    run = start(folder, "off")
+    most = highest_use(run)
+    code, errors = run.finish()
+    assert code == 1
+    assert errors.startswith(f"MemoryBudgetError: resources.memory allows {BUDGET_MB:,}.0 MB")
+    for words in ("'c0' ", "private memory of the processes", "copies for checkpoints", 'tuner.memory = "act"'):
+        assert words in errors
+    assert run.events("memory") == []
+    assert 0.8 * BUDGET_MB * 10**6 < most <= ALLOWED
+    assert run.result()["exit_code"] == 1
+
+
+def test_a_ps_killed_within_a_round_of_dropping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "ps.evict.midway:5")
+    run = start(folder, "act")
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
+    (lost,) = run.events("process_lost")
+    assert (lost.process, lost.data["life"], lost.data["code"]) == ("server-0", 1, -signal.SIGKILL)
+    assert_each_position_once(run.run_dir, SAMPLES)
+    assert_no_id_has_two_rows(run.run_dir)
+
+
+@pytest.mark.matrix
+def test_in_sync_mode_nothing_is_dropped_and_that_is_said_before_it_ends(folder: Path) -> None:
+    run = start(folder, "act", mode="sync", dim=512)
+    code, errors = run.finish()
+    assert code == 1
+    assert "MemoryBudgetError: resources.memory allows" in errors
+    assert run.events("memory") == []
+    warned = [event for event in run.events("warning") if event.text.startswith("memory: memory will not suffice")]
+    assert warned
+    assert "in sync mode no rows are dropped" in warned[0].text
+
+
+@pytest.mark.matrix
+def test_buckets_go_to_a_host_with_room_before_rows_are_dropped(folder: Path) -> None:
+    """Host 0 has the workers; the rows of both are equally many at first."""
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.01"))
+    run = start(folder, "act", hosts=2, servers=2, budget=750, build=f"{folder}/slow.py:build")
+    code, errors = run.finish()
+    assert code == 0, errors
+    kinds = [event.data["kind"] for event in run.events("memory") if "kind" in event.data]
+    assert kinds[0] == "move"
+    assert run.events("moved")
+    assert run.events("process_lost") == []
+    assert sorted(os.listdir(arena_root())) == []
+    assert_each_position_once(run.run_dir, SAMPLES)

@@ -1,0 +1,63 @@
+"""What a worker notices of memory that is short, and of rows whose ages are wanted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elastichost.arena.kernels import SAMPLES_PER_STAMP, seen_stamp
+from tests.worker.test_rows import Bench, batch, model
+
+PLENTY = 1 << 40
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "served"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, model(), served=request.param, servers=1)
+    made.rows.prepare(batch(0), lease_id=1, epoch=0, create=False, clock=0)  # the PS has its buckets
+    yield made
+    made.servers.close()
+
+
+def test_a_batch_waits_for_memory_and_goes_on_when_it_is_granted(bench: Bench) -> None:
+    arena = bench.arena
+    arena.allowance = arena.board.allowance(0)
+    words = arena.board.server(0)
+    timer = threading.Timer(0.3, lambda: words.grant(PLENTY, PLENTY))
+    timer.start()
+    prepared = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
+    timer.join()
+    assert words.refused >= 2, "it asked again and again"
+    assert prepared.values.min() >= 0
+    again = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
+    assert np.array_equal(again.lengths, prepared.lengths)
+
+
+def test_ids_without_memory_leave_their_bags_where_that_is_wanted(bench: Bench) -> None:
+    arena = bench.arena
+    arena.allowance = arena.board.allowance(0)
+    arena.board.leave_out(is_full=True)
+    samples = batch(2)
+    prepared = bench.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
+    whole = int(samples.lengths.sum())
+    assert 0 < prepared.lengths.sum() < whole, "fixed tables have their rows, the dynamic one has none"
+    assert arena.board.server(0).left_out > 0
+    arena.board.server(0).grant(PLENTY, PLENTY)
+    prepared = bench.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
+    assert prepared.lengths.sum() == whole
+
+
+def test_sightings_are_noted_once_they_are_wanted(bench: Bench) -> None:
+    arena, clock = bench.arena, 50 * SAMPLES_PER_STAMP
+    bench.rows.prepare(batch(3), lease_id=1, epoch=0, create=True, clock=0)
+    seen = arena.seen_view(0)
+    held = np.flatnonzero(seen)
+    bench.rows.prepare(batch(3), lease_id=1, epoch=0, create=True, clock=clock)
+    assert (seen[held] == seen_stamp(0)).all(), "nobody has asked for it"
+    arena.board.note_seen()
+    bench.rows.prepare(batch(3), lease_id=1, epoch=0, create=True, clock=clock)
+    assert (seen[held] == seen_stamp(clock)).all()
