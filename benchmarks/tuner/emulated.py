@@ -1,62 +1,44 @@
 """The control plane at the size of a cloud: hundreds of emulated workers on this host, and whether they keep to their
 costs.
 
-    python -m benchmarks.tuner.emulated           20 -> 200 workers on 8 PS, then six jobs against the simulator: 4 min
+    python -m benchmarks.tuner.emulated           20 -> 200 workers on 8 PS, jobs against the simulator, tuner: 6 min
     python -m benchmarks.tuner.emulated --quick   10 -> 60 workers on 4 PS: 15 s
 
 Supervisor, workers and PS are real processes with real messages, leases and commits; computing is timed waits
 (`[emulate]`). Measured: how long it takes until so many more workers are ready and have trained; while all train, how
 late heartbeats are handled (from the moment a process took one to the moment the supervisor has it), the supervisor's
-CPU time, and samples a second against what the micro simulator says of the same costs.
+CPU time, and samples a second against what the micro simulator says of the same costs. And what the tuner makes of a
+job that it knows nothing of, against the best configuration that the simulator finds.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import os
-import signal
-import struct
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import psutil
 
 from benchmarks.measuring import percentile, print_table, write_json
 from benchmarks.processes import busy_s
-from benchmarks.workshop import ROOT, Workshop
-from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseStore
-from elastichost.chaos.tails import JournalTail
+from benchmarks.tuner.emulated_run import JOB, EmulatedRun, running
+from benchmarks.workshop import Workshop
 from elastichost.config import load_job
 from elastichost.emulation.costs import scenario_of
-from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus, read_status
-from elastichost.simulator.micro import simulate
+from elastichost.metrics import JournalEvent, ProcessStatus
+from elastichost.simulator.micro import simulate, throughputs
 from elastichost.tuner.facts import Configuration
-from elastichost.wire.commands import Accepted, CommandClient, Reached, Scale
+from elastichost.wire.commands import Scale
 
 __all__ = ["main"]
 
-Found = TypeVar("Found")
-
-JOB = ROOT / "examples" / "emulated.toml"
-BEAT = struct.Struct("<2d")  # when it was handled, and how late
-LIMIT_S = 120.0
-POLL_S = 0.02
 AIMS = {"heartbeat_p99_s": 0.1, "supervisor_cores": 0.25}
-COMMON = {
-    "data.synthetic.rows": 2_000_000_000,
-    "emulate.hosts": 64,
-    "checkpoint.every_s": 1e6,
-    "tuner.mode": "off",
-}
 # Seconds of a batch on one core: 200 workers then exchange as many messages as half of two cores carries.
 BATCH_S, QUICK_BATCH_S = 2.0, 0.5
 TRIALS: tuple[tuple[str, Configuration, float], ...] = (
@@ -67,6 +49,8 @@ TRIALS: tuple[tuple[str, Configuration, float], ...] = (
     ("unpipelined", Configuration(8, 2, 1), 5.0),
     ("unpipelined", Configuration(16, 2, 1), 10.0),
 )
+# Scenarios that the tuner is given, and how much slower.
+TUNED = (("server_bound", 5.0), ("compute_bound", 5.0))
 
 
 class ScaleOut(msgspec.Struct, frozen=True):
@@ -111,115 +95,25 @@ class Speed(msgspec.Struct, frozen=True):
         return self.samples_per_s / self.truth
 
 
+class Tuned(msgspec.Struct, frozen=True):
+    """What the tuner came to. share: of the speed of the best configuration, both by the simulator. settled_s: from the
+    first sample to the last change of the plan. plans: how many it ran."""
+
+    name: str
+    first: Configuration
+    last: Configuration
+    best: Configuration
+    share: float
+    settled_s: float
+    plans: int
+
+
 class Figures(msgspec.Struct, frozen=True):
     scale_out: ScaleOut
     steady: Steady
     speeds: tuple[Speed, ...]
+    tuned: tuple[Tuned, ...]
     aims: dict[str, float] = msgspec.field(default_factory=lambda: dict(AIMS))
-
-
-# --- a run under way --------------------------------------------------------------------------------------------------
-
-
-class EmulatedRun:
-    """Seen from outside; its supervisor also notes how late every heartbeat came."""
-
-    def __init__(self, folder: Path, workshop: Workshop, settings: Mapping[str, object]) -> None:
-        self.run_dir, self._beats = folder / "run", folder / "beats"
-        folder.mkdir()
-        self.settings = [f"{key}={value}" for key, value in {**COMMON, **settings}.items()]
-        self._log = (folder / "log").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.tuner.emulated", "--supervise", str(folder), *self.settings],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env={**workshop.environment(), "ELASTICHOST_ARENA_DIR": str(workshop.memory)},
-        )
-        self._tail = JournalTail(self.run_dir / "journal.jsonl")
-        self.events: list[JournalEvent] = []
-
-    def wait(self, find: Callable[[], Found | None]) -> Found:
-        """What it finds. Raises RuntimeError when the run ends before, or after too long."""
-        deadline_s = time.monotonic() + LIMIT_S
-        while not (found := find()):
-            if self.process.poll() is not None or time.monotonic() > deadline_s:
-                self._log.seek(0)
-                raise RuntimeError(f"the run ended, or did nothing for {LIMIT_S:g} s:\n{self._log.read()[-4000:]}")
-            time.sleep(POLL_S)
-            self.events += self._tail.poll()
-        return found
-
-    def status(self) -> RunStatus | None:
-        return read_status(self.run_dir) if (self.run_dir / "status.json").exists() else None
-
-    def processes(self, role: str) -> list[ProcessStatus]:
-        """That work."""
-        status = self.status()
-        known = status.processes if status is not None else ()
-        return [one for one in known if one.role == role and one.state in ("training", "late", "serving")]
-
-    def scale(self, command: Scale) -> Reached:
-        status = self.wait(self.status)
-        client = CommandClient(status.commands)
-        try:
-            client.send(command)
-            while not isinstance(reply := client.receive(LIMIT_S), Reached):
-                if not isinstance(reply, Accepted):
-                    raise RuntimeError(f"{command}: {reply}")
-            return reply
-        finally:
-            client.close()
-
-    def dense(self) -> DenseStore:
-        (event,) = self.wait(lambda: [event for event in self.events if event.kind == "arena"])
-        store = DenseStore(Arena.attach(Path(str(event.data["path"]))))
-        store.samples_applied()  # the first call loads compiled code, which takes a while
-        return store
-
-    def delays_s(self, since_s: float, until_s: float) -> list[float]:
-        """How late the heartbeats were that came in a time."""
-        content = self._beats.read_bytes()
-        whole = len(content) // BEAT.size * BEAT.size
-        return [late_s for at_s, late_s in BEAT.iter_unpack(content[:whole]) if since_s <= at_s <= until_s]
-
-    def close(self) -> None:
-        """Ends the run with everything it started."""
-        for _ in range(2):
-            self.process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.5)
-        self.process.wait(30)
-        self._log.close()
-
-
-@contextmanager
-def running(folder: Path, workshop: Workshop, settings: Mapping[str, object]) -> Iterator[EmulatedRun]:
-    run = EmulatedRun(folder, workshop, settings)
-    try:
-        yield run
-    finally:
-        run.close()
-
-
-def supervise(folder: Path, settings: Sequence[str]) -> int:
-    """The process that `EmulatedRun` starts."""
-    from elastichost.supervisor import run_job
-    from elastichost.supervisor.observed import Fleet, ProcessRecord
-    from elastichost.wire.control import Heartbeat
-
-    plain = Fleet.heartbeat
-    with (folder / "beats").open("wb", buffering=BEAT.size) as file:
-
-        def heartbeat(fleet: Fleet, record: ProcessRecord, beat: Heartbeat, now_s: float) -> None:
-            if beat.sample.taken_s:
-                now_s = time.monotonic()
-                file.write(BEAT.pack(now_s, now_s - beat.sample.taken_s))
-            plain(fleet, record, beat, now_s)
-
-        Fleet.heartbeat = heartbeat  # type: ignore[method-assign]
-        return int(run_job(load_job(JOB, settings, environ={}), folder / "run").exit_code)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -231,7 +125,7 @@ def scale_out(run: EmulatedRun, before: int, after: int) -> ScaleOut:
     asked_s = time.monotonic()
     reached = run.scale(Scale(workers=after))
     first = msgspec.convert(reached.data["request_to_first_sample_s"], dict[str, float | None])
-    run.events += run._tail.poll()
+    run.look()
 
     def last_s(kind: str) -> float:
         return max(e.monotonic_s for e in run.events if e.kind == kind and e.process in first) - asked_s
@@ -316,6 +210,46 @@ def trial(folder: Path, workshop: Workshop, name: str, at: Configuration, slowdo
         return speed_of(run, name, at, (dense.samples_applied() - samples) / passed_s, passed_s)
 
 
+def tuned(folder: Path, workshop: Workshop, name: str, slowdown: float, seconds: float) -> Tuned:
+    """A job that may have 1 to 32 workers and 1 to 8 PS on 64 cores, and nothing to begin with."""
+    settings = {
+        "resources.workers": "[1, 32]",
+        "resources.servers": "[1, 8]",
+        "resources.cores": 64,
+        "emulate.scenario": name,
+        "emulate.slowdown": slowdown,
+        "tuner.mode": "act",
+        "tuner.warm_start": "false",
+    }
+    with running(folder, workshop, settings) as run:
+        run.wait(lambda: [event for event in run.events if event.kind == "lease"])
+        ends_s = time.monotonic() + seconds
+        run.wait(lambda: time.monotonic() > ends_s)
+        plans = [event for event in run.events if event.kind == "decision" and event.text.startswith("plan: ")]
+        changes = [event for event in run.events if event.kind == "scaled"]
+        began_s = next(event.monotonic_s for event in run.events if event.kind == "lease")
+        of = scenario_of(load_job(JOB, run.settings, environ={}))
+    counts = [_scaled(changes[0], "before")] if changes else [_planned(plans[0])]
+    counts += [_scaled(change, "after") for change in changes]
+    lattice = (range(1, 33), range(1, 9), (1, 2, 3, 4, 6, 8))
+    all_of_them = [Configuration(*one) for one in product(*lattice) if one[0] * one[2] + one[1] <= 64]
+    coarse = throughputs(of, all_of_them, 600, seed=1)
+    near = [all_of_them[index] for index in coarse.argsort()[-12:]]
+    truth = dict(zip([*near, counts[-1]], throughputs(of, [*near, counts[-1]], 12_000, seed=2).tolist(), strict=True))
+    best = max(truth, key=truth.__getitem__)
+    settled_s = changes[-1].monotonic_s - began_s if changes else 0.0
+    return Tuned(name, counts[0], counts[-1], best, truth[counts[-1]] / truth[best], settled_s, len(counts))
+
+
+def _scaled(event: JournalEvent, when: str) -> Configuration:
+    names = ("workers", "servers", "worker_cores")
+    return msgspec.convert({name: event.data[f"{name}_{when}"] for name in names}, Configuration)
+
+
+def _planned(event: JournalEvent) -> Configuration:
+    return msgspec.convert({name: event.data[name] for name in ("workers", "servers")}, Configuration)
+
+
 def measure(before: int, after: int, servers: int, seconds: float, trials: float, batch_s: float) -> Figures:
     """trials: seconds for each of TRIALS; 0: none of them. batch_s: of computing, on one core."""
     with Workshop() as workshop:
@@ -333,7 +267,8 @@ def measure(before: int, after: int, servers: int, seconds: float, trials: float
             speeds = [speed_of(run, "of the cloud", Configuration(after, servers), samples_per_s, calm.seconds)]
         for number, one in enumerate(TRIALS if trials else ()):
             speeds.append(trial(workshop.disk / f"trial-{number}", workshop, *one, trials))
-    return Figures(out, calm, tuple(speeds))
+        chosen = [tuned(workshop.disk / name, workshop, name, slow, 3 * trials) for name, slow in TUNED if trials]
+    return Figures(out, calm, tuple(speeds), tuple(chosen))
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------
@@ -368,6 +303,13 @@ def show(figures: Figures) -> None:
         for one in figures.speeds
     ]
     print_table(("costs", "configuration", "measured", "simulated", "ratio"), speeds)
+    if figures.tuned:
+        print("\nthe tuner, from nothing")
+        found = [
+            (one.name, str(one.first), str(one.last), str(one.best), f"{one.share:.3f}", f"{one.settled_s:.0f} s")
+            for one in figures.tuned
+        ]
+        print_table(("costs", "first", "last", "best", "last / best", "settled after"), found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -377,15 +319,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=200, help="after scaling out (200)")
     parser.add_argument("--servers", type=int, default=8, help="PS (8)")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (20)")
-    parser.add_argument("--quick", action="store_true", help="60 workers, 4 PS, 5 seconds, no trials")
+    parser.add_argument("--quick", action="store_true", help="60 workers, 4 PS, 4 seconds, nothing else")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
-    parser.add_argument("--supervise", metavar="FOLDER", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("settings", nargs="*", help=argparse.SUPPRESS)
     chosen = parser.parse_args(argv)
-    if chosen.supervise is not None:
-        return supervise(chosen.supervise, chosen.settings)
     if chosen.quick:
-        figures = measure(10, 60, 4, 5.0, 0.0, QUICK_BATCH_S)
+        figures = measure(10, 60, 4, 4.0, 0.0, QUICK_BATCH_S)
     else:
         figures = measure(20, chosen.workers, chosen.servers, chosen.seconds, chosen.seconds, BATCH_S)
     show(figures)

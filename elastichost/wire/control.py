@@ -219,7 +219,7 @@ class FailureReport(Message, frozen=True):
 
 
 class Membership(Message, frozen=True):
-    """Everyone: lives of the workers that count now (bounded mode's clock; the PS refuses others)."""
+    """PS: lives of the workers that count now (bounded mode's clock; the PS refuses others)."""
 
     epoch: int
     workers: tuple[tuple[int, int], ...]  # (index, life)

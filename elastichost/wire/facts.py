@@ -69,6 +69,8 @@ class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes_received: int = 0
     requests: int = 0  # PS: requests served
     busy_s: float = 0.0  # PS: time spent serving
+    taken_s: float = 0.0  # when, by the clock that all processes of a host share; 0: not told
+    cpu_s: float | None = None  # CPU time of an emulated process, by its costs; None: the kernel knows
 
 
 class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

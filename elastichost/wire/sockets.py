@@ -229,6 +229,11 @@ class Waiter:
         """Whether something can be read within the timeout."""
         return bool(self._poller.poll(int(timeout_s * 1000)))
 
+    def ready(self, timeout_s: float) -> frozenset[zmq.Socket[bytes]]:
+        """Sockets that can be read within the timeout."""
+        found = self._poller.poll(int(timeout_s * 1000))
+        return frozenset(source for source, _ in found if not isinstance(source, int))
+
 
 def wait_readable(sockets: Iterable[zmq.Socket[bytes]], timeout_s: float) -> bool:
     """Whether one of these sockets can be received from within the timeout."""

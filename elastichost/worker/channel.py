@@ -157,6 +157,11 @@ class Channel:
         self._request = 0
         self.traffic = Traffic()
 
+    @property
+    def clients(self) -> tuple[DataClient, ...]:
+        """The connections there are now, to wait on."""
+        return tuple(client for _, client in self._clients.values())
+
     def next_request(self) -> int:
         self._request += 1
         return self._request

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.dense import DenseStore
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
@@ -22,11 +22,14 @@ from elastichost.wire.crash import crash_point
 from elastichost.wire.data import ClockAdvanced, DataMessage, DenseFetch, DensePush, DensePushed, Retry
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, Pump, Resend, StoppedError
-from elastichost.worker.dense import FlatDense
 from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, half_of
 from elastichost.worker.routing import Directory
-from elastichost.worker.row_channels import PushChannel
-from elastichost.worker.served import RowGradients
+
+if TYPE_CHECKING:  # who only commits needs no torch
+    from elastichost.arena.dense import DenseStore
+    from elastichost.worker.dense import FlatDense
+    from elastichost.worker.row_channels import PushChannel
+    from elastichost.worker.served import RowGradients
 
 __all__ = ["BatchRange", "Committer"]
 

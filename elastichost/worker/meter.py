@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from elastichost.wire.facts import StepSample
-from elastichost.worker.rows import PreparedBatch
+
+if TYPE_CHECKING:  # a worker that is emulated measures itself as well, and has no torch
+    from elastichost.worker.rows import PreparedBatch
 
 __all__ = ["StepMeter"]
 
@@ -27,6 +30,7 @@ class StepMeter:
     wait_peers_s: float = 0.0
     loss_sum: float = 0.0
     ids: int = 0
+    cpu_s: float | None = None
 
     def count(self, batch: PreparedBatch, loss: float, compute_s: float, push_s: float) -> None:
         """A batch is pushed."""
@@ -59,5 +63,7 @@ class StepMeter:
             ids=self.ids,
             bytes_sent=bytes_sent,
             bytes_received=bytes_received,
+            taken_s=now_s,
+            cpu_s=self.cpu_s,
         )
         return sample, StepMeter(now_s, rate)

@@ -199,7 +199,7 @@ class RowPreparer:
     def _mark_seen(self, values: Int64Array, bounds: Int64Array, clock: int) -> None:
         """Workers with direct access note sightings themselves: the PS does not see their hits."""
         for number, table in self._dynamic:
-            if table.evict_after_samples:
+            if self._arena.notes_seen(table.index):
                 rows = values[bounds[number] : bounds[number + 1]]
                 kernels.mark_seen(self._arena.seen_view(table.index), rows, kernels.seen_stamp(clock))
 

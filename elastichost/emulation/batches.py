@@ -1,0 +1,71 @@
+"""Leases cut into the batches that an emulated worker computes. Pure: there is nothing to read."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from elastichost.wire.facts import Lease
+from elastichost.worker.pipeline import LeaseFinished
+
+__all__ = ["EmulatedBatch", "LeaseCutter"]
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedBatch:
+    """Positions [start, stop) of a lease."""
+
+    lease: Lease
+    start: int
+    stop: int
+
+    @property
+    def samples(self) -> int:
+        return self.stop - self.start
+
+
+class LeaseCutter:
+    """`worker.life.Batches` in the order of the leases."""
+
+    def __init__(self, batch_size: int) -> None:
+        self._batch_size = batch_size
+        self._results: deque[EmulatedBatch | LeaseFinished] = deque()
+
+    def add(self, lease: Lease, shuffle_seed: int | None) -> None:
+        for start in range(lease.start, lease.stop, self._batch_size):
+            self._results.append(EmulatedBatch(lease, start, min(start + self._batch_size, lease.stop)))
+        self._results.append(LeaseFinished(lease))
+
+    def get(self, timeout_s: float = 0.0) -> EmulatedBatch | LeaseFinished | None:
+        return self._results.popleft() if self._results else None
+
+    @property
+    def head(self) -> EmulatedBatch | LeaseFinished | None:
+        """What `get` will give."""
+        return self._results[0] if self._results else None
+
+    @property
+    def next_batch(self) -> EmulatedBatch | None:
+        """The next one that `get` will give."""
+        return next((one for one in self._results if isinstance(one, EmulatedBatch)), None)
+
+    @property
+    def leases_waiting(self) -> int:
+        """Leases of which nothing was taken yet."""
+        ends = sum(isinstance(one, LeaseFinished) for one in self._results)
+        first = self._results[0] if self._results else None
+        begun = isinstance(first, LeaseFinished) or (first is not None and first.start > first.lease.start)
+        return ends - begun
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._results
+
+    def take_read_s(self) -> float:
+        return 0.0
+
+    def discard(self) -> None:
+        self._results.clear()
+
+    def close(self) -> None:
+        self.discard()

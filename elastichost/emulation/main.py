@@ -1,0 +1,59 @@
+"""Entries of emulated processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from elastichost.config import JobSpec, load_job
+from elastichost.emulation.costs import scenario_of
+from elastichost.emulation.load import shortage
+from elastichost.emulation.model import INITIAL, emulated_model
+from elastichost.emulation.server import EmulatedServer
+from elastichost.emulation.worker import EmulatedWorker
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.codec import Codec
+from elastichost.wire.control import ControlMessage, Hello, ModelDescribed
+from elastichost.wire.data import DataMessage
+from elastichost.wire.entry import Loop, run_child, run_loop
+from elastichost.wire.sockets import ControlClient
+
+__all__ = ["probe", "server", "warm", "worker"]
+
+
+def warm() -> None:
+    """In the fork server: what every process would make anew, and can inherit."""
+    Codec(ControlMessage, 0, None)
+    Codec(DataMessage, 0, None)
+    np.random.default_rng(np.random.SeedSequence((0,)))
+
+
+def worker(arguments_json: bytes) -> int:
+    """Returns the exit code of the process."""
+    return run_loop(arguments_json, "worker", lambda arguments, job: _late(EmulatedWorker, arguments, job))
+
+
+def server(arguments_json: bytes) -> int:
+    """Returns the exit code of the process."""
+    return run_loop(arguments_json, "ps", lambda arguments, job: _late(EmulatedServer, arguments, job))
+
+
+def _late(kind: type[EmulatedWorker] | type[EmulatedServer], arguments: ChildArguments, job: JobSpec) -> Loop:
+    time.sleep(job.emulate.startup_s)  # as a pod that is scheduled, and an image that is pulled
+    return kind(arguments, job)
+
+
+def probe(arguments_json: bytes) -> int:
+    """Describes the model: nothing of the user's is built."""
+
+    def run(arguments: ChildArguments, control: ControlClient) -> None:
+        control.send(Hello(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
+        job = load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={})
+        warning = shortage(job.resources, scenario_of(job), len(os.sched_getaffinity(0)))
+        model = emulated_model(job.emulate.new_ids)
+        control.send(ModelDescribed(model=model, warnings=(warning,) if warning else ()), (INITIAL,))
+
+    return run_child(arguments_json, run)

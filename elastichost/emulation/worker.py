@@ -1,0 +1,275 @@
+"""The loop of an emulated worker: real leases, requests and commits; a batch is a wait of what it costs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from elastichost.config import JobSpec
+from elastichost.emulation.batches import EmulatedBatch, LeaseCutter
+from elastichost.emulation.costs import scenario_of
+from elastichost.emulation.exchange import Call, Exchange
+from elastichost.emulation.model import INITIAL, new_ids_of_batch
+from elastichost.emulation.prices import Computing, Pricing
+from elastichost.emulation.timeline import Timeline
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.control import Repin
+from elastichost.wire.crash import crash_point
+from elastichost.wire.facts import Lease
+from elastichost.wire.sockets import DataClient, Waiter
+from elastichost.worker.channel import StoppedError
+from elastichost.worker.commit import BatchRange, Committer
+from elastichost.worker.life import IDLE_S, Batches, WorkerLife
+from elastichost.worker.pipeline import LeaseFinished
+
+if TYPE_CHECKING:
+    from elastichost.worker.dense import FlatDense
+
+__all__ = ["EmulatedWorker"]
+
+AT_ONCE_S = 0.01  # a wait that is no longer was none: a message takes a while
+LATE_S = 0.1  # lost within a heartbeat: the host is too slow for what it emulates
+
+
+class _Vector:
+    """`worker.dense.FlatDense` of a model that learns nothing: gradients are zero."""
+
+    def __init__(self) -> None:
+        self.values = INITIAL.copy()
+
+    def loaded(self) -> None:
+        """There is no device to copy to."""
+
+    def write_push(self, out: np.ndarray[tuple[int], np.dtype[np.float32]]) -> None:
+        out[:] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pushing:
+    """A batch that is computed and not committed. pull: how long its pull took; computed_s: a moment."""
+
+    batch: EmulatedBatch
+    call: Call
+    pull_s: float
+    took: Computing
+    computed_s: float
+
+
+class EmulatedWorker(WorkerLife[EmulatedBatch]):
+    """One life. Its threads are virtual cores."""
+
+    def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
+        super().__init__(arguments, job)
+        self._scenario = scenario_of(job)
+        self._cores = max(1, arguments.threads)
+        seeds = np.random.SeedSequence((job.job.seed, self._process.index, self._process.life))
+        self._generator = np.random.default_rng(seeds)
+        self._pricing = Pricing(self._scenario, self._generator)
+        self._cutter = LeaseCutter(job.train.batch_size)
+        emulate, skew = job.emulate, self._scenario.skew
+        self._exchange = Exchange(self._process, arguments.job_id, self._holder, self._pricing, skew, emulate.new_ids)
+        self._timeline = Timeline(time.monotonic())
+        self._pull: tuple[EmulatedBatch, Call] | None = None  # of the batch that comes next
+        self._pushes: deque[_Pushing] = deque()
+        self._begun = 0  # batches
+        self._pushed_s: deque[float] = deque(maxlen=4)  # when the last ones were pushed
+        self._ending: list[Lease] = []  # all their batches are taken, and not all committed
+        self._committed: dict[int, int] = {}  # lease -> up to where
+        self._moved_bytes = 0
+        self._read_s = 0.0
+        self._meter.cpu_s = 0.0
+        self._waited_on: tuple[DataClient, ...] = ()
+        self._waiter = Waiter(self.control)
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def _build(self) -> Committer:
+        flat = cast("FlatDense", _Vector())
+        return Committer(self._process, self._arguments.job_id, self._holder, flat, None, len(INITIAL), self._pump)
+
+    def _open(self) -> LeaseCutter:
+        return self._cutter
+
+    def _move(self, asked: Repin) -> None:
+        """Virtual cores: the process itself stays where it is."""
+        self._cores = max(1, asked.threads)
+
+    def _close_parts(self) -> None:
+        self._exchange.close()
+
+    def _traffic(self) -> tuple[int, int, int]:
+        moved, self._moved_bytes = self._moved_bytes, 0
+        return moved, moved, 0
+
+    def _take_read_s(self) -> float:
+        read_s, self._read_s = self._read_s, 0.0
+        return read_s
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    def _wait(self, timeout_s: float) -> None:
+        """For a message, or a while; then all that has come is taken."""
+        assert self._committer is not None
+        if self._waited_on != (clients := (*self._exchange.clients, *self._committer.channel.clients)):
+            self._waited_on, self._waiter = clients, Waiter(self.control, *clients)
+        timeout_s = max(0.0, min(timeout_s, self._beat_at_s - time.monotonic()))
+        readable = self._waiter.ready(math.ceil(1000 * timeout_s) / 1000)
+        if self.control.socket in readable:
+            self._pump()
+        self._beat()
+        if not self._running:
+            raise StoppedError("the worker is stopping")
+        self._exchange.collect(readable)
+        self._commit_pushed()
+        if self._ending:
+            self._report_progress()
+
+    def _wait_until(self, moment_s: float) -> None:
+        while (left_s := moment_s - time.monotonic()) > 0:
+            self._wait(left_s)
+            self._prefetch()
+
+    # --- a batch comes --------------------------------------------------------------------------------------
+
+    def _next_result(self, batches: Batches[EmulatedBatch]) -> EmulatedBatch | LeaseFinished | None:
+        began_s = time.monotonic()
+        if self._cutter.is_idle:
+            self._wait(IDLE_S)
+            self._timeline.hold(time.monotonic())
+            self._meter.wait_input_s += time.monotonic() - began_s
+            return None
+        if isinstance(self._cutter.head, LeaseFinished):
+            return self._cutter.get()
+        while self._pushes and self._scenario.overlap == "nothing":
+            self._wait(IDLE_S)
+        self._begin_pull()
+        assert self._pull is not None
+        if not self._pull[1].is_done:
+            self._wait(IDLE_S)
+        self._meter.wait_input_s += time.monotonic() - began_s
+        return self._cutter.get() if self._pull[1].is_done else None
+
+    def _begin_pull(self) -> None:
+        """Of the batch that comes next, if it is not under way."""
+        batch = self._cutter.next_batch
+        if self._pull is not None or batch is None:
+            return
+        reading_s = self._pricing.reading_s(batch.samples)
+        self._read_s += reading_s
+        sent_s = self._timeline.pull_leaves(reading_s, time.monotonic())
+        trained = self._committer.samples_applied if self._committer is not None else 0
+        new_ids = new_ids_of_batch(self._job.emulate.new_ids, trained, batch.samples, self._generator)
+        self._pull = batch, self._exchange.begin("pull", batch.samples, sent_s, new_ids)
+
+    def _prefetch(self) -> None:
+        """The next batch' pull leaves when this one is taken, also one that comes in a new lease meanwhile."""
+        if self._scenario.overlap != "nothing" and not self._draining:
+            self._begin_pull()
+
+    def _discard(self) -> None:
+        super()._discard()
+        if self._pull is not None:
+            self._exchange.forget(self._pull[1])
+            self._pull = None
+
+    # --- one batch ------------------------------------------------------------------------------------------
+
+    def _train(self, committer: Committer, batch: EmulatedBatch) -> None:
+        assert self._pull is not None and self._pull[0] is batch
+        pull, self._pull = self._pull[1], None
+        self._state = "training"
+        begins_s = self._timeline.computes(pull.done_s, time.monotonic())
+        self._timeline.pull_free_s = begins_s
+        self._prefetch()
+        begins_s = max(begins_s, self._settled_s(), self._peers_s(committer))
+        self._begun += 1
+        crash_point("worker.batch.begin")
+        took = self._pricing.computing(batch.samples, self._cores)
+        computed_s = self._timeline.computed_s = begins_s + took.wall_s
+        self._wait_until(computed_s)
+        crash_point("worker.batch.before_push")
+        call = self._exchange.begin("push", batch.samples, computed_s)
+        self._pushes.append(_Pushing(batch, call, pull.done_s - pull.sent_s, took, computed_s))
+
+    def _settled_s(self) -> float:
+        """When enough of the batches before was pushed: with overlap of both all but one, otherwise all."""
+        needed = self._begun - (self._scenario.overlap == "both")
+        while self._finished < needed:
+            self._wait(IDLE_S)
+        return self._pushed_s[needed - 1 - self._finished] if needed > 0 else 0.0
+
+    def _peers_s(self, committer: Committer) -> float:
+        """Bounded mode: the moment until which peers had to be waited for."""
+        began_s = time.monotonic()
+        self._wait_for_peers(committer)
+        ended_s = time.monotonic()
+        return ended_s if ended_s - began_s > AT_ONCE_S else 0.0
+
+    def _commit_pushed(self) -> None:
+        """In the order of the batches; what was acknowledged meanwhile is taken."""
+        committer = self._committer
+        assert committer is not None
+        while self._pushes and self._pushes[0].call.is_done:
+            pushing = self._pushes.popleft()
+            self._pushed_s.append(pushing.call.done_s)
+            if self._scenario.overlap == "nothing":
+                self._timeline.pull_free_s = pushing.call.done_s
+            batch, lease = pushing.batch, pushing.batch.lease
+            what = BatchRange(
+                lease.lease_id, lease.epoch, lease.unit, batch.start, batch.stop, batch.samples, skipped=0
+            )
+            committer.commit(what, learning_rate_scale=1.0)
+            self._finished += 1
+            self._count(pushing)
+        committer.poll()
+
+    def _count(self, pushing: _Pushing) -> None:
+        meter, samples = self._meter, pushing.batch.samples
+        meter.steps += 1
+        meter.samples += samples
+        meter.compute_s += pushing.took.wall_s
+        meter.lookup_s += pushing.pull_s
+        meter.push_s += pushing.call.done_s - pushing.computed_s
+        meter.cpu_s = (meter.cpu_s or 0.0) + pushing.took.cpu_s
+        self._moved_bytes += self._pricing.moved_bytes(samples)
+
+    # --- leases and standing still --------------------------------------------------------------------------
+
+    def _finish_lease(self, committer: Committer, lease: Lease) -> None:
+        """It is reported when its last batch is committed; the next lease begins meanwhile."""
+        self._ending.append(lease)
+
+    def _report_progress(self) -> None:
+        if self._committer is None:
+            return
+        for progress in self._committer.progress():
+            self._committed[progress.lease_id] = progress.stop
+            self.control.send(progress)
+        for lease in [one for one in self._ending if self._committed.get(one.lease_id) == one.stop]:
+            self._ending.remove(lease)
+            del self._committed[lease.lease_id]
+            self._committer.finished(lease.lease_id)
+
+    def _settle(self, committer: Committer) -> None:
+        while self._pushes:
+            self._wait(IDLE_S)
+        super()._settle(committer)
+
+    def _stand_still(self, committer: Committer) -> None:
+        super()._stand_still(committer)
+        self._timeline.hold(time.monotonic())
+
+    def _beat(self) -> None:
+        if self._meter.cpu_s is None:
+            self._meter.cpu_s = 0.0  # all its CPU time is virtual, also where there was none
+        is_due = time.monotonic() >= self._beat_at_s
+        if is_due and self._timeline.late_s > LATE_S:
+            self._state = "late"
+        super()._beat()
+        if is_due:
+            self._timeline.late_s = 0.0
