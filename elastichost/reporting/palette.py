@@ -1,0 +1,63 @@
+"""The colours of a report, by day and by night. Pure values.
+
+Figures are drawn in the colours of the day; in their SVG each becomes a variable of the page, which knows both.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["CYCLE", "LINES", "PALETTE", "Colour", "variables"]
+
+
+class Colour(msgspec.Struct, frozen=True):
+    """day, night: #rrggbb, each of the day's but once."""
+
+    name: str
+    day: str
+    night: str
+
+
+PAPER = Colour("paper", "#fdfcf8", "#181715")
+INK = Colour("ink", "#24221f", "#e8e4db")
+MUTED = Colour("muted", "#736e66", "#9d978c")
+RULE = Colour("rule", "#dbd6cb", "#3b3833")
+WASH = Colour("wash", "#f3f0e8", "#211f1c")
+BLUE = Colour("blue", "#2f6690", "#7fb3dc")
+OCHRE = Colour("ochre", "#b5740c", "#e2ab55")
+GREEN = Colour("green", "#487a57", "#88bb97")
+RED = Colour("red", "#a83a32", "#e57f74")
+VIOLET = Colour("violet", "#6c5879", "#baa4cb")
+TEAL = Colour("teal", "#297d7d", "#6fc0c0")
+ROSE = Colour("rose", "#b46475", "#e59dab")
+BROWN = Colour("brown", "#7d5438", "#c69e7d")
+
+PALETTE = (PAPER, INK, MUTED, RULE, WASH, BLUE, OCHRE, GREEN, RED, VIOLET, TEAL, ROSE, BROWN)
+
+
+class _Lines(msgspec.Struct, frozen=True):
+    """What is drawn in which colour of the day, the same in every figure."""
+
+    ink: str = INK.day
+    muted: str = MUTED.day
+    rule: str = RULE.day
+    paper: str = PAPER.day
+    workers: str = BLUE.day
+    servers: str = OCHRE.day
+    threads: str = TEAL.day
+    checkpoint: str = OCHRE.day
+    evaluation: str = VIOLET.day
+    fault: str = RED.day
+    measured: str = INK.day
+    before: str = OCHRE.day
+    fitted: str = BLUE.day
+    good: str = GREEN.day
+
+
+LINES = _Lines()
+CYCLE = tuple(colour.day for colour in (BLUE, OCHRE, GREEN, VIOLET, TEAL, ROSE, BROWN, RED))
+
+
+def variables(*, night: bool) -> str:
+    """The declarations of a style sheet: one custom property a colour."""
+    return "".join(f"--{colour.name}:{colour.night if night else colour.day};" for colour in PALETTE)

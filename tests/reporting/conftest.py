@@ -1,0 +1,146 @@
+"""Reports of runs made by hand, and of one that really ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from elastichost.arena.host import arena_root
+from elastichost.reporting.assemble import read_report
+from elastichost.reporting.facts import Report
+from elastichost.supervisor.recording import read_records
+from elastichost.tuner.records import BalanceLooked, Record, TunerLooked
+from tests.reporting.remains import (
+    BEGAN_S,
+    NOW,
+    event,
+    status,
+    tuned,
+    write_events,
+    write_lines,
+    write_metrics,
+    write_run,
+)
+
+LIMIT_S = 60.0
+# What a batch takes depends little on what else the machine does: speeds are soon measured well enough.
+MODEL = """
+import time
+
+from elastichost.models import dlrm
+
+
+def build(tables, num_dense, **args):
+    model = dlrm(tables, num_dense, **args)
+    model.register_forward_pre_hook(lambda *_: time.sleep(0.01))
+    return model
+"""
+JOB = """
+[job]
+name = "small"
+[model]
+build = "model.py:build"
+args = { bottom = [16, 8], top = [16, 1] }
+[data]
+format = "synthetic"
+synthetic = { rows = 60000, test_rows = 2000, tables = 4, table_rows = 500, dense = 3, unit_rows = 8192 }
+[tables.default]
+dim = 8
+rows = 500
+[train]
+batch_size = 128
+epochs = 10000
+[evaluate]
+every_samples = 60000
+[checkpoint]
+every_s = 60
+[resources]
+workers = [1, 2]
+servers = 1
+cores = 2
+[tuner]
+mode = "act"
+explore = "free"
+block_s = 0.5
+"""
+
+
+@pytest.fixture(scope="session")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Of a run of two minutes with everything that a report can tell."""
+    run = write_run(tmp_path_factory.mktemp("full") / "run")
+    write_events(
+        run,
+        event(0.0, "run_started"),
+        event(0.5, "decision", "plan: cold start", workers=2, servers=2, access="served"),
+        event(30.0, "decision", "plan: try 3 workers", workers=3, servers=2, access="served"),
+        event(40.0, "decision", "checkpoint: every 40 s"),
+        event(41.0, "checkpoint", "step-400"),
+        event(50.0, "decision", "evaluate: half of it"),
+        event(52.0, "evaluation", "auc 0.7", samples=5000, auc=0.7),
+        event(60.0, "process_lost", "worker-0.1 was lost", "worker-0"),
+        event(60.2, "ready", "worker-0.2 is ready", "worker-0"),
+        event(119.0, "evaluation", "auc 0.75", samples=11900, auc=0.75),
+        event(120.0, "run_ended", "done"),
+    )
+    (run / "metrics.db").unlink()
+    write_metrics(run / "metrics.db", [status(float(at_s), 100 * at_s) for at_s in range(121)])
+    owners = ((0, 0, 0), (0, 1, 1))
+    looks: list[Record] = [
+        BalanceLooked(BEGAN_S + at_s, ((0, 0, 60.0), (0, 1, 40.0)), owners, {0: 1.0, 1: 1.0}, 0.9, kind, moves)
+        for at_s, kind, moves in ((91.0, "balanced", ()), (94.0, "moved", ((0, 0, 1),)), (97.0, "balanced", ()))
+    ]
+    write_lines(run / "decisions.jsonl", [*tuned(90), *looks])
+    return read_report(run, is_running=False, now_utc=NOW)
+
+
+@pytest.fixture(scope="module")
+def real_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run that was stopped when its tuner had tried something and its model had been evaluated."""
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "model.py").write_text(MODEL)
+    (folder / "job.toml").write_text(JOB)
+    arenas, sockets = arena_root() / f"test-report-{os.getpid()}", Path(tempfile.mkdtemp(prefix="ehr-"))
+    arenas.mkdir()
+    environment = {**os.environ, "ELASTICHOST_ARENA_DIR": str(arenas), "XDG_RUNTIME_DIR": str(sockets)}
+    command = [sys.executable, "-m", "elastichost", "run", str(folder / "job.toml"), "--run-dir", str(folder / "run")]
+    process = subprocess.Popen([*command, "--dashboard", "no"], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        _wait_until(lambda: _has_told_enough(folder / "run"), process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 75, errors
+        yield folder / "run"
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+        shutil.rmtree(arenas)
+        shutil.rmtree(sockets)
+
+
+def _wait_until(is_true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline_s = time.monotonic() + LIMIT_S
+    while not is_true():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline_s
+        select.select([], [], [], 0.1)
+
+
+def _has_told_enough(run: Path) -> bool:
+    if not (run / "decisions.jsonl").exists() or not (run / "status.json").exists():
+        return False
+    looks = [one for one in read_records(run / "decisions.jsonl") if isinstance(one, TunerLooked)]
+    has_auc = json.loads((run / "status.json").read_text())["test_auc"] is not None
+    return has_auc and any(one.decision is not None for one in looks)

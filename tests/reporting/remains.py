@@ -1,0 +1,151 @@
+"""Run directories made by hand, with the very writers that a run uses where there are any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from elastichost.metrics import JournalEvent, JournalValue, PlanStatus, ProcessStatus, RunStatus
+from elastichost.supervisor.meter import MetricsStore
+from elastichost.tuner.candidates import Bounds
+from elastichost.tuner.facts import Configuration, Workload
+from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
+from elastichost.tuner.profile import BlockSettings, Look, Totals
+from elastichost.tuner.records import Record, TunerLooked, TunerOpened
+
+__all__ = [
+    "BEGAN_S",
+    "NOW",
+    "SETTINGS",
+    "event",
+    "status",
+    "tuned",
+    "write_events",
+    "write_lines",
+    "write_metrics",
+    "write_run",
+]
+
+NOW = "2026-01-02T00:00:00.000Z"
+BEGAN_S = 1000.0  # of the monotonic clock
+JOB = '[job]\nname = "shop"\n[train]\nmode = "async"\nbatch_size = 64\nepochs = 2\n[resources]\nmemory = "1GiB"\n'
+
+
+def event(at_s: float, kind: str, text: str = "", process: str = "", /, **data: JournalValue) -> JournalEvent:
+    """at_s: after BEGAN_S."""
+    utc = f"2026-01-01T00:{int(at_s) // 60 % 60:02d}:{at_s % 60:06.3f}Z"
+    return JournalEvent(utc, BEGAN_S + at_s, kind, text or kind, process, data)
+
+
+def write_lines(path: Path, lines: Iterable[msgspec.Struct]) -> None:
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+
+
+def write_events(run: Path, *events: JournalEvent) -> None:
+    write_lines(run / "journal.jsonl", events)
+
+
+def status(elapsed_s: float, samples: int, **facts: object) -> RunStatus:
+    """Two processes that train and serve."""
+    processes = tuple(
+        ProcessStatus(role, 0, 1, 4000 + n, "training", cpu_percent=50.0 + n, memory_bytes=100 << 20, rss_bytes=1 << 20)
+        for n, role in enumerate(("worker", "server"))
+    )
+    known = RunStatus(
+        run_dir="/runs/shop",
+        job="shop",
+        state="training",
+        supervisor_pid=1,
+        samples_planned=2000,
+        samples_trained=samples,
+        samples_per_s=100.0 if samples else 0.0,
+        loss=0.5 if samples else None,
+        processes=processes,
+        plan=PlanStatus(1, 1),
+        elapsed_s=elapsed_s,
+        arena_bytes=50 << 20,
+    )
+    return msgspec.structs.replace(known, **facts)
+
+
+def write_metrics(path: Path, statuses: Iterable[RunStatus]) -> None:
+    store = MetricsStore(path)
+    for one in statuses:
+        store.add(one)
+    store.close()
+
+
+def write_run(run: Path, *, state: str = "done") -> Path:
+    """A run of ten seconds in which this and that happened."""
+    run.mkdir(parents=True)
+    (run / "job.resolved.toml").write_text(JOB)
+    (run / "versions.json").write_text('{"python": "3.11.7", "platform": "Linux", "elastichost": "0.1.0"}')
+    write_events(
+        run,
+        event(0.0, "run_started"),
+        event(0.5, "decision", "plan: cold start", workers=1, servers=1, access="direct"),
+        event(1.0, "lease", "lease 1", "worker-0", lease=1),
+        event(3.0, "decision", "checkpoint: every 3 s", cut=1),
+        event(3.5, "checkpoint", "step-300", samples=300),
+        event(4.0, "process_lost", "worker-0.1 was lost while running: signal 9", "worker-0", life=1),
+        event(4.25, "ready", "worker-0.2 is ready", "worker-0"),
+        event(6.0, "decision", "evaluate: half of it", samples=600),
+        event(6.4, "evaluation", "auc 0.7", samples=600, auc=0.7, logloss=0.6),
+        event(7.0, "decision", "plan: asked for workers=2", workers=2, servers=1, access="direct"),
+        event(8.0, "scaled", "workers 1 -> 2 in 100 ms"),
+        event(10.0, "run_ended", state),
+    )
+    write_metrics(run / "metrics.db", [status(float(at_s), 100 * at_s) for at_s in range(11)])
+    ended = status(10.0, 1000, state=state, run_dir=str(run))
+    (run / "status.json").write_bytes(msgspec.json.encode(ended))
+    return run
+
+
+# --- the tuner --------------------------------------------------------------------------------------------------------
+
+SETTINGS = TunerSettings(
+    workload=Workload(batch_size=100, host_cores=4, dense_bytes=100_000, row_bytes=1000, ids_per_sample=8.0),
+    bounds=Bounds(Configuration(1, 1), Configuration(4, 2, 2), cores=4, oversubscription=2.0),
+    block=BlockSettings(least_s=3.0),
+    explore="free",
+    most_trials=4,
+)
+
+
+def speed(configuration: Configuration) -> float:
+    """samples/s: what a batch of 100 takes in a worker, and cores that run out."""
+    c = configuration
+    threads = c.workers * c.worker_cores
+    useful = min(threads, 4) * (1.0 - 0.08 * max(0, threads - 4))
+    return 5_000.0 * useful * (1 - 0.03 * (c.servers - 1))
+
+
+def tuned(
+    seconds: int,
+    *,
+    settings: TunerSettings = SETTINGS,
+    began_s: float = BEGAN_S,
+    slower: Callable[[float], float] = lambda _: 1.0,
+) -> list[Record]:
+    """What a run records whose tuner's decisions are followed at once. slower: a factor on all speeds, by the time."""
+    rng = np.random.default_rng(settings.seed)
+    state, records = TunerState(), list[Record]([TunerOpened(settings)])
+    configuration, samples, noise, batches = Configuration(2, 1), 0.0, 0.0, 0.0
+    for turn in range(2 * seconds):
+        at_s = turn * 0.5
+        noise = 0.65 * noise + 0.01 * float(rng.standard_normal())
+        rate = speed(configuration) * math.exp(noise) * slower(at_s)
+        samples, batches = samples + rate * 0.5, batches + rate * 0.5 / 100
+        compute_s = batches * 100 * configuration.workers / rate
+        totals = Totals(batches, compute_s * 0.9, compute_s * 0.05, compute_s * 0.05, 0.0, compute_s, compute_s * 0.02)
+        look = Look(began_s + at_s, configuration, True, int(samples), totals)
+        decision: Decision | None
+        state, decision = advance(state, look, 50_000_000, settings)
+        records.append(TunerLooked(look, 50_000_000, decision))
+        if decision is not None:
+            configuration = decision.configuration
+    return records

@@ -1,0 +1,62 @@
+"""`elastichost report` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from elastichost.cli import run_command_line
+from tests.reporting.remains import write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_run(tmp_path / "runs" / "shop")
+
+
+def test_the_page_is_written_into_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", "shop"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "runs/shop/report.html"
+    assert [line.partition(":")[0] for line in out[1:]] == ["lacks result.json", "lacks decisions.jsonl"]
+    assert (run / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_json_prints_the_figures_and_writes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(os.listdir(run))
+    assert run_command_line(["report", "shop", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (facts["schema"], facts["run_dir"], facts["output"]) == ("elastichost/v1", str(run), None)
+    assert facts["overview"]["samples_trained"] == 1000
+    assert len(facts["course"]["at_s"]) == len(facts["course"]["counted_per_s"])
+    assert sorted(os.listdir(run)) == before
+
+
+def test_json_and_a_page_where_it_is_wanted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", "shop", "--json", "--output", "page.html"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["output"] == "page.html"
+    assert Path("page.html").exists()
+    assert not (run / "report.html").exists()
+
+
+def test_what_is_left_of_a_run_is_enough(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in run.iterdir():
+        if path.name != "journal.jsonl":
+            path.unlink()
+    assert run_command_line(["report", str(run)]) == 0
+    assert "lacks job.resolved.toml" in capsys.readouterr().out
+    assert (run / "report.html").exists()
+
+
+def test_no_run_is_an_error(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", "shoq"]) == 2
+    assert "did you mean" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_an_error(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", "shop", "-o", "nowhere/page.html"]) == 3
+    assert "--output" in capsys.readouterr().err
