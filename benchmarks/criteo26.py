@@ -169,6 +169,8 @@ access = "{settings.access}"
 optimizer_rows = {{ name = "rowwise_adagrad", lr = 0.1 }}
 optimizer_dense = {{ name = "adam", lr = 1e-3 }}
 
+[tuner]
+mode = "off"
 [resources]
 workers = {settings.workers}
 servers = 1

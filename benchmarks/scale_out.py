@@ -52,6 +52,7 @@ SETTINGS = {
     "checkpoint.every_s": 1e6,
     "evaluate.every_samples": 0,
     "train.epochs": 1_000_000,
+    "tuner.mode": "off",
 }
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+# The supervisor solves small systems beside workers that need the cores: before numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 __all__ = ["main"]
 

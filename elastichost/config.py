@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from elastichost.config_emulate import EmulateSection, emulate_problems
 from elastichost.config_explain import Sources, cross_problems, explain
 from elastichost.config_schema import (
     DataSection,
@@ -50,10 +51,12 @@ class JobSpec(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     supervision: SupervisionSection = SupervisionSection()
     tuner: TunerSection = TunerSection()
+    emulate: EmulateSection = EmulateSection()
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> JobSpec:
-        if problems := cross_problems(self.data, self.tables, self.train, self.evaluate, self.resources):
+        problems = cross_problems(self.data, self.tables, self.train, self.evaluate, self.resources)
+        if problems := problems + emulate_problems(self.emulate, self.train, self.resources):
             raise PydanticCustomError("sections", "{text}", {"text": "; ".join(problems), "problems": problems})
         return self
 

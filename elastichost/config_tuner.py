@@ -18,13 +18,14 @@ class FirstPlanSettings(Section):
 
 
 class TunerSection(Section):
-    """`[tuner]`: enabled false: the first plan stays. model: what predicts speeds. search: how plans are found among
-    the candidates. explore: "safe" tries only plans of which `floor` of the best speed known is expected, "free" any,
-    "off" none. block_s: shortest time a plan is measured before anything is decided. min_gain: share of the speed that
-    a move must gain. warm_start: the first plan and the model begin with what history knows of similar jobs. memory:
-    "act" frees memory before resources.memory is used up, "watch" only tells, "off" neither."""
+    """`[tuner]`: mode "act" changes the plan while the job trains, "watch" only measures and tells what it would do,
+    "off" neither: the first plan stays. model: what predicts speeds. search: how plans are found among the candidates.
+    explore: "safe" tries only plans of which `floor` of the best speed known is expected, "free" any, "off" none.
+    block_s: shortest time a plan is measured before anything is decided. min_gain: share of the speed that a move must
+    gain. warm_start: the first plan and the model begin with what history knows of similar jobs. memory: "act" frees
+    memory before resources.memory is used up, "watch" only tells, "off" neither."""
 
-    enabled: bool = True
+    mode: Literal["act", "watch", "off"] = "act"
     model: Literal["elastichost", "dlrover_rm", "optimus"] = "elastichost"
     search: Literal["auto", "exact", "nsga2"] = "auto"
     explore: Literal["safe", "free", "off"] = "safe"

@@ -20,14 +20,17 @@ PURE_OF_SUPERVISOR = (
     "ledger",
     "ledger_applied",
     "lifecycle",
+    "pacing",
     "recollection",
     "reconcile",
     "scaling",
 )
+PURE_OF_EMULATION = ("batches", "costs", "load", "model", "prices", "server_queue", "timeline")
 PURE_OF_CHAOS = ("goodput", "invariants", "message_faults", "scene", "schedule", "verdicts")
 PURE_MODULES = (
     *(PACKAGE / "supervisor" / f"{name}.py" for name in PURE_OF_SUPERVISOR),
     *(PACKAGE / "chaos" / f"{name}.py" for name in PURE_OF_CHAOS),
+    *(PACKAGE / "emulation" / f"{name}.py" for name in PURE_OF_EMULATION),
     PACKAGE / "worker" / "exchange.py",
     PACKAGE / "ps" / "session.py",
     PACKAGE / "sharding.py",

@@ -13,7 +13,21 @@ from typing import Annotated
 import typer
 
 from elastichost import __version__
-from elastichost.cli import bench, chaos, cleaning, configuring, converting, doctor, reading, results, running, scale
+from elastichost.cli import (
+    bench,
+    chaos,
+    cleaning,
+    configuring,
+    converting,
+    doctor,
+    planning,
+    reading,
+    replaying,
+    report_verb,
+    results,
+    running,
+    scale,
+)
 from elastichost.cli.failure import report_failure
 from elastichost.cli.output import wants_json
 from elastichost.errors import ElastichostError, ExitCode
@@ -39,6 +53,9 @@ cleaning.register(app)
 bench.register(app)
 chaos.register(app)
 scale.register(app)
+replaying.register(app)
+planning.register(app)
+report_verb.register(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -53,8 +53,9 @@ def bench(
 
 
 def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
-    """(name, what it measures) of the modules that have a main; read, not imported."""
-    for path in sorted(folder.glob("[a-z]*.py")):
+    """(name, what it measures) of the modules and packages that have a main; read, not imported."""
+    for path in sorted([*folder.glob("[a-z]*.py"), *folder.glob("[a-z]*/__init__.py")]):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
-            yield path.stem.replace("_", "-"), (ast.get_docstring(tree) or "").partition("\n")[0]
+            name = path.parent.name if path.stem == "__init__" else path.stem
+            yield name.replace("_", "-"), (ast.get_docstring(tree) or "").partition("\n")[0]

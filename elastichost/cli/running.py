@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
-CHANGEABLE_SECTIONS = ("resources", "checkpoint", "supervision", "evaluate")
+CHANGEABLE_SECTIONS = ("resources", "checkpoint", "supervision", "evaluate", "tuner")
 
 
 class Dashboard(StrEnum):
@@ -120,5 +120,6 @@ def _train(
     if as_json:
         print_json(result.to_json())
     else:
-        data_console().print(summary(result), soft_wrap=True)  # commands must stay whole to be copied
+        shown = summary(result, is_emulated=spec.emulate.enabled)
+        data_console().print(shown, soft_wrap=True)  # commands must stay whole to be copied
     raise typer.Exit(int(result.exit_code))

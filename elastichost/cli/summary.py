@@ -20,11 +20,12 @@ __all__ = ["summary"]
 STYLES = {"done": "bold green", "stopped": "bold yellow"}
 
 
-def summary(result: RunResult) -> Text:
-    """Figures, then the next commands."""
+def summary(result: RunResult, *, is_emulated: bool = False) -> Text:
+    """Figures, then the next commands; who was emulated has no model to do something with."""
     run = short_path(Path(result.run_dir))
     text = _headline(result).append("\n").append(fact_lines([*_rows(result), ("run", run)]))
-    for number, command in enumerate(_next_commands(result.status, run)):
+    has_model = result.status in ("done", "quarantined") and not is_emulated
+    for number, command in enumerate(_next_commands(result.status, run, has_model=has_model)):
         text.append("\nnext: " if number == 0 else "\n      ", style="dim").append(command, style="cyan")
     return text
 
@@ -63,11 +64,11 @@ def _quality(test: TestFigures) -> Iterator[tuple[str, str]]:
     yield "calibration", f"{test.calibration:.4f}"
 
 
-def _next_commands(status: str, run: str) -> Iterator[str]:
-    if status in ("done", "quarantined"):
+def _next_commands(status: str, run: str, *, has_model: bool) -> Iterator[str]:
+    if has_model:
         yield f"{program()} export {run} DIR"
         yield f"{program()} predict {run} FILE"
     elif status == "stopped":
         yield f"{program()} resume {run}"
-    else:
+    elif status != "done":
         yield f"{program()} logs {run}"

@@ -49,11 +49,16 @@ class TensorSource:
 
 
 def load_run_job(run_dir: Path) -> JobSpec:
-    """The job as it was run; the present environment has no say in it. Raises ConfigError."""
+    """The job as it was run; the present environment has no say in it. Raises ConfigError, also for an emulated one."""
     file = run_dir / JOB_FILE
     if not file.is_file():
         raise ConfigError(f"{run_dir} is not a run directory: it has no {JOB_FILE}", hint="name one under runs/")
-    return load_job(file, environ={})
+    job = load_job(file, environ={})
+    if job.emulate.enabled:
+        raise ConfigError(
+            f"{run_dir} was emulated: there is no model, nothing was learnt", hint="train the job without [emulate]"
+        )
+    return job
 
 
 def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> FoundCheckpoint:

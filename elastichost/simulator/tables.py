@@ -27,7 +27,7 @@ __all__ = ["AXES", "CLUSTER_SCENARIOS", "FILE", "point", "read_tables", "tables"
 FILE = "truth_tables.npz"
 STEP = 0.001  # of the logarithms that are kept: a tenth of a percent
 SEED = 1
-LEAST_ITERATIONS, ITERATIONS = 30, 900  # of each worker, of all workers together
+LEAST_ITERATIONS, ITERATIONS = 80, 3000  # of each worker, of all workers together
 # workers, servers, worker_cores, server_cores, skew
 AXES: tuple[tuple[float, ...], ...] = (
     (1, 2, 4, 8, 12, 16, 24, 32),
@@ -69,7 +69,7 @@ def read_tables(stream: IO[bytes], axes: tuple[tuple[float, ...], ...] = AXES) -
             if scenario.name not in kept or kept[scenario.name].size != np.prod(shape):
                 raise ConfigError(
                     f"the truth tables lack scenario {scenario.name!r}, or are of another lattice",
-                    hint="python -m benchmarks.tuner.simulated --tabulate makes them anew (ten minutes)",
+                    hint="python -m benchmarks.tuner.simulated --tabulate makes them anew (minutes)",
                 )
             logs = kept[scenario.name].astype(np.float64).reshape(shape) * STEP
             found[scenario.name] = SpeedTable(scenario.name, scenario.workload, scenario.skew, axes, logs)

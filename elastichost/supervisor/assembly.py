@@ -26,6 +26,7 @@ from elastichost.supervisor.crew_training import CrewTraining
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
+from elastichost.supervisor.memory_watch import MemoryWatch, memory_of_host
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
@@ -282,7 +283,9 @@ def _parts(
     if beginning.rescued is not None:
         training.recall(beginning.rescued.committed, beginning.rescued.staged)
     balancer = Balancer(run, beginning.arena, roster)
-    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer)
+    arenas = (beginning.arena, *(Arena.attach(directory) for directory in run.other_arenas))
+    memory = MemoryWatch(run, arenas, roster, memory_of_host(prepared.memory_bytes, len(arenas)))
+    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory)
 
 
 def _ledger_settings(run: Run, prepared: Preparation) -> LedgerSettings:

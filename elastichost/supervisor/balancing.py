@@ -16,7 +16,8 @@ from elastichost.sharding import ShardMap
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.tuner.heat import BucketKey, HeatState, fold
-from elastichost.tuner.rebalance import BalanceState, Rebalance, decide
+from elastichost.tuner.rebalance import BalanceState, Rebalance, Stay, decide
+from elastichost.tuner.records import BalanceLooked, BalanceOpened, moves_of
 
 __all__ = ["Balancer"]
 
@@ -33,6 +34,19 @@ class Balancer:
         self._heat, self._state = HeatState(), BalanceState()
         self._next_s = 0.0
         self._said_blind = False
+        self._recorded_owners: dict[BucketKey, int] | None = None
+
+    @property
+    def hot_share(self) -> float | None:
+        """Of all load, what the busiest PS has; None: not known, or nothing was asked for lately."""
+        heat = self._heat.heat
+        total = sum(heat.values())
+        if total <= 0:
+            return None
+        loads: dict[int, float] = {}
+        for key, owner in _owners(self._roster.shard_map).items():
+            loads[owner] = loads.get(owner, 0.0) + heat.get(key, 0.0)
+        return max(loads.values()) / total
 
     def look(self, now_s: float) -> None:
         """Call it while no checkpoint is open."""
@@ -49,15 +63,40 @@ class Balancer:
         speeds = {record.process.index: 1.0 for record in servers}
         if not self._roster.is_published or not set(owners.values()) <= set(speeds):
             return
-        self._heat = fold(self._heat, self._asked(owners), now_s, HALF_LIFE_S)
+        asked = self._asked(owners)
+        self._heat = fold(self._heat, asked, now_s, HALF_LIFE_S)
         busiest = max(1.0 - record.wait_fraction for record in servers)
-        before = self._state
+        before, was_begun = self._state, True
         self._state, decision = decide(before, self._heat.heat, owners, speeds, busiest, now_s)
         if isinstance(decision, Rebalance):
-            if not self._roster.rebalance(_shard_map(self._roster.shard_map, decision), decision.reason):
+            shard_map = self._roster.shard_map
+            was_begun = self._roster.rebalance(_shard_map(shard_map, decision), decision.reason)
+            if not was_begun:
                 self._state = before  # something else is on its way: with the next report again
         elif decision.is_news:
             run.note("decision", f"buckets stay: {decision.reason}", data={"kind": decision.kind})
+        self._record(now_s, asked, owners, speeds, busiest, decision, was_begun=was_begun)
+
+    def _record(
+        self,
+        now_s: float,
+        asked: dict[BucketKey, float],
+        owners: dict[BucketKey, int],
+        speeds: dict[int, float],
+        busiest: float,
+        decision: Rebalance | Stay,
+        *,
+        was_begun: bool,
+    ) -> None:
+        write = self._run.recorder.write
+        if self._recorded_owners is None:
+            write(BalanceOpened(HALF_LIFE_S))
+        is_new, self._recorded_owners = owners != self._recorded_owners, owners
+        moves = moves_of(decision, owners) if isinstance(decision, Rebalance) else ()
+        kind = "moved" if isinstance(decision, Rebalance) else decision.kind
+        known = tuple((*key, owner) for key, owner in sorted(owners.items())) if is_new else None
+        counts = tuple((*key, count) for key, count in sorted(asked.items()) if count)
+        write(BalanceLooked(now_s, counts, known, speeds, busiest, kind, moves, was_begun))
 
     def _asked(self, owners: dict[BucketKey, int]) -> dict[BucketKey, float]:
         """Keys asked for since the last look."""

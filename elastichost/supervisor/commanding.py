@@ -40,10 +40,22 @@ class Commander:
         self._peers: list[bytes] = []  # who waits for the end of the change
         self._refusals = 0
         self.why_not = ""  # a reason to refuse everything: the run is stopping
+        self.was_asked = False  # somebody has chosen a size: it is his to change
+        self._moved_s: float | None = None  # training lost by the change that was over last
 
     def wants_short_turns(self, now_s: float) -> bool:
         """A change is under way: its moments are to be seen as they are."""
         return self._watch is not None and now_s - self._watch.dip.began_s < SHORT_TURNS_S
+
+    @property
+    def is_settled(self) -> bool:
+        """No change is under way, and what the plan wants runs where it wants it."""
+        return self._watch is None and not self.why_not and self._is_reached()
+
+    def take_moved_s(self) -> float | None:
+        """Seconds of training that the last change lost; None: none was over since the last call."""
+        moved_s, self._moved_s = self._moved_s, None
+        return moved_s
 
     def turn(self, now_s: float) -> None:
         """Takes commands and looks how far the last one is."""
@@ -83,6 +95,7 @@ class Commander:
         if plan.processes == self._run.plan.processes and self._watch is None:
             self._run.commands.reply(peer, Reached("nothing to change: the plan is this one already"))
             return
+        self.was_asked = True
         for warning in warnings:
             self._run.note("warning", warning)
         self.follow(plan, now_s)
@@ -92,13 +105,17 @@ class Commander:
         self._run.commands.reply(peer, Accepted("; ".join((text, *warnings))))
 
     def _plan(self, command: Scale) -> tuple[Plan, tuple[str, ...]]:
+        asked = [f"{name}={value}" for name in command.__struct_fields__ if (value := getattr(command, name))]
+        return self.resized(command, f"asked for {', '.join(asked)}")
+
+    def resized(self, command: Scale, reason: str) -> tuple[Plan, tuple[str, ...]]:
+        """The run's plan in this size, pinned, and warnings."""
         job = self._run.job.resources
         has_gpus = any(spec.gpu is not None for spec in self._run.plan.workers)
         gpus = gpu_budget(job.gpus, inventory().gpus) if has_gpus else ()
-        asked = [f"{name}={value}" for name in command.__struct_fields__ if (value := getattr(command, name))]
         resized = resized_plan(
             self._run.plan,
-            f"asked for {', '.join(asked)}",
+            reason,
             workers=command.workers,
             servers=command.servers,
             worker_cores=command.worker_cores,
@@ -133,6 +150,7 @@ class Commander:
         figures = watch.figures()
         text, data = scaled_text(figures), figures.data()
         self._run.note("scaled", text, data=dict(data))
+        self._moved_s = figures.lost_s
         self._watch = None
         self._answer(Reached(text, data))
 

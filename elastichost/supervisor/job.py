@@ -17,12 +17,14 @@ from elastichost.errors import ElastichostError, PreflightError
 from elastichost.observer import RunObserver, SilentObserver
 from elastichost.plan import Plan, ProcessId
 from elastichost.supervisor.assembly import Heritage, look_for_checkpoint
+from elastichost.supervisor.emulated import EMULATED
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.preflight import Preparation, preflight
 from elastichost.supervisor.reconcile import Limits
+from elastichost.supervisor.recording import DECISIONS_FILE, Recorder
 from elastichost.supervisor.rescue import Claim, claim_arena
 from elastichost.supervisor.rolling_back import barred
 from elastichost.supervisor.run import Entries, Run
@@ -55,7 +57,7 @@ def run_job(
     Raises the typed error the job failed with: ConfigError, DataError, ModelError, ArenaFullError, PreflightError
     before training; NonFiniteError, RestartBudgetError, HangError, CheckpointError, ... during it.
     """
-    entries = entries if entries is not None else Entries()
+    entries = entries or (EMULATED if job.emulate.enabled else Entries())
     arm("supervisor", 1 if resume_from is None else 2)
     with StopSignals() as signals, LocalLauncher(entries.imports, entries.calls) as launcher:
         # All of this while the fork server imports.
@@ -174,6 +176,7 @@ def _open_and_supervise(
         control=control,
         commands=commands,
         other_arenas=others,
+        recorder=Recorder(directory.path / DECISIONS_FILE),
         plan=Plan((), prepared.plan.access, "nothing yet"),
         limits=Limits(
             restarts=job.resources.restarts,
@@ -196,6 +199,7 @@ def _open_and_supervise(
     finally:
         commands.close()
         control.close()
+        run.recorder.close()
         journal.close()
 
 
@@ -209,6 +213,9 @@ def _supervise(run: Run, supervisor: Supervisor) -> RunResult:
     except ElastichostError as error:
         run.note("failed", str(error), now=True)
         result = supervisor.failed(error)
+        raise
+    except Exception as error:
+        run.note("failed", f"a fault of elastichost: {type(error).__name__}: {error}", now=True)
         raise
     finally:
         killed = end_processes(run.launcher)

@@ -15,6 +15,7 @@ from elastichost.errors import (
     ProtocolError,
 )
 from elastichost.plan import Plan, ProcessSpec
+from elastichost.specs import ModelSpec
 from elastichost.supervisor.agenda import (
     BeginCheckpoint,
     BeginEpoch,
@@ -30,18 +31,24 @@ from elastichost.supervisor.commanding import Commander, refuse_all
 from elastichost.supervisor.control import Described, Dispatcher
 from elastichost.supervisor.launch.local import Exited
 from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.outcome import RunOutcome, RunResult
+from elastichost.supervisor.pacing import Pacing
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.reckoning import reckon
 from elastichost.supervisor.recovery import Holdings, Recovery
+from elastichost.supervisor.remembering import remember
 from elastichost.supervisor.rolling_back import roll_back
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.status import Reporter
 from elastichost.supervisor.straggling import StragglerWatch
+from elastichost.supervisor.tuner_settings import tuner_settings
+from elastichost.supervisor.tuning import AutoTuner
+from elastichost.tuner.records import FirstPlanMade
 from elastichost.wire.control import Stop
 
 __all__ = ["Supervisor"]
@@ -70,11 +77,13 @@ class Supervisor:
         self._stragglers = StragglerWatch(run)
         self._parts: Parts | None = None
         self._commander: Commander | None = None
+        self._tuner: AutoTuner | None = None
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
         self._said_stopping = False
         self._said_prepared: Prepared | None = None
-        self._turned_s = run.now_s()
+        self._turned_s = self._rested_s = run.now_s()
+        self._pacing, self._worked_s = Pacing(), 0.0
         self._policy = Policy(
             has_test=prepared.test is not None and prepared.test.samples > 0,
             evaluate_every_samples=run.job.evaluate.every_samples,
@@ -96,6 +105,9 @@ class Supervisor:
             return self._result("killed", self._signals.exit_code)
         self._state = "stopping"
         self._stop_processes(finish.reason)
+        if self._tuner is not None:
+            record = self._tuner.record(self._prepared.beginning.features, ended_well=finish.status == "done")
+            remember(self._run, record)
         if finish.status == "stopped":
             return self._result("stopped", ExitCode.STOPPED_RESUMABLE)
         if ledger.samples_accounted != ledger.samples_planned:
@@ -113,6 +125,8 @@ class Supervisor:
         if described is None:
             return None
         self._run.plan = self._prepared.plan
+        beginning = self._prepared.beginning
+        self._run.recorder.write(FirstPlanMade(beginning.request, beginning.first.plan))
         self._run.decided(self._prepared.plan.reason)
         for warning in described[0].warnings:
             self._run.note("warning", warning)
@@ -128,6 +142,7 @@ class Supervisor:
             self._run, self._prepared, message.model, initial, heritage, lambda: self._signals.count > 0
         )
         self._commander = Commander(self._run, self._parts, self._prepared.cores)
+        self._tuner = self._open_tuner(self._parts, self._commander, message.model)
         while True:
             self._turn()
             self._stop_when_asked()
@@ -135,6 +150,15 @@ class Supervisor:
             if finish is not None:
                 self._run.note("decision", f"finish: {finish.reason}", now=True)
                 return finish
+
+    def _open_tuner(self, parts: Parts, commander: Commander, model: ModelSpec) -> AutoTuner | None:
+        run = self._run
+        prior = self._prepared.beginning.first.prior
+        settings = tuner_settings(run.job, model, run.plan, len(self._prepared.cores), prior)
+        if isinstance(settings, str):
+            run.note("decision", f"tuner: {settings}")
+            return None
+        return AutoTuner(run, parts, commander, settings)
 
     def _roll_back(self, error: NonFiniteError, described: Described) -> Heritage:
         """Everything but this object, the run directory and the fork server begins anew. Raises `error` when the job
@@ -147,7 +171,8 @@ class Supervisor:
             self._commander.end("the run is rolled back")
         if self._said_stopping or not run.plan.workers:
             run.plan = self._prepared.plan
-        self._parts, self._commander, self._said_stopping, self._state = None, None, False, "starting"
+        self._parts, self._commander, self._tuner = None, None, None
+        self._said_stopping, self._state = False, "starting"
         self._exits.clear()
         self._recovery = Recovery(run, self._ended, self._holdings)
         self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
@@ -202,11 +227,13 @@ class Supervisor:
 
     def _turn(self) -> None:
         run = self._run
+        self._rest()
         watching = self._commander is not None and self._commander.wants_short_turns(run.now_s())
         tick_s = WATCHING_TICK_S if watching else TICK_S
         commander = self._commander if self._parts is not None and self._parts.roster.was_published else None
         heard = (run.commands.socket,) if commander is not None else ()  # a plan changes once there is one to change
         run.control.poll(tick_s, (*run.launcher.descriptors(), self._signals.descriptor), heard)
+        began_s = run.now_s()
         self._signals.clear()
         self._look_at_clock()
         if self._signals.count > 1:
@@ -226,9 +253,20 @@ class Supervisor:
             self._parts.training.measure(now_s)
             if not self._parts.checkpointer.holds_workers and not self._parts.judge.is_open:
                 self._stragglers.look(self._parts.training, self._recovery, now_s)
+            if self._tuner is not None and not self._said_stopping and commander is not None:
+                self._tuner.look(now_s)
+            self._parts.memory.look(self._parts.training.ledger, commander, self._reporter.private_bytes, now_s)
             self._parts.serve()
         run.journal.sync(now_s)
         self._reporter.tick(self._state, self._parts, now_s)
+        self._worked_s = run.now_s() - began_s
+
+    def _rest(self) -> None:
+        """Lets messages gather when turns follow each other too fast."""
+        now_s = self._run.now_s()
+        passed_s, self._rested_s = now_s - self._rested_s, now_s
+        if (rest_s := self._pacing.rest_s(self._worked_s, passed_s)) >= 0.001:
+            wait_readable([self._signals.descriptor], rest_s)
 
     def _look_at_clock(self) -> float:
         """When the supervisor was stopped its children mostly were too: that they were silent says nothing. Returns the
@@ -351,4 +389,5 @@ class Supervisor:
         refuse_all(self._run.commands, f"the run has ended: {state}")
         if self._parts is not None:
             self._parts.checkpointer.close()
+            self._parts.memory.close()
             self._parts.arena.close()

@@ -74,6 +74,13 @@ class ProcessRecord:
         return min(1.0, sum(sample.wait_input_s + sample.wait_peers_s for _, sample in self.window) / seconds)
 
     @property
+    def virtual_cpu_percent(self) -> float | None:
+        """Of one core, by its costs; None: it is not emulated, and the kernel knows."""
+        known = [(sample.cpu_s, sample.seconds) for _, sample in self.window if sample.cpu_s is not None]
+        seconds = sum(of_one for _, of_one in known)
+        return 100 * sum(cpu_s for cpu_s, _ in known) / seconds if seconds else None
+
+    @property
     def compute_ms(self) -> float:
         steps = sum(sample.steps for _, sample in self.window)
         return 1000 * sum(sample.compute_s for _, sample in self.window) / steps if steps else 0.0

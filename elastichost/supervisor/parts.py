@@ -9,6 +9,7 @@ from elastichost.arena.host import used_bytes
 from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer
 from elastichost.supervisor.judging import Judge
+from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
@@ -29,6 +30,7 @@ class Parts:
     judge: Judge
     checkpointer: Checkpointer
     balancer: Balancer
+    memory: MemoryWatch
 
     def arena_bytes(self) -> int:
         """What the rows and all that belongs to them take, on every host."""

@@ -17,9 +17,9 @@ from elastichost.errors import ArenaFullError, DataError, PreflightError
 from elastichost.plan import Plan
 from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
 from elastichost.specs import TableSpec
+from elastichost.supervisor.beginning import Beginning, begin
+from elastichost.supervisor.emulated import virtual_inventory
 from elastichost.supervisor.host import inventory
-from elastichost.supervisor.pinning import pin
-from elastichost.tuner.cold_start import initial_plan
 from elastichost.wire.crash import VARIABLE, parse_setting
 
 __all__ = ["Preparation", "preflight"]
@@ -27,15 +27,20 @@ __all__ = ["Preparation", "preflight"]
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What a run is made from. `plan` is pinned; `test` is None when the job has no test data."""
+    """What a run is made from; `test` is None when the job has no test data."""
 
     tables: tuple[TableSpec, ...]
     train: DatasetDescription
     test: DatasetDescription | None
     cores: tuple[int, ...]
     memory_bytes: int
-    plan: Plan
+    beginning: Beginning
     warnings: tuple[str, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """The first one, pinned."""
+        return self.beginning.plan
 
 
 def preflight(job: JobSpec, spare_bytes: int = 0) -> Preparation:
@@ -47,19 +52,20 @@ def preflight(job: JobSpec, spare_bytes: int = 0) -> Preparation:
     check_build_source(job.model.build, Path.cwd())
     tables = resolve_tables(job, _describe_train(job).key_kinds)
     checked = check_data(job, tables)
-    host = inventory()
+    is_emulated = job.emulate.enabled
+    host = virtual_inventory(job.emulate) if is_emulated else inventory()
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
-    _check_room(job, tables, memory_bytes, spare_bytes)
-    plan, warnings = _plan(job, host, cores)
+    _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # an emulated job has its own
+    beginning = _begin(job, tables, checked.train, host, cores)
     return Preparation(
         tables=tables,
         train=checked.train,
-        test=checked.test,
+        test=None if is_emulated else checked.test,  # who learns nothing has nothing to be tested
         cores=cores,
         memory_bytes=memory_bytes,
-        plan=plan,
-        warnings=(*checked.warnings, *warnings),
+        beginning=beginning,
+        warnings=(*checked.warnings, *beginning.warnings),
     )
 
 
@@ -101,7 +107,9 @@ def _table_bytes(job: JobSpec, table: TableSpec) -> int:
     return table.rows * ((2 if settings.precision == "bfloat16" else 4) * padded + 4 * state)
 
 
-def _plan(job: JobSpec, host: HostInventory, cores: tuple[int, ...]) -> tuple[Plan, tuple[str, ...]]:
+def _begin(
+    job: JobSpec, tables: tuple[TableSpec, ...], train: DatasetDescription, host: HostInventory, cores: tuple[int, ...]
+) -> Beginning:
     resources = job.resources
     gpus = gpu_budget(resources.gpus, host.gpus)
     least, _ = bounds_of(resources.gpus, 0)
@@ -112,14 +120,4 @@ def _plan(job: JobSpec, host: HostInventory, cores: tuple[int, ...]) -> tuple[Pl
         )
     total = min((gpu.memory_bytes for gpu in gpus), default=0)
     fraction = memory_budget_bytes(resources.gpu_memory, total) / total if total else 1.0
-    plan = initial_plan(
-        cores=cores,
-        workers=resources.workers,
-        servers=resources.servers,
-        gpus=gpus,
-        gpu_memory_fraction=fraction,
-        access="served" if job.train.mode == "sync" else job.train.access,
-        hosts=resources.hosts,
-    )
-    pinned = pin(plan, cores)
-    return pinned.plan, pinned.warnings
+    return begin(job, tables, train, cores, gpus, fraction)

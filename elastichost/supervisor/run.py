@@ -20,6 +20,7 @@ from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.observed import Fleet
 from elastichost.supervisor.outcome import RollBack
 from elastichost.supervisor.reconcile import Death, Limits
+from elastichost.supervisor.recording import Recorder
 from elastichost.supervisor.rundir import RunDirectory
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import ControlMessage
@@ -75,6 +76,7 @@ class Run:
     plan: Plan
     limits: Limits
     fleet: Fleet = field(default_factory=Fleet)
+    recorder: Recorder = field(default_factory=Recorder)
     deaths: list[Death] = field(default_factory=list)
     size: tuple[int, int] = (0, 0)  # workers and PS of the newest plan that trains
     restarts: int = 0

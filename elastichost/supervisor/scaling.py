@@ -128,6 +128,14 @@ class ScaledFigures(msgspec.Struct, frozen=True):
     dip: float | None
     recovered_s: float | None
 
+    @property
+    def lost_s(self) -> float:
+        """Seconds of training at the rate before that the change lost: the dip taken as a triangle. Of a change to
+        fewer processes that is none of its own; the time to reach the plan bounds it."""
+        depth = 1.0 - min(1.0, self.dip) if self.dip is not None else 0.0
+        lasted_s = self.recovered_s if self.recovered_s is not None else self.reached_s
+        return depth * lasted_s / 2
+
     def data(self) -> dict[str, Figure]:
         """For the journal and for programs."""
         first = {f"worker-{index}": at_s for index, at_s in self.first_sample_s.items()}

@@ -27,6 +27,7 @@ class Reporter:
         self._next_s = 0.0
         self._arena_next_s = 0.0
         self.arena_bytes = 0
+        self.private_bytes: dict[int, int] = {}  # pid -> memory of its own, of every process of the run
 
     @property
     def elapsed_s(self) -> float:
@@ -36,10 +37,19 @@ class Reporter:
         if now_s >= self._next_s:
             self._next_s = now_s + EVERY_S
             self.report(state, parts, now_s)
+        else:
+            self._meter.ahead(self._pids(), now_s)
+
+    def _pids(self) -> list[int]:
+        """Of all processes of the run."""
+        run = self._run
+        of_fleet = [record.pid for record in run.fleet if record.is_live and record.pid]
+        return [run.supervisor_pid, run.launcher.server_pid, *of_fleet]
 
     def report(self, state: str, parts: Parts | None, now_s: float) -> None:
         live = [record for record in self._run.fleet if record.is_live]
-        usage = self._meter.measure((record.pid for record in live if record.pid), now_s)
+        usage = self._meter.measure(self._pids(), now_s)
+        self.private_bytes = {pid: one.private_bytes for pid, one in usage.items() if one.private_bytes}
         processes = tuple(_with_usage(record, usage.get(record.pid, Usage())) for record in live)
         if parts is not None and now_s >= self._arena_next_s:
             self._arena_next_s = now_s + ARENA_EVERY_S
@@ -71,9 +81,10 @@ class Reporter:
 
 
 def _with_usage(record: ProcessRecord, usage: Usage) -> ProcessStatus:
+    virtual = record.virtual_cpu_percent
     return msgspec.structs.replace(
         record.status(),
-        cpu_percent=usage.cpu_percent,
+        cpu_percent=usage.cpu_percent if virtual is None else virtual,
         memory_bytes=usage.pss_bytes,
         rss_bytes=usage.rss_bytes,
         context_switches=usage.context_switches,

@@ -7,7 +7,8 @@ from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.recovery import Recovery
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.training import Training
-from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
+from elastichost.tuner.health import HealthSettings, HealthState, Remark, WorkerSpeed, observe
+from elastichost.tuner.records import HealthLooked, HealthOpened
 
 __all__ = ["StragglerWatch"]
 
@@ -21,7 +22,8 @@ class StragglerWatch:
         self._run = run
         self._settings = HealthSettings(after_s=run.job.supervision.straggler_s)
         self._state = HealthState()
-        self._next_s = 0.0
+        self._next_s = run.now_s() + EVERY_S / 2  # between two reports: neither turn is longer than it must be
+        self._was_opened = False
 
     def look(self, training: Training, recovery: Recovery, now_s: float) -> None:
         """Call it only while workers are free to train."""
@@ -35,11 +37,20 @@ class StragglerWatch:
             if record.state == State.RUNNING and record.signs.has_worked
         ]
         self._state, remarks = observe(self._state, speeds, self._settings, now_s)
+        self._record(speeds, remarks, now_s)
         for remark in remarks:
             if remark.replace:
                 recovery.replace(remark.process, f"replaced: {remark.reason}")
             else:
                 self._run.note("decision", f"{remark.process} is slow: {remark.reason}", process=remark.process.name)
+
+    def _record(self, speeds: list[WorkerSpeed], remarks: tuple[Remark, ...], now_s: float) -> None:
+        if len(speeds) < 2:
+            return  # nobody to compare with
+        if not self._was_opened:
+            self._was_opened = True
+            self._run.recorder.write(HealthOpened(self._settings))
+        self._run.recorder.write(HealthLooked(now_s, tuple(speeds), remarks))
 
 
 def speed_of(record: ProcessRecord, *, has_work: bool, is_sync: bool) -> WorkerSpeed:

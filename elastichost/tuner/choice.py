@@ -6,7 +6,9 @@ So with d = log(speed there / best speed known) ~ N(mu, sd^2), and R seconds lef
     E[max(0, 1 - exp(-d))] * (R - block)   seconds (time saved where it is faster)
 
 and costs two moves and  E[max(0, 1 - exp(d))] * block  seconds (samples not trained where it is slower). This is
-expected improvement (Jones, Schonlau and Welch 1998) in units of time, with the price of looking beside it.
+expected improvement (Jones, Schonlau and Welch 1998) in units of time, with the price of looking beside it. A block is
+measured with an error e of its own, so what is believed afterwards varies by  sd^2 / sqrt(sd^2 + e^2)  only (the
+knowledge gradient; Frazier, Powell and Dayanik 2009): where noise hides a difference nothing is learnt of it.
 """
 
 from __future__ import annotations
@@ -26,14 +28,15 @@ Floats = npt.NDArray[np.float64]
 
 class Stakes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is at stake. remaining_s: at the best speed known. moving_s: training lost by one move. block_s: how long a
-    trial is measured. min_gain: what using all cores must gain over using none, as a share of the speed: configurations
-    that differ by less are told apart by their cores."""
+    trial is measured, log_error: how exactly. min_gain: what using all cores must gain over using none, as a share of
+    the speed: configurations that differ by less are told apart by their cores."""
 
     remaining_s: float
     moving_s: float
     block_s: float
     min_gain: float
     most_cores: int
+    log_error: float = 0.0
 
 
 class Values(msgspec.Struct, frozen=True):
@@ -82,7 +85,7 @@ def values(
     spread = np.sqrt(predictions.log_error**2 + best.log_error**2)
     spread = np.maximum(spread, 1e-6)
     left_s = max(0.0, stakes.remaining_s - stakes.block_s)
-    gain_s = left_s * _expected_saving(mean, spread)
+    gain_s = left_s * _expected_saving(mean, spread**2 / np.sqrt(spread**2 + stakes.log_error**2))
     loss_s = min(stakes.block_s, stakes.remaining_s) * _expected_saving(-raw, spread)
     # moving for good pays when (1 - exp(-d)) * R > moving, that is d > -log(1 - moving / R)
     share = stakes.moving_s / stakes.remaining_s if stakes.remaining_s > 0 else 1.0

@@ -7,8 +7,9 @@ low, so that one that is only short of input, or held up by others, is not blame
 
 from __future__ import annotations
 
-import statistics
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -72,9 +73,9 @@ def observe(
     """Folds one look at all working workers. At most one of them is to be replaced at a time."""
     known = {speed.process: _remember(state.lives.get(speed.process, _Life()), speed) for speed in speeds}
     lives, replaced, remarks = dict[ProcessId, _Life](), dict(state.replaced_s), list[Remark]()
+    kinds = {kind: _Kind.of(known[one.process] for one in speeds if one.is_gpu == kind) for kind in (False, True)}
     for speed in sorted(speeds, key=lambda one: one.process):
-        others = [known[other.process] for other in speeds if _is_peer(other, speed)]
-        share = _share(known[speed.process], others) if speed.has_work else None
+        share = kinds[speed.is_gpu].share(known[speed.process]) if speed.has_work else None
         life = _judge(known[speed.process], share, settings, now_s)
         remark = _remark(speed.process, life, share, replaced, settings, now_s)
         if remark is not None and remark.replace:
@@ -95,26 +96,42 @@ def _remember(life: _Life, speed: WorkerSpeed) -> _Life:
     return msgspec.structs.replace(life, compute_per_s=speed.compute_per_s, wall_per_s=speed.wall_per_s)
 
 
-def _is_peer(other: WorkerSpeed, speed: WorkerSpeed) -> bool:
-    return other.process != speed.process and other.is_gpu == speed.is_gpu
+class _Kind(NamedTuple):
+    """Workers of one kind, that are compared: what is known of their speeds, in order."""
+
+    compute_per_s: tuple[float, ...]
+    wall_per_s: tuple[float, ...]
+
+    @classmethod
+    def of(cls, lives: Iterable[_Life]) -> _Kind:
+        known = tuple(lives)
+        return cls(
+            tuple(sorted(life.compute_per_s for life in known if life.compute_per_s is not None)),
+            tuple(sorted(life.wall_per_s for life in known if life.wall_per_s is not None)),
+        )
+
+    def share(self, life: _Life) -> float | None:
+        """Its speed as a share of the others' median, by what is kinder to it; None: nothing to compare."""
+        shares = (_ratio(life.compute_per_s, self.compute_per_s), _ratio(life.wall_per_s, self.wall_per_s))
+        return None if shares[0] is None else max(share for share in shares if share is not None)
 
 
-def _share(life: _Life, others: Iterable[_Life]) -> float | None:
-    """Its speed as a share of the others' median, by what is kinder to it; None: nothing to compare."""
-    known = tuple(others)
-    shares = (
-        _ratio(life.compute_per_s, [other.compute_per_s for other in known]),
-        _ratio(life.wall_per_s, [other.wall_per_s for other in known]),
-    )
-    return None if shares[0] is None else max(share for share in shares if share is not None)
-
-
-def _ratio(own: float | None, others: Iterable[float | None]) -> float | None:
-    known = [other for other in others if other is not None]
-    if own is None or not known:
+def _ratio(own: float | None, speeds: Sequence[float]) -> float | None:
+    """own: one of `speeds`, which are in order."""
+    if own is None or len(speeds) < 2:
         return None
-    middle = statistics.median(known)
+    middle = _median_without(speeds, bisect_left(speeds, own))
     return own / middle if middle > 0 else None
+
+
+def _median_without(values: Sequence[float], left_out: int) -> float:
+    """Of all values, which are in order, but the one at that place: without a copy of them for each of them."""
+
+    def at(place: int) -> float:
+        return values[place if place < left_out else place + 1]
+
+    half, odd = divmod(len(values) - 1, 2)
+    return at(half) if odd else (at(half - 1) + at(half)) / 2
 
 
 def _judge(life: _Life, share: float | None, settings: HealthSettings, now_s: float) -> _Life:

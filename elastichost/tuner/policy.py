@@ -6,18 +6,18 @@ to it for good, go back to the best one known, or settle. Every decision has its
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.candidates import Bounds, as_configurations
-from elastichost.tuner.choice import Stakes, Values, best_known, values
-from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, Workload
+from elastichost.tuner.candidates import as_configurations
+from elastichost.tuner.choice import Stakes, Values, price_of, values
+from elastichost.tuner.decision import Decision, Forecast, Kind, TunerSettings, TunerState, measured
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions
+from elastichost.tuner.kriging import Surface, surface
 from elastichost.tuner.performance import Fit, Prior, fit
-from elastichost.tuner.profile import BlockSettings, Look, ProfileState, fold, merged
-from elastichost.tuner.space import Search, search_space
+from elastichost.tuner.profile import BlockSettings, Look, ProfileState, fold, merged, so_far
+from elastichost.tuner.space import search_space
 
 __all__ = [
     "Decision",
@@ -35,77 +35,28 @@ SURE = 0.8  # chance that a move pays, to call it one; and that a "safe" trial h
 DRIFTED = 4.0  # standard errors between two blocks of one configuration: the world has changed
 DRIFT_ERROR = 0.04  # blocks differ by as much without any drift
 ATTEMPTS = 2  # a configuration that was asked for so often and never measured is left alone
-MOST_RETURNS = 12  # to one configuration
+MOST_MOVES, MOST_RETURNS = 16, 12  # until the speed changes; trials are not counted
+LEAST_GAIN = 0.0  # of the time that is left: for less nothing is changed
+TIE = 0.005  # configurations that differ by less are equally good
+EARLY = 0.1  # what is so much better, in log speed, is not kept waiting until a block is complete
 RECONSIDER_S = 60.0  # a settled run looks at its candidates again
-
-Kind = Literal["try", "move", "return", "settle"]
-
-
-class TunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What does not change while a job runs. moving_s: training lost by a move, until one was measured. most_trials: so
-    many configurations are tried for what they may teach; moves that surely pay are not counted."""
-
-    workload: Workload
-    bounds: Bounds
-    block: BlockSettings = BlockSettings()
-    model: str = "elastichost"
-    search: Search = "auto"
-    explore: Literal["safe", "free", "off"] = "safe"
-    floor: float = 0.9
-    min_gain: float = 0.03
-    moving_s: float = 0.5
-    most_trials: int = 8
-    seed: int = 0
-    prior: Prior | None = None
-
-
-class Forecast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is expected of one configuration: samples/s, with a 90 % interval."""
-
-    configuration: Configuration
-    samples_per_s: float
-    low: float
-    high: float
-    is_extrapolated: bool = False
-
-
-class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`configuration`: what should run from now on. `confidence`: chance that it pays, moving included."""
-
-    kind: Kind
-    configuration: Configuration
-    reason: str
-    present: Forecast | None = None  # what runs, as measured
-    expected: Forecast | None = None  # what should run, as predicted
-    second: Forecast | None = None  # the next best choice
-    gain_s: float = 0.0  # expected saving over the rest of the run, costs taken off
-    cost_s: float = 0.0  # of moving
-    confidence: float = 0.0
-    observed: int = 0  # configurations that were measured
-    rank: int = 0  # directions the measurements determine, of `parameters`
-    parameters: int = 0
-
-
-class TunerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """observations: one a configuration. attempts: how often each was asked for. trials: of them, those for what they
-    may teach. moving_s: what the last move cost."""
-
-    profile: ProfileState = ProfileState()
-    observations: tuple[Observation, ...] = ()
-    attempts: dict[str, int] = {}
-    trials: int = 0
-    is_settled: bool = False
-    considered_s: float = 0.0
-    moving_s: float | None = None
 
 
 def advance(
     state: TunerState, look: Look, samples_left: int, settings: TunerSettings
 ) -> tuple[TunerState, Decision | None]:
-    """Takes one look; a decision when a block is complete and there is something to say."""
+    """Takes one look; a decision when a block is complete and there is something to say, or before that when what the
+    block says so far is clear."""
+    before = state
     state, block, has_drifted = absorb(state, look, settings)
     if block is None:
-        return state, None
+        if state.is_settled or not _is_telling(before.profile, state.profile, settings.block):
+            return state, None
+        return _decide_early(state, samples_left, settings, look.at_s)
+    if has_drifted:
+        state = _forgotten(before, state, settings)
+    if look.configuration != block.configuration:
+        return state, None  # a change cut it short
     is_due = look.at_s - state.considered_s >= RECONSIDER_S
     if state.is_settled and not has_drifted and not is_due:
         return state, None
@@ -122,13 +73,19 @@ def absorb(state: TunerState, look: Look, settings: TunerSettings) -> tuple[Tune
     state = msgspec.structs.replace(state, profile=profile, moving_s=moving_s)
     if block is None:
         return state, None, False
-    known = {one.configuration: one for one in state.observations}
+    before = next((one for one in state.observations if one.configuration == block.configuration), None)
+    if before is not None and _has_drifted(before, block):
+        # what was measured before the change says little of now
+        return msgspec.structs.replace(state, observations=(block,)), block, True
+    return msgspec.structs.replace(state, observations=_with(state.observations, block)), block, False
+
+
+def _with(observations: tuple[Observation, ...], block: Observation) -> tuple[Observation, ...]:
+    """One a configuration, in the order in which they were measured first."""
+    known = {one.configuration: one for one in observations}
     before = known.get(block.configuration)
-    has_drifted = before is not None and _has_drifted(before, block)
-    if has_drifted:
-        known = {}  # what was measured before the change says little of now; the model's prior keeps what it can
-    known[block.configuration] = merged(before, block) if before is not None and not has_drifted else block
-    return msgspec.structs.replace(state, observations=tuple(known.values())), block, has_drifted
+    known[block.configuration] = block if before is None else merged(before, block)
+    return tuple(known.values())
 
 
 def _has_drifted(before: Observation, block: Observation) -> bool:
@@ -137,46 +94,29 @@ def _has_drifted(before: Observation, block: Observation) -> bool:
     return apart > DRIFTED * float(np.sqrt(before.log_error**2 + block.log_error**2 + DRIFT_ERROR**2))
 
 
-def _decide(
-    state: TunerState, block: Observation, samples_left: int, settings: TunerSettings, now_s: float, news: str
-) -> tuple[TunerState, Decision | None]:
-    observations = state.observations
-    stakes = stakes_of(state, samples_left, settings)
-    best = best_known(observations, stakes)
-    fitted = fit(settings.model, settings.workload, observations, settings.prior)
-    options = _options(fitted, block.hot_share, state, settings)
-    chosen = _choose(options, best, stakes, settings, state)
-    was_settled = state.is_settled
-    state = msgspec.structs.replace(state, considered_s=now_s, is_settled=False)
-    facts = _Facts(block, best, fitted, stakes, news)
-    if chosen is not None:
-        return _go(state, options, chosen, facts)
-    if best.configuration != block.configuration and state.attempts.get(_key(best.configuration), 0) < MOST_RETURNS:
-        text = f"back to {best.configuration}: {_ratio(block, best)}"
-        attempted = msgspec.structs.replace(state, attempts=_attempted(state, best.configuration))
-        return attempted, facts.decision("return", best, text)
-    settled = msgspec.structs.replace(state, is_settled=True)
-    if was_settled and not news:
-        return settled, None
-    second = options.fastest()
-    text = f"{best.configuration} stays: {_why_stay(second, best)}"
-    return settled, msgspec.structs.replace(facts.decision("settle", best, text), second=second)
-
-
-def stakes_of(state: TunerState, samples_left: int, settings: TunerSettings) -> Stakes:
-    """Something was observed."""
-    fastest = max(one.samples_per_s for one in state.observations)
-    return Stakes(
-        remaining_s=samples_left / max(fastest, 1e-9),
-        moving_s=settings.moving_s if state.moving_s is None else state.moving_s,
-        block_s=settings.block.least_s + settings.block.warm_up_s,
-        min_gain=settings.min_gain,
-        most_cores=settings.bounds.cores or settings.bounds.most.cores,
+def _forgotten(before: TunerState, state: TunerState, settings: TunerSettings) -> TunerState:
+    """After the speed has changed: what was learnt until then becomes the model's prior, as doubtful as the change is
+    large; and all may be tried again."""
+    learnt = fit(settings.model, settings.workload, before.observations, _prior(before, settings)).posterior()
+    known = {one.configuration: one for one in before.observations}
+    block = state.observations[0]
+    change = abs(float(np.log(block.samples_per_s / known[block.configuration].samples_per_s)))
+    doubtful = {name: float(np.hypot(sd, change)) for name, sd in learnt.sd.items()}
+    return msgspec.structs.replace(
+        state, prior=Prior(learnt.mean, doubtful), attempts={}, trials=0, moves=0, returns=0, is_settled=False
     )
 
 
+def _prior(state: TunerState, settings: TunerSettings) -> Prior | None:
+    return settings.prior if state.prior is None else state.prior
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
 class Options(msgspec.Struct, frozen=True):
-    """Configurations that may be chosen and were not measured, and what is expected of them; float64 [n, 4]."""
+    """Configurations that may be chosen and were not measured, and what is expected of them; float64 [n, 4].
+    predictions: their `log_error` is of the difference to the best known."""
 
     space: ConfigurationArray
     predictions: Predictions
@@ -199,16 +139,120 @@ class Options(msgspec.Struct, frozen=True):
         return self.forecast(int(np.argmax(speeds))) if len(speeds) > (but is not None) else None
 
 
-def _options(fitted: Fit, hot_share: float | None, state: TunerState, settings: TunerSettings) -> Options:
-    def speed(array: ConfigurationArray) -> npt.NDArray[np.float64]:
-        return fitted.predict(array, hot_share).samples_per_s
+class _Sight(msgspec.Struct, frozen=True):
+    """What a decision is made from. block: what was measured last; known: all that was measured, corrected by one
+    another, its first observation the best; advantage: of the best over what runs, in log speed, prices off."""
 
-    space = search_space(settings.bounds, settings.search, speed, settings.seed)
+    block: Observation
+    best: Observation
+    advantage: float
+    fitted: Fit
+    stakes: Stakes
+    options: Options
+
+
+def _seen(state: TunerState, block: Observation, samples_left: int, settings: TunerSettings) -> _Sight:
+    observations = state.observations
+    stakes = stakes_of(state, samples_left, settings, block)
+    fitted = fit(settings.model, settings.workload, observations, _prior(state, settings))
+    ground = surface(fitted, observations, block.hot_share)
+    known = ground.at(ground.seen)
+    worth = np.log(known.samples_per_s) - price_of(ground.seen, stakes)
+    best = max(range(len(worth)), key=lambda index: (worth[index], -observations[index].configuration.cores, -index))
+    own = next(index for index, one in enumerate(observations) if one.configuration == block.configuration)
+    believed = msgspec.structs.replace(
+        observations[best],
+        samples_per_s=float(known.samples_per_s[best]),
+        log_error=float(known.log_error[best]),
+    )
+    space = _open_space(ground, state, stakes, settings)
+    options = Options(space, ground.at(space, beside=best))
+    return _Sight(block, believed, float(worth[best] - worth[own]), fitted, stakes, options)
+
+
+def _open_space(ground: Surface, state: TunerState, stakes: Stakes, settings: TunerSettings) -> ConfigurationArray:
+    """float64 [n, 4]: what was neither measured nor asked for in vain."""
+
+    def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
+        return np.asarray(np.log(ground.at(array).samples_per_s) - price_of(array, stakes))
+
+    space = search_space(settings.bounds, settings.search, worth, settings.seed)
     out = {_key(one.configuration) for one in state.observations}
     out |= {key for key, times in state.attempts.items() if times >= ATTEMPTS}
     is_open = np.array([_key(c) not in out for c in as_configurations(space)], dtype=np.bool_)
-    space = space[is_open]
-    return Options(space, fitted.predict(space, hot_share))
+    return space[is_open]
+
+
+def stakes_of(
+    state: TunerState, samples_left: int, settings: TunerSettings, block: Observation | None = None
+) -> Stakes:
+    """Something was observed. block: the next one is taken to be as long and as noisy as that."""
+    fastest = max(one.samples_per_s for one in state.observations)
+    return Stakes(
+        remaining_s=samples_left / max(fastest, 1e-9),
+        moving_s=settings.moving_s if state.moving_s is None else state.moving_s,
+        block_s=(settings.block.least_s if block is None else block.seconds) + settings.block.warm_up_s,
+        min_gain=settings.min_gain,
+        most_cores=settings.bounds.cores or settings.bounds.most.cores,
+        log_error=0.0 if block is None else block.log_error,
+    )
+
+
+# --- what is decided --------------------------------------------------------------------------------------------------
+
+
+def _decide(
+    state: TunerState, block: Observation, samples_left: int, settings: TunerSettings, now_s: float, news: str
+) -> tuple[TunerState, Decision | None]:
+    sight = _seen(state, block, samples_left, settings)
+    chosen = _choose(sight, settings, state)
+    was_settled = state.is_settled
+    state = msgspec.structs.replace(state, considered_s=now_s, is_settled=False)
+    facts = _Facts(sight, news)
+    if chosen is not None:
+        return _go(state, chosen, facts)
+    if sight.advantage > _least_advantage(sight.stakes) and state.returns < MOST_RETURNS:
+        return _return(state, facts)
+    settled = msgspec.structs.replace(state, is_settled=True)
+    if was_settled and not news:
+        return settled, None
+    return settled, facts.settled()
+
+
+def _is_telling(before: ProfileState, after: ProfileState, block: BlockSettings) -> bool:
+    """The block under way has become as long as the shortest one, or twice, or four times that."""
+    if len(after.rates) <= len(before.rates):
+        return False
+    return any(before.seconds < times * block.least_s <= after.seconds for times in (1, 2, 4, 8))
+
+
+def _decide_early(
+    state: TunerState, samples_left: int, settings: TunerSettings, now_s: float
+) -> tuple[TunerState, Decision | None]:
+    """Leaves what is clearly worse than something else, without waiting until it is known exactly how much."""
+    block = so_far(state.profile, settings.workload, settings.block)
+    if block is None:
+        return state, None
+    known = msgspec.structs.replace(state, observations=_with(state.observations, block))
+    sight = _seen(known, block, samples_left, settings)
+    chosen = _choose(sight, settings, state)
+    facts = _Facts(sight, "")
+    if chosen is not None and chosen.kind == "move" and _gain(sight, chosen) + sight.advantage > EARLY:
+        return _go(msgspec.structs.replace(state, considered_s=now_s), chosen, facts)
+    if chosen is None and sight.advantage > EARLY + 2 * block.log_error and state.returns < MOST_RETURNS:
+        return _return(msgspec.structs.replace(state, considered_s=now_s), facts)
+    return state, None
+
+
+def _gain(sight: _Sight, chosen: _Chosen) -> float:
+    """In log speed, over the best known."""
+    return float(np.log(sight.options.predictions.samples_per_s[chosen.index] / sight.best.samples_per_s))
+
+
+def _least_advantage(stakes: Stakes) -> float:
+    """That going back pays, and is worth the trouble."""
+    share = stakes.moving_s / stakes.remaining_s if stakes.remaining_s > 0 else 1.0
+    return max(TIE, -float(np.log1p(-share))) if share < 1.0 else float("inf")
 
 
 class _Chosen(msgspec.Struct, frozen=True):
@@ -217,17 +261,17 @@ class _Chosen(msgspec.Struct, frozen=True):
     values: Values
 
 
-def _choose(
-    options: Options, best: Observation, stakes: Stakes, settings: TunerSettings, state: TunerState
-) -> _Chosen | None:
+def _choose(sight: _Sight, settings: TunerSettings, state: TunerState) -> _Chosen | None:
     """The configuration that is worth most: one that surely pays, else a trial. None: nothing is worth it."""
+    options = sight.options
     if not len(options.space):
         return None
     floor = settings.floor if settings.explore != "free" else 0.0
-    worth = values(options.space, options.predictions, best, stakes, floor)
-    pays = worth.net_s > 0
+    exact = msgspec.structs.replace(sight.best, log_error=0.0)  # the predictions' errors are of differences to it
+    worth = values(options.space, options.predictions, exact, sight.stakes, floor)
+    pays = worth.net_s > LEAST_GAIN * sight.stakes.remaining_s
     sure = pays & (worth.sure >= SURE) & (worth.holds >= SURE)
-    if sure.any():
+    if sure.any() and state.moves < MOST_MOVES:
         return _Chosen(int(np.argmax(np.where(sure, worth.net_s, -np.inf))), "move", worth)
     if settings.explore == "off" or state.trials >= settings.most_trials:
         return None
@@ -240,48 +284,66 @@ def _choose(
 class _Facts(msgspec.Struct, frozen=True):
     """What every decision tells."""
 
-    block: Observation
-    best: Observation
-    fitted: Fit
-    stakes: Stakes
+    sight: _Sight
     news: str
 
-    def decision(self, kind: Kind, chosen: Observation, text: str) -> Decision:
-        """About a configuration that was measured."""
-        reason = f"{self.news}; {text}" if self.news else text
+    def decision(self, kind: Kind, text: str) -> Decision:
+        """About the best known."""
+        sight = self.sight
         return Decision(
             kind=kind,
-            configuration=chosen.configuration,
-            reason=reason,
-            present=measured(self.block),
-            expected=measured(chosen),
-            cost_s=self.stakes.moving_s if kind == "return" else 0.0,
-            observed=self.fitted.configurations,
-            rank=self.fitted.rank,
-            parameters=self.fitted.parameters_total,
+            configuration=sight.best.configuration,
+            reason=f"{self.news}; {text}" if self.news else text,
+            present=measured(sight.block),
+            expected=measured(sight.best),
+            cost_s=sight.stakes.moving_s if kind == "return" else 0.0,
+            observed=sight.fitted.configurations,
+            rank=sight.fitted.rank,
+            parameters=sight.fitted.parameters_total,
         )
 
+    def settled(self) -> Decision:
+        present, best = self.sight.block.configuration, self.sight.best
+        second = self.sight.options.fastest()
+        if present == best.configuration:
+            text = f"{present} stays: {_why_stay(second, best)}"
+        else:
+            text = f"{present} stays: it is as good as the best known, {_ratio(self.sight.block, best)}"
+        settled = self.decision("settle", text)
+        return msgspec.structs.replace(settled, configuration=present, second=second)
 
-def _go(state: TunerState, options: Options, chosen: _Chosen, facts: _Facts) -> tuple[TunerState, Decision]:
-    expected = options.forecast(chosen.index)
-    target = expected.configuration
-    trials = state.trials + (chosen.kind == "try")
-    state = msgspec.structs.replace(state, attempts=_attempted(state, target), trials=trials)
-    gain = expected.samples_per_s / facts.best.samples_per_s - 1
+
+def _return(state: TunerState, facts: _Facts) -> tuple[TunerState, Decision]:
+    sight = facts.sight
+    text = f"back to {sight.best.configuration}: {_ratio(sight.block, sight.best)}"
+    return msgspec.structs.replace(state, returns=state.returns + 1), facts.decision("return", text)
+
+
+def _go(state: TunerState, chosen: _Chosen, facts: _Facts) -> tuple[TunerState, Decision]:
+    sight = facts.sight
+    expected = sight.options.forecast(chosen.index)
+    target, is_trial = expected.configuration, chosen.kind == "try"
+    state = msgspec.structs.replace(
+        state,
+        attempts=_attempted(state, target),
+        trials=state.trials + is_trial,
+        moves=state.moves + (not is_trial),
+    )
+    gain = expected.samples_per_s / sight.best.samples_per_s - 1
     sure = float(chosen.values.sure[chosen.index])
     text = (
         f"{target} is expected to train {_rate(expected)} samples/s ({gain:+.0%} of the best known, "
-        f"{facts.best.configuration}); it pays with {sure:.0%}"
+        f"{sight.best.configuration}); it pays with {sure:.0%}"
     )
-    if chosen.kind == "try":
-        text += f", and looking costs {facts.stakes.block_s + 2 * facts.stakes.moving_s:.1f} s at most"
+    if is_trial:
+        text += f", and looking costs {sight.stakes.block_s + 2 * sight.stakes.moving_s:.1f} s at most"
     decision = msgspec.structs.replace(
-        facts.decision(chosen.kind, facts.best, text),
+        facts.decision(chosen.kind, text),
         configuration=target,
         expected=expected,
-        second=options.fastest(but=chosen.index) or measured(facts.best),
+        second=sight.options.fastest(but=chosen.index) or measured(sight.best),
         gain_s=float(chosen.values.net_s[chosen.index]),
-        cost_s=facts.stakes.moving_s,
+        cost_s=sight.stakes.moving_s,
         confidence=sure,
     )
     return state, decision
@@ -294,13 +356,6 @@ def _attempted(state: TunerState, target: Configuration) -> dict[str, int]:
 def _key(configuration: Configuration) -> str:
     c = configuration
     return f"{c.workers},{c.servers},{c.worker_cores},{c.server_cores}"
-
-
-def measured(observation: Observation) -> Forecast:
-    """What was measured, with the 90 % interval of its error."""
-    wide = float(np.exp(1.645 * observation.log_error))
-    rate = observation.samples_per_s
-    return Forecast(observation.configuration, rate, rate / wide, rate * wide)
 
 
 def _rate(expected: Forecast) -> str:

@@ -1,7 +1,7 @@
 """From what a run counts, look by look, to observations of its configurations: noise-aware, and without what disturbs.
 
-Step times are noisy and correlated (lag-1 autocorrelation 0.6 to 0.75 of real runs), so a block's speed is the median
-over windows, and its error counts effective windows only. The first second after a change is left out.
+Step times are noisy and correlated (lag-1 autocorrelation 0.6 to 0.75 of real runs), so a block's speed is a robust
+mean over windows, and its error counts effective windows only. The first second after a change is left out.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 
 from elastichost.tuner.facts import Configuration, Observation, Workload
 
-__all__ = ["BlockSettings", "Look", "ProfileState", "Totals", "fold", "log_error_of", "merged"]
+__all__ = ["BlockSettings", "Look", "ProfileState", "Totals", "fold", "log_error_of", "merged", "so_far", "speed_of"]
 
-USUAL_CORRELATION = 0.65  # of neighbouring windows, while there are too few of them to tell
-FEW_WINDOWS = 12
+USUAL_CORRELATION = 0.65  # of neighbouring windows
+USUAL_WINDOWS = 30  # so many windows say as much of it as what is usual
+OUTLYING = 3.0  # standard deviations from which on a window counts for no more
 LEAST_ERROR = 0.004  # what no block's error goes below: machines drift
-MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
+MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean: robustness has its price
 
 
 class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,10 +78,11 @@ class ProfileState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def fold(
     state: ProfileState, look: Look, workload: Workload, settings: BlockSettings
 ) -> tuple[ProfileState, Observation | None]:
-    """Adds one look. An observation when that completes a block; the next block of the configuration begins then."""
+    """Adds one look. An observation when that completes a block; the next block of the configuration begins then. Also
+    when a change cuts a block short that is long enough but for its error."""
     if look.configuration is None or look.configuration != state.configuration:
         began = ProfileState(look.configuration, look.at_s + settings.warm_up_s)
-        return began, None
+        return began, so_far(state, workload, settings)
     if not look.is_steady:
         # what was measured before counts; what follows has to warm up again
         return msgspec.structs.replace(state, edge=None, warm_s=look.at_s + settings.warm_up_s), None
@@ -110,27 +112,55 @@ def fold(
     return fresh, _observation(grown, look, workload)
 
 
+def so_far(state: ProfileState, workload: Workload, settings: BlockSettings) -> Observation | None:
+    """What the block under way says, however large its error; None: it is too short for anything."""
+    if state.edge is None or not _is_long(state, workload, settings) or np.median(state.rates) <= 0:
+        return None
+    return _observation(state, state.edge, workload)
+
+
+def _is_long(state: ProfileState, workload: Workload, settings: BlockSettings) -> bool:
+    return state.seconds >= settings.least_s and state.samples >= settings.iterations * workload.batch_size
+
+
 def _is_complete(state: ProfileState, workload: Workload, settings: BlockSettings) -> bool:
     if state.seconds >= settings.most_s:
         return True
-    if state.seconds < settings.least_s or state.samples < settings.iterations * workload.batch_size:
-        return False
-    return log_error_of(state.rates) <= settings.log_error
+    return _is_long(state, workload, settings) and log_error_of(state.rates) <= settings.log_error
+
+
+def speed_of(rates: tuple[float, ...]) -> float:
+    """Samples/s: the mean of windows, those farther than three standard deviations from the median (of logs) taken to
+    be there. A median would be the speed of most windows, but how long a run takes, and what its processes time, are
+    means: of windows with a coefficient of variation of 0.5 the two are 10 % apart. Some window is positive."""
+    logs = np.log(np.maximum(np.asarray(rates, dtype=np.float64), 1e-9))
+    middle = float(np.median(logs))
+    reach = OUTLYING * 1.4826 * float(np.median(np.abs(logs - middle)))
+    return float(np.exp(np.clip(logs, middle - reach, middle + reach)).mean())
 
 
 def log_error_of(rates: tuple[float, ...]) -> float:
     """Standard error of the log of the median of `rates`: sd * sqrt(pi/2) / sqrt(n_eff), with
-    n_eff = n (1 - rho) / (1 + rho), rho the lag-1 autocorrelation."""
+    n_eff = n (1 - rho) / (1 + rho), rho the lag-1 autocorrelation.
+
+    Of few windows rho is found too small by (1 + 4 rho) / n (Kendall, Biometrika 41, 1954) and is hardly known: it is
+    weighed against what is usual. What all of them have in common does not show among them: sd^2 is 1 / (1 - 1 / n_eff)
+    times what is seen.
+    """
     positive = np.log(np.maximum(np.asarray(rates, dtype=np.float64), 1e-9))
-    if len(positive) < 3:
+    n = len(positive)
+    if n < 3:
         return 0.5
     centred = positive - np.median(positive)
     # robust where most windows agree; the plain one where they do not
     spread = max(1.4826 * float(np.median(np.abs(centred))), 0.5 * float(positive.std(ddof=1)))
     rho = USUAL_CORRELATION
-    if len(positive) >= FEW_WINDOWS and (power := float((centred**2).sum())) > 0:
-        rho = min(0.9, max(0.0, float((centred[1:] * centred[:-1]).sum()) / power))
-    effective = max(1.0, len(positive) * (1 - rho) / (1 + rho))
+    if (power := float((centred**2).sum())) > 0:
+        seen = float((centred[1:] * centred[:-1]).sum()) / power
+        seen = min(0.95, max(0.0, seen + (1 + 4 * seen) / n))
+        rho = (USUAL_WINDOWS * USUAL_CORRELATION + n * seen) / (USUAL_WINDOWS + n)
+    effective = max(1.0, n * (1 - rho) / (1 + rho))
+    spread /= math.sqrt(max(0.3, 1 - 1 / effective))
     return max(LEAST_ERROR, spread * MEDIAN_OVER_MEAN / math.sqrt(effective))
 
 
@@ -150,7 +180,7 @@ def _observation(state: ProfileState, look: Look, workload: Workload) -> Observa
 
     return Observation(
         configuration=state.configuration,
-        samples_per_s=float(np.median(state.rates)),
+        samples_per_s=speed_of(state.rates),
         log_error=log_error_of(state.rates),
         seconds=state.seconds,
         iterations=int(iterations),

@@ -16,21 +16,25 @@ __all__ = ["ALL_OF_THEM", "Search", "search_space"]
 
 Search = Literal["auto", "exact", "nsga2"]
 ALL_OF_THEM = 20_000  # so many are predicted in a few milliseconds
+EVOLVED = 6_000  # configurations that NSGA-II looks at: fewer are all looked at, which is better and takes less time
 BEST_POINTS, ROUNDS = 8, 6  # whose neighbours are looked at, so often
-Speed = Callable[[ConfigurationArray], npt.NDArray[np.float64]]
+Floats = npt.NDArray[np.float64]
+Worth = Callable[[ConfigurationArray], Floats]
 
 
-def search_space(bounds: Bounds, search: Search, speed: Speed, seed: int) -> ConfigurationArray:
-    """Candidates, float64 [n, 4] in lexicographic order; empty when nothing fits the bounds. speed: of n of them,
-    float64 [n]. Raises ValueError for an exact search among more candidates than can be laid out."""
-    if search == "nsga2":
-        return _by_nsga2(bounds, speed, seed)
-    if search == "exact" or count(bounds) <= ALL_OF_THEM:
+def search_space(bounds: Bounds, search: Search, worth: Worth, seed: int) -> ConfigurationArray:
+    """Candidates, float64 [n, 4] in lexicographic order; empty when nothing fits the bounds. worth: of n of them,
+    float64 [n], the more the better. Raises ValueError for an exact search among more candidates than can be laid
+    out."""
+    many = count(bounds)
+    if search == "nsga2" and many > EVOLVED:
+        return _by_nsga2(bounds, worth, seed)
+    if search == "exact" or many <= ALL_OF_THEM:
         return enumerate_candidates(bounds)
-    return _coarse_to_fine(bounds, speed)
+    return _coarse_to_fine(bounds, worth)
 
 
-def _levels(low: int, high: int) -> npt.NDArray[np.float64]:
+def _levels(low: int, high: int) -> Floats:
     """1, 2, 3, 4, 6, 8, 12, 16, ...: every value has one within a fifth of it."""
     values = {low, high}
     power = 1
@@ -40,7 +44,7 @@ def _levels(low: int, high: int) -> npt.NDArray[np.float64]:
     return np.array(sorted(values), dtype=np.float64)
 
 
-def _coarse_to_fine(bounds: Bounds, speed: Speed) -> ConfigurationArray:
+def _coarse_to_fine(bounds: Bounds, worth: Worth) -> ConfigurationArray:
     low, high = bounds.least, bounds.most
     ranges = (
         (low.workers, high.workers),
@@ -50,24 +54,27 @@ def _coarse_to_fine(bounds: Bounds, speed: Speed) -> ConfigurationArray:
     )
     grid = np.stack(np.meshgrid(*(_levels(*one) for one in ranges), indexing="ij"), axis=-1).reshape(-1, 4)
     known = grid[contains(bounds, grid)]
+    if not len(known):
+        return known
+    known_worth, keys = worth(known), set(map(tuple, known.tolist()))
     for _ in range(ROUNDS):
-        if not len(known):
-            return known
-        best = known[np.argsort(-speed(known), kind="stable")[:BEST_POINTS]]
-        around = [neighbours(bounds, configuration) for configuration in as_configurations(best)]
-        grown = np.unique(np.concatenate([known, *around]), axis=0)
-        if len(grown) == len(known):
+        best = np.argsort(-known_worth, kind="stable")[:BEST_POINTS]
+        around = [row for one in as_configurations(known[best]) for row in neighbours(bounds, one).tolist()]
+        new = [row for row in dict.fromkeys(map(tuple, around)) if row not in keys]
+        if not new:
             break
-        known = grown
-    return known
+        keys.update(new)
+        rows = np.array(new, dtype=np.float64)
+        known, known_worth = np.concatenate([known, rows]), np.concatenate([known_worth, worth(rows)])
+    return known[np.lexsort(known.T[::-1])]
 
 
-def _by_nsga2(bounds: Bounds, speed: Speed, seed: int) -> ConfigurationArray:
+def _by_nsga2(bounds: Bounds, worth: Worth, seed: int) -> ConfigurationArray:
     from elastichost.tuner.frontier import nsga2
 
-    def cores(array: ConfigurationArray) -> npt.NDArray[np.float64]:
-        total: npt.NDArray[np.float64] = array[:, 0] * array[:, 2] + array[:, 1] * array[:, 3]
+    def cores(array: ConfigurationArray) -> Floats:
+        total: Floats = array[:, 0] * array[:, 2] + array[:, 1] * array[:, 3]
         return total
 
-    found = nsga2(bounds, speed, cores, seed=seed)
+    found = nsga2(bounds, worth, cores, seed=seed)
     return np.unique(found.configurations, axis=0)

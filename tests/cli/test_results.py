@@ -66,6 +66,10 @@ def test_the_last_screen_of_a_run_that_is_done() -> None:
     ]
 
 
+def test_an_emulated_run_has_no_model_to_go_on_with() -> None:
+    assert summary(RESULT, is_emulated=True).plain.splitlines()[-1] == "run            /elsewhere/runs/shop-1"
+
+
 @pytest.mark.parametrize(("status", "command"), [("stopped", "resume"), ("killed", "logs"), ("failed", "logs")])
 def test_the_next_command_fits_the_ending(status: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")

@@ -191,6 +191,14 @@ def test_what_is_not_a_run_and_a_run_without_checkpoint(make: Any, tmp_path: Pat
     assert export(run.directory, tmp_path / "model", checkpoint=tmp_path / "moved").samples_trained == 600
 
 
+def test_an_emulated_run_has_no_model(make: Any, tmp_path: Path) -> None:
+    run = make()
+    job = run.directory / "job.resolved.toml"
+    job.write_text(f"{job.read_text().partition('[emulate]')[0]}[emulate]\nenabled = true\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="was emulated"):
+        export(run.directory, tmp_path / "model")
+
+
 def test_a_model_file_that_is_gone(make: Any, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_MODEL, encoding="utf-8")
     (tmp_path / "own_layers.py").write_text(OWN_LAYERS, encoding="utf-8")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -13,6 +16,7 @@ from elastichost.config import JobSpec, load_job
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
+from elastichost.supervisor import meter
 from elastichost.supervisor.journal import Journal, follow, read_journal
 from elastichost.supervisor.meter import Meter, MetricsStore
 from elastichost.supervisor.rundir import RunDirectory, new_run_path
@@ -89,14 +93,62 @@ def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec)
 
 
 def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
-    meter = Meter()
-    meter.measure([os.getpid()], 10.0)
+    measuring = Meter()
+    measuring.measure([os.getpid()], 10.0)
     sum(range(200_000))
-    usage = meter.measure([os.getpid(), 2**22 - 3], 11.0)
+    usage = measuring.measure([os.getpid(), 2**22 - 3], 11.0)
     own = usage[os.getpid()]
     assert own.cpu_percent >= 0
-    assert own.rss_bytes >= own.pss_bytes > 1_000_000
+    assert own.rss_bytes >= own.pss_bytes > own.private_bytes > 1_000_000
     assert usage[2**22 - 3].rss_bytes == 0
+
+
+def test_pages_of_a_shared_file_are_nobodys_own(tmp_path: Path) -> None:
+    size_bytes = 32 << 20
+    path = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="elastichost-test-"))
+    try:
+        with open(path / "rows", "wb+") as file:
+            file.truncate(size_bytes)
+            with mmap.mmap(file.fileno(), size_bytes) as shared:
+                before = Meter().measure([os.getpid()], 10.0)[os.getpid()]
+                shared[:] = bytes(size_bytes)
+                after = Meter().measure([os.getpid()], 10.0)[os.getpid()]
+    finally:
+        shutil.rmtree(path)
+    assert after.pss_bytes - before.pss_bytes > size_bytes // 2
+    assert after.private_bytes - before.private_bytes < size_bytes // 4
+
+
+def test_many_processes_are_measured_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everyone in turn, page tables one at a time; what was measured ahead is told, and not measured again."""
+    read, tables = list[int](), list[int]()
+    one = meter._read(os.getpid())
+
+    def of(pid: int) -> object:
+        read.append(pid)
+        return one
+
+    def pss_bytes(pid: int) -> tuple[int, int]:
+        tables.append(pid)
+        return 1000 + pid, pid
+
+    monkeypatch.setattr(meter, "_read", of)
+    monkeypatch.setattr(meter, "_pss_bytes", pss_bytes)
+    pids, measuring = list(range(1, 3 * meter.FEW + 1)), Meter()
+    for turn in range(3):
+        measuring.ahead(pids, 10.0 + 0.1 * turn)
+        assert len(read) == meter.FEW * (turn + 1)
+    assert sorted(read) == pids
+    assert len(tables) == len(set(tables)) <= 3
+    usage = measuring.measure(pids, 10.5)
+    assert len(read) == len(pids) and len(tables) <= 3
+    assert [usage[pid].pss_bytes for pid in tables] == [1000 + pid for pid in tables]
+    assert all(usage[pid].rss_bytes > 0 for pid in pids)
+    measuring.measure(pids, 12.0)
+    assert sorted(read) == sorted(2 * pids)
+    assert measuring.measure(pids[:3], 12.1).keys() == {1, 2, 3}
+    measuring.ahead(pids[:3], 20.0)
+    assert sorted(read) == sorted(2 * pids), "a few are measured when they are asked for"
 
 
 def test_metrics_are_kept(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ rows = "dynamic"
 [train]
 batch_size = 128
 epochs = {epochs}
+[tuner]
+mode = "off"
 [resources]
 workers = 2
 restarts = {restarts}

@@ -65,6 +65,8 @@ access = "served"
 batch_size = {BATCH}
 epochs = {{epochs}}
 optimizer_rows = {{{{ name = "sgd", lr = {BATCH}.0 }}}}
+[tuner]
+mode = "off"
 [resources]
 workers = 2
 restarts = {{restarts}}

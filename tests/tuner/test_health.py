@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elastichost.plan import ProcessId
-from elastichost.tuner.health import HealthSettings, HealthState, Remark, WorkerSpeed, observe
+from elastichost.tuner.health import HealthSettings, HealthState, Remark, WorkerSpeed, _median_without, observe
 
 SETTINGS = HealthSettings(after_s=15.0, replace_every_s=300.0)
 
@@ -106,3 +107,10 @@ def test_never_the_fastest_never_two_at_once_never_too_often(
             last[process.index] = now_s
             lives[process.index] += 1
         assert set(state.lives) == {s.process for s in speeds}, "what is gone is forgotten"
+
+
+@given(st.lists(st.floats(0.1, 1e6), min_size=2, max_size=12), st.integers(0, 11))
+def test_the_median_of_the_others_is_that_without_oneself(values: list[float], place: int) -> None:
+    ordered, place = sorted(values), place % len(values)
+    others = [*ordered[:place], *ordered[place + 1 :]]
+    assert _median_without(ordered, place) == statistics.median(others)

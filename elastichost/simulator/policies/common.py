@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -13,7 +14,18 @@ from elastichost.tuner.facts import Configuration, ConfigurationArray, Observati
 from elastichost.tuner.frontier import pareto
 from elastichost.tuner.profile import merged
 
-__all__ = ["Digests", "Room", "admit", "candidates", "clamped", "cores_of", "requested_memory", "thinned_frontier"]
+__all__ = [
+    "Digests",
+    "Room",
+    "admit",
+    "candidates",
+    "clamped",
+    "cores_of",
+    "least_servers",
+    "make_way",
+    "requested_memory",
+    "thinned_frontier",
+]
 
 
 class Room:
@@ -41,11 +53,31 @@ def admit(view: ClusterView, room: Room, first: Callable[[JobView], Grant]) -> d
     return grants
 
 
+def make_way(
+    view: ClusterView, started: Mapping[int, Grant], first: Callable[[JobView], Grant], cores: int
+) -> dict[int, Grant]:
+    """Starts what still waits beside `started`, in order of arrival, from cores that running jobs can give up."""
+    grants = {}
+    for job in view.jobs:
+        if job.running is None and job.job not in started:
+            grant = first(job)
+            if grant.configuration.cores <= cores:
+                cores -= grant.configuration.cores
+                grants[job.job] = grant
+    return grants
+
+
 def requested_memory(job: JobView, configuration: Configuration) -> int:
     """What the user asked for, and the private memory of processes that the user did not ask for."""
     workers = max(0, configuration.workers - job.request.workers) * job.facts.worker_bytes
     servers = max(0, configuration.servers - job.request.servers) * job.facts.server_bytes
     return job.requested_memory_bytes + workers + servers
+
+
+def least_servers(view: ClusterView, memory_bytes: int) -> int:
+    """PS that so much memory needs, when one PS has half a host's at most: whole hosts are hardly ever free."""
+    most = max((host.memory_bytes for host in view.hosts), default=0)
+    return max(1, math.ceil(2 * memory_bytes / most)) if most else 1
 
 
 def clamped(limits: Limits, workers: float, servers: float, worker_cores: float, server_cores: float) -> Configuration:

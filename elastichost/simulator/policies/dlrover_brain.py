@@ -217,7 +217,8 @@ class DlroverBrain:
         """What PS and workers use now, with their margins."""
         worker = job.facts.worker_bytes
         each = worker + min(WORKER_MEMORY_MARGIN * worker, MOST_WORKER_MARGIN)
-        servers = _server_bytes(job) * (1 + PS_MEMORY_MARGIN) * state.memory_factor
+        more = max(0, target.servers - job.observations[-1].configuration.servers) * job.facts.server_bytes
+        servers = (_server_bytes(job) + more) * (1 + PS_MEMORY_MARGIN) * state.memory_factor
         return int(servers + target.workers * each)
 
     def _affordable(self, running: Configuration, target: Configuration, room: Room) -> Configuration:

@@ -13,7 +13,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.simulator.policies.common import Digests, Room, admit, candidates, clamped, cores_of, thinned_frontier
+from elastichost.simulator.policies.common import (
+    Digests,
+    Room,
+    admit,
+    candidates,
+    clamped,
+    cores_of,
+    least_servers,
+    thinned_frontier,
+)
 from elastichost.simulator.policies.dlrover_brain import used
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
 from elastichost.tuner.allocate import Capacity, JobOptions, Option, weighted_greedy
@@ -24,7 +33,7 @@ from elastichost.tuner.performance import fit
 
 __all__ = ["DlroverRm"]
 
-INTERVAL_S = 180.0
+INTERVAL_S, TICK_S = 180.0, 30.0  # between plans; while jobs wait
 SIMILAR, SMOOTHING = 5, 0.5
 COLD = Configuration(4, 2, 4, 4)
 PLANS = 16
@@ -45,10 +54,10 @@ class DlroverRm:
     exponentially smoothed, the newest counting SMOOTHING; a cold job begins with COLD (the paper's jobs always find
     some in months of history).
 
-    Stage 2, auto-scaling, every INTERVAL_S: the sum form of the step time is fitted by NNLS (`tuner.dlrover_rm`); of
-    the plans that it predicts, the frontier of throughput and resource cost; across jobs the weighted greedy choice by
-    resource efficiency (`tuner.allocate`). search "exact" takes the frontier of all candidates, of which the paper's
-    NSGA-II finds a part; "nsga2" is the paper's, and takes a second for each job.
+    Stage 2, auto-scaling, every INTERVAL_S, and every TICK_S while jobs wait: the sum form of the step time is fitted
+    by NNLS (`tuner.dlrover_rm`); of the plans that it predicts, the frontier of throughput and resource cost; across
+    jobs the weighted greedy choice by resource efficiency (`tuner.allocate`). search "exact" takes the frontier of all
+    candidates, of which the paper's NSGA-II finds a part; "nsga2" is the paper's, and takes a second for each job.
 
     Stage 3, post-scaling: memory is granted for what a linear trend reaches within HORIZON_S, and a margin; a PS that
     is hot for three records gets more cores (so all PS do: they are alike here). Slow workers get fewer samples by
@@ -62,7 +71,7 @@ class DlroverRm:
         self._digests = Digests()
         self._past: dict[tuple[str, str], list[_Past]] = {}
         self._plans: dict[int, tuple[tuple[int, int], tuple[Option, ...]]] = {}
-        self._ooms: dict[int, int] = {}
+        self._kills: dict[int, tuple[int, int]] = {}  # job -> how often, and bytes it gets at least since
         self._array: ConfigurationArray | None = None
         self._decided_s = -INTERVAL_S
 
@@ -71,15 +80,21 @@ class DlroverRm:
         for one in view.ended:
             self._learn(one)
         room = Room(view)
-        grants = admit(view, room, lambda job: self._first(view.limits, job))
-        is_time = now_s - self._decided_s >= INTERVAL_S
-        chosen: Mapping[int, Configuration] = self._plan(view, grants) if is_time else {}
-        self._decided_s = now_s if is_time else self._decided_s
+        grants = admit(view, room, lambda job: self._first(view, job))
+        waits = any(job.running is None and job.job not in grants for job in view.jobs)
+        is_time = now_s - self._decided_s >= (TICK_S if waits else INTERVAL_S)
+        chosen: dict[int, Grant] = {}
+        if is_time:
+            self._decided_s = now_s
+            chosen = self._plan(view, room, grants)
         for job in view.jobs:
-            if job.running is not None and not job.is_changing:
-                target = chosen.get(job.job, job.running)
-                if target == job.running and is_time:
-                    target = self._relieved(view, job, job.running)
+            if job.running is None:
+                if job.job in chosen:
+                    grants[job.job] = chosen[job.job]
+            elif not job.is_changing:
+                target = chosen[job.job].configuration if job.job in chosen else job.running
+                if target == job.running and is_time and not waits:
+                    target = self._relieved(view, room, job, job.running)
                 grants[job.job] = Grant(target, self._memory(job, target))
         return grants
 
@@ -88,39 +103,43 @@ class DlroverRm:
     def _learn(self, ended: EndedJob) -> None:
         view = ended.view
         self._plans.pop(view.job, None)
-        self._ooms.pop(view.job, None)
+        self._kills.pop(view.job, None)
         if ended.outcome == "completed" and view.running is not None and view.memory:
             past = self._past.setdefault((view.features.family, view.features.user), [])
             past.append(_Past(view.running, max(sample.used_bytes for sample in view.memory[-1:])))
             del past[:-SIMILAR]
 
-    def _first(self, limits: Limits, job: JobView) -> Grant:
+    def _first(self, view: ClusterView, job: JobView) -> Grant:
         past = self._past.get((job.features.family, job.features.user))
         if not past:
             tables_bytes = 4.0 * job.features.mean_dim * job.features.rows
             memory = max(float(job.requested_memory_bytes), tables_bytes)
-            return Grant(clamped(limits, *_row(COLD)), int(memory))
+            servers = max(COLD.servers, least_servers(view, int(memory)))
+            return Grant(clamped(view.limits, COLD.workers, servers, COLD.worker_cores, COLD.server_cores), int(memory))
         smoothed = np.array(_row(past[0].final), dtype=np.float64)
         for one in past[1:]:
             smoothed = SMOOTHING * np.array(_row(one.final)) + (1 - SMOOTHING) * smoothed
-        configuration = clamped(limits, *(float(value) for value in np.round(smoothed)))
+        configuration = clamped(view.limits, *(float(value) for value in np.round(smoothed)))
         return Grant(configuration, int(max(one.peak_bytes for one in past) * (1 + MEMORY_MARGIN)))
 
     # --- stage 2 ------------------------------------------------------------------------------------------------------
 
-    def _plan(self, view: ClusterView, starting: Mapping[int, Grant]) -> dict[int, Configuration]:
+    def _plan(self, view: ClusterView, room: Room, started: Mapping[int, Grant]) -> dict[int, Grant]:
+        """For all that run and are not changing; and for those that wait, when the others can make way."""
         jobs = [job for job in view.jobs if job.running is not None and not job.is_changing and job.observations]
         options = {job.job: self._options(view.limits, job, job.running) for job in jobs if job.running is not None}
-        cores = view.free_cores + sum(job.running.cores for job in jobs if job.running is not None)
-        cores -= sum(grant.configuration.cores for grant in starting.values())
+        cores = room.cores + sum(job.running.cores for job in jobs if job.running is not None)
         problem = [JobOptions(job.job, job.samples_left, options[job.job], current=0) for job in jobs]
+        first = {job.job: self._first(view, job) for job in view.jobs if job.running is None and job.job not in started}
+        for number, grant in first.items():
+            problem.append(JobOptions(number, 1.0, (Option(grant.configuration, 1.0, grant.configuration.cores),)))
         chosen = weighted_greedy(problem, Capacity(max(1, cores)))
-        found = {}
+        found = {number: grant for number, grant in first.items() if number in chosen}
         for job in jobs:
-            at = chosen.get(job.job, 0)
-            now, then = options[job.job][0], options[job.job][at]
+            now, then = options[job.job][0], options[job.job][chosen.get(job.job, 0)]
             is_worth = then.samples_per_s >= WORTH * now.samples_per_s or then.cores < now.cores
-            found[job.job] = then.configuration if is_worth else now.configuration
+            found[job.job] = Grant((then if is_worth else now).configuration, job.granted_memory_bytes)
+        room.cores = cores - sum(grant.configuration.cores for grant in found.values())
         return found
 
     def _options(self, limits: Limits, job: JobView, running: Configuration) -> tuple[Option, ...]:
@@ -156,24 +175,25 @@ class DlroverRm:
     # --- stage 3 ------------------------------------------------------------------------------------------------------
 
     def _memory(self, job: JobView, target: Configuration) -> int:
-        """Enough for what the trend of the last records reaches, and a margin; after a kill twice what there was."""
-        killed = job.ooms > self._ooms.get(job.job, 0)
-        self._ooms[job.job] = job.ooms
-        least = 2 * job.granted_memory_bytes if killed else 0
-        worker = job.facts.worker_bytes
+        """Enough for what the trend of the last records reaches, and a margin; after a kill never less than twice what
+        there was then."""
+        ooms, least = self._kills.get(job.job, (0, 0))
+        if job.ooms > ooms:
+            least = 2 * job.granted_memory_bytes
+            self._kills[job.job] = job.ooms, least
         recent = list(zip(job.memory[-2 * RECORDS :], job.observations[-2 * RECORDS :], strict=True))
         if len(recent) < 2:
             return max(least, job.granted_memory_bytes)
-        servers = [sample.used_bytes - one.configuration.workers * worker for sample, one in recent]
-        slope = (servers[-1] - servers[0]) / max(1.0, recent[-1][0].at_s - recent[0][0].at_s)
+        tables = [sample.used_bytes - _private_bytes(job, one.configuration) for sample, one in recent]
+        slope = (tables[-1] - tables[0]) / max(1.0, recent[-1][0].at_s - recent[0][0].at_s)
         left_s = job.samples_left / max(1e-9, job.observations[-1].samples_per_s)
         ahead = max(0.0, slope) * min(HORIZON_S, left_s)
-        present = servers[-1] + target.workers * worker
+        present = tables[-1] + _private_bytes(job, target)
         needed = (present + ahead) * (1 + MEMORY_MARGIN)
         is_right = present + ahead <= job.granted_memory_bytes <= 1.5 * needed
         return max(least, job.granted_memory_bytes if is_right else int(needed))
 
-    def _relieved(self, view: ClusterView, job: JobView, running: Configuration) -> Configuration:
+    def _relieved(self, view: ClusterView, room: Room, job: JobView, running: Configuration) -> Configuration:
         """More cores for PS of which one is hot."""
         recent = [one for one in job.observations[-RECORDS:] if one.configuration == running]
         busy = [used(one, job.workload).busiest / running.server_cores for one in recent]
@@ -181,7 +201,11 @@ class DlroverRm:
             return running
         cores = running.server_cores + max(1, running.server_cores // 2)
         target = clamped(view.limits, running.workers, running.servers, running.worker_cores, cores)
-        return target if target.cores - running.cores <= view.free_cores else running
+        return target if room.take(target.cores - running.cores, 0) else running
+
+
+def _private_bytes(job: JobView, configuration: Configuration) -> int:
+    return configuration.workers * job.facts.worker_bytes + configuration.servers * job.facts.server_bytes
 
 
 def _row(configuration: Configuration) -> tuple[int, int, int, int]:

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.simulator.policies.common import Digests, Room, admit, clamped, requested_memory
+from elastichost.simulator.policies.common import (
+    Digests,
+    Room,
+    admit,
+    clamped,
+    least_servers,
+    make_way,
+    requested_memory,
+)
 from elastichost.simulator.views import ClusterView, Grant, JobView
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.performance import fit
@@ -21,6 +29,7 @@ __all__ = ["Optimus"]
 
 INTERVAL_S = 300.0
 PROBES = ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4))  # workers, servers
+ENOUGH_SAMPLES = 3  # for a job that finds no room for the others
 YOUNG, YOUNG_SHARE = 0.95, 0.1
 
 
@@ -50,14 +59,18 @@ class Optimus:
         for one in view.ended:
             self._speeds.pop(one.view.job, None)
         room = Room(view)
-        grants = admit(view, room, lambda job: self._grant(job, self._configuration(view, job, *PROBES[0])))
+        grants = admit(view, room, lambda job: self._first(view, job))
         grants |= self._probe(view, room)
         if now_s - self._decided_s >= INTERVAL_S:
             self._decided_s = now_s
-            grants |= self._share_out(view, room)
+            grants |= self._share_out(view, room, grants)
         return grants
 
+    def _first(self, view: ClusterView, job: JobView) -> Grant:
+        return self._grant(job, self._configuration(view, job, *PROBES[0]))
+
     def _configuration(self, view: ClusterView, job: JobView, workers: int, servers: int) -> Configuration:
+        servers = max(servers, least_servers(view, job.requested_memory_bytes))
         return clamped(view.limits, workers, servers, job.request.worker_cores, job.request.server_cores)
 
     def _grant(self, job: JobView, configuration: Configuration) -> Grant:
@@ -69,21 +82,35 @@ class Optimus:
         for job in view.jobs:
             if job.running is None or job.is_changing:
                 continue
-            seen = self._digests.update(job)
-            if len(seen) >= len(PROBES) or job.running not in seen:
+            target = self._next_probe(view, job)
+            if target is None or job.running not in self._digests.update(job):
                 continue
-            target = self._configuration(view, job, *PROBES[len(seen)])
             if room.take(max(0, target.cores - job.running.cores), 0):
                 grants[job.job] = self._grant(job, target)
         return grants
 
-    def _share_out(self, view: ClusterView, room: Room) -> dict[int, Grant]:
-        """Section 4.1, over the jobs that have had their samples; the others keep what they have."""
+    def _next_probe(self, view: ClusterView, job: JobView) -> Configuration | None:
+        """None: it has had all of its sample runs."""
+        seen = self._digests.update(job)
+        probes = (self._configuration(view, job, *probe) for probe in PROBES)
+        return next((probe for probe in probes if probe not in seen), None)
+
+    def _share_out(self, view: ClusterView, room: Room, started: Mapping[int, Grant]) -> dict[int, Grant]:
+        """Section 4.1, over the jobs that have had samples enough for a fit; the others keep what they have, and those
+        that wait get their first worker and PS."""
         movable = [job for job in view.jobs if job.running is not None and not job.is_changing]
-        jobs = [job for job in movable if len(self._digests.update(job)) >= len(PROBES)]
-        given = {job.job: [1, 1] for job in jobs}
+        movable = [job for job in movable if job.job not in started]
+        jobs = [
+            job
+            for job in movable
+            if self._next_probe(view, job) is None or len(self._digests.update(job)) >= ENOUGH_SAMPLES
+        ]
+        first = {job.job: self._configuration(view, job, *PROBES[0]) for job in jobs}
+        given = {number: [one.workers, one.servers] for number, one in first.items()}
         cores = room.cores + sum(job.running.cores for job in jobs if job.running is not None)
-        cores -= sum(job.request.worker_cores + job.request.server_cores for job in jobs)
+        cores -= sum(one.cores for one in first.values())
+        begun = make_way(view, started, lambda job: self._first(view, job), cores)
+        cores -= sum(grant.configuration.cores for grant in begun.values())
         memory = room.memory_bytes
         tables = {job.job: self._table(view, job) for job in jobs}
         by_job = {job.job: job for job in jobs}
@@ -102,7 +129,8 @@ class Optimus:
             cores, memory = cores - needed, memory - bytes_needed
             has[role] += 1
             self._offer(heap, view, job, tables[number], has)
-        return {job.job: self._grant(job, self._configuration(view, job, *given[job.job])) for job in jobs}
+        shared = {job.job: self._grant(job, self._configuration(view, job, *given[job.job])) for job in jobs}
+        return shared | begun
 
     def _table(self, view: ClusterView, job: JobView) -> npt.NDArray[np.float64]:
         """Predicted speeds, float64 [workers, servers], of 1 and up; made anew when something was seen."""

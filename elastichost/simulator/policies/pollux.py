@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.simulator.policies.common import Digests, Room, admit, clamped, requested_memory
+from elastichost.simulator.policies.common import Digests, Room, admit, clamped, make_way, requested_memory
 from elastichost.simulator.views import ClusterView, Grant, JobView
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.performance import fit
@@ -51,11 +51,14 @@ class Pollux:
             self._most.pop(one.view.job, None)
             self._tables.pop(one.view.job, None)
         room = Room(view)
-        grants = admit(view, room, lambda job: self._grant(job, self._configuration(view, job, 1)))
+        grants = admit(view, room, lambda job: self._first(view, job))
         if now_s - self._decided_s >= INTERVAL_S:
             self._decided_s = now_s
-            grants |= self._share_out(view, room)
+            grants |= self._share_out(view, room, grants)
         return grants
+
+    def _first(self, view: ClusterView, job: JobView) -> Grant:
+        return self._grant(job, self._configuration(view, job, 1))
 
     def _configuration(self, view: ClusterView, job: JobView, workers: int) -> Configuration:
         request = job.request
@@ -64,7 +67,8 @@ class Pollux:
     def _grant(self, job: JobView, configuration: Configuration) -> Grant:
         return Grant(configuration, requested_memory(job, configuration))
 
-    def _share_out(self, view: ClusterView, room: Room) -> dict[int, Grant]:
+    def _share_out(self, view: ClusterView, room: Room, started: Mapping[int, Grant]) -> dict[int, Grant]:
+        """What waits gets one worker, and the PS its user asked for; the search shares out the rest."""
         jobs = [job for job in view.jobs if job.running is not None and not job.is_changing and job.observations]
         if not jobs:
             return {}
@@ -74,13 +78,20 @@ class Pollux:
         most = np.array([min(2 * self._most[job.job], view.limits.most.workers) for job in jobs], dtype=np.int64)
         sizes = np.array([job.request.worker_cores for job in jobs], dtype=np.int64)
         cores = room.cores + int((present * sizes).sum())
+        begun = make_way(view, started, lambda job: self._first(view, job), cores - int(sizes.sum()))
+        cores -= sum(grant.configuration.cores for grant in begun.values())
         speedups = [self._speedups(view, job) for job in jobs]
-        problem = (cores, tuple(present.tolist()), tuple((job.job, self._tables[job.job][0]) for job in jobs))
+        problem = (
+            cores,
+            tuple(begun),
+            tuple(present.tolist()),
+            tuple((job.job, self._tables[job.job][0]) for job in jobs),
+        )
         if problem == self._searched:
             return {}
         self._searched = problem
         best = evolved(self._random, speedups, present, most, sizes, cores)
-        return {
+        return begun | {
             job.job: self._grant(job, self._configuration(view, job, workers))
             for job, workers, before in zip(jobs, best.tolist(), present.tolist(), strict=True)
             if workers != before

@@ -1,0 +1,110 @@
+"""The suite for tuners, part by part; `--quick` runs what takes seconds, and gives the figures that matter most.
+
+    python -m elastichost bench tuner --quick --json     under a minute; the last line is one JSON object
+    python -m elastichost bench tuner                    all that needs no quiet machine: an hour
+
+Parts: real (accuracy on recorded grids), simulated (policies on a cluster), search (configurations until the best),
+memory (prediction of its end), accuracy (models on simulated queues), emulated (real processes, synthetic costs). Live
+runs against static plans (`benchmarks.tuner.live`) and recording a grid (`benchmarks.tuner.grid_record`) need a quiet
+machine and are commands of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+from rich.console import Console
+
+from benchmarks.tuner import real, simulated
+from benchmarks.tuner.grid_data import read_grids
+
+__all__ = ["Headline", "headline", "main"]
+
+MODELS = ("elastichost", "dlrover_rm", "optimus")
+QUICK_PLAN = simulated.Plan(
+    policies=("static", "elastic_scheduler", "optimus", "dlrover_rm", "elastichost", "oracle"),
+    seeds=3,
+    jobs=12,
+    hosts=4,
+)
+PARTS = ("real", "simulated", "search", "memory", "accuracy", "emulated")
+OURS, KNOWING, USUAL = "elastichost", "oracle", "static"
+
+
+class Headline(msgspec.Struct, frozen=True):
+    """mape_heldout: median over runs on recorded grids. jct_*: mean completion times, paired by seed. gains: used over
+    allocated, of ours over that of the best rival, less one. completion_points: in percent of all jobs."""
+
+    mape_heldout: dict[str, float]
+    jct_over_best_baseline: float
+    jct_over_oracle: float
+    completion_points_over_static: float
+    cpu_utilisation_gain: float
+    memory_utilisation_gain: float
+    decision_p99_ms: float
+    sim_events_per_s: float
+
+
+def headline(accuracy: real.Figures | None, results: simulated.Results) -> Headline:
+    """accuracy: None where no grid was recorded."""
+    ours, rival = results.spreads[OURS], results.spreads[results.best_rival]
+    usual = results.spreads[USUAL]
+    return Headline(
+        mape_heldout={name: accuracy.models[name].median for name in MODELS} if accuracy is not None else {},
+        jct_over_best_baseline=results.ratios[OURS][results.best_rival].mean,
+        jct_over_oracle=results.ratios[OURS][KNOWING].mean,
+        completion_points_over_static=100 * (ours["completed"].mean - usual["completed"].mean),
+        cpu_utilisation_gain=ours["cpu_used"].mean / rival["cpu_used"].mean - 1,
+        memory_utilisation_gain=ours["memory_used"].mean / rival["memory_used"].mean - 1,
+        decision_p99_ms=1e3 * ours["decision_p99_s"].mean,
+        # of the policy that decides least: what is left is the simulator's own
+        sim_events_per_s=max(spread["events_per_s"].mean for spread in results.spreads.values()),
+    )
+
+
+def _quick(console: Console) -> Headline:
+    began_s = time.perf_counter()
+    cases = [case for _, grid in read_grids() for case in grid.cases]
+    accuracy = real.measure(cases, real.QUICK_SEEDS, tuple(name for name, _ in read_grids())) if cases else None
+    if accuracy is not None:
+        real.show(accuracy)
+    with simulated.only_results_on_stdout():
+        results = simulated.run(QUICK_PLAN, (), lambda text: console.print(f"[dim]{text}[/]"))
+    simulated.show(results, Console(width=simulated.WIDTH))
+    console.print(f"[dim]{time.perf_counter() - began_s:.0f} s[/]")
+    return headline(accuracy, results)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="elastichost bench tuner", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="accuracy on the recorded grids, and a small cluster")
+    parser.add_argument("--json", action="store_true", help="last line: one JSON object")
+    parser.add_argument("--only", default="", help=f"parts, comma between them: {', '.join(PARTS)}")
+    options = parser.parse_args(arguments)
+    if options.quick and not options.only:
+        found = _quick(Console(stderr=True))
+        if options.json:
+            print(json.dumps(msgspec.to_builtins(found)))
+        return 0
+    chosen = options.only.split(",") if options.only else list(PARTS)
+    if unknown := [name for name in chosen if name not in PARTS]:
+        print(f"no part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    more = [flag for flag in ("--quick", "--json") if getattr(options, flag[2:])]
+    worst = 0
+    for name in chosen:
+        print(f"\n=== {name}\n", flush=True)
+        worst = max(worst, importlib.import_module(f"benchmarks.tuner.{name}").main(more) or 0)
+    return worst
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,145 @@
+"""What a run begins with: the first plan, from the job file, the history of similar jobs, or the default."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from dataclasses import dataclass
+
+import msgspec
+
+from elastichost.config import JobSpec
+from elastichost.config_tables import table_settings
+from elastichost.datasets.api import DatasetDescription
+from elastichost.errors import HistoryError
+from elastichost.history import History, history_path
+from elastichost.job_features import JobFeatures, JobRecord
+from elastichost.plan import Plan
+from elastichost.resources import GpuDevice, Parallelism
+from elastichost.specs import TableSpec
+from elastichost.supervisor.pinning import pin
+from elastichost.supervisor.tuner_settings import bounds_of_job
+from elastichost.tuner.candidates import Bounds, count
+from elastichost.tuner.cold_start import initial_plan
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.first_plan import FirstPlan, FirstPlanRequest, first_plan
+from elastichost.tuner.warm_start import ColdStart, nearest, warm_start
+
+__all__ = ["Beginning", "begin", "features_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """first: made from `request`; plan: its plan, pinned. features: by which later jobs find this one."""
+
+    request: FirstPlanRequest
+    first: FirstPlan
+    plan: Plan
+    features: JobFeatures
+    warnings: tuple[str, ...]
+
+
+def begin(
+    job: JobSpec,
+    tables: tuple[TableSpec, ...],
+    train: DatasetDescription,
+    cores: tuple[int, ...],
+    gpus: tuple[GpuDevice, ...],
+    gpu_memory_fraction: float,
+) -> Beginning:
+    """A history that cannot be read is a warning."""
+    is_served = job.train.mode == "sync" or job.emulate.enabled
+    request = FirstPlanRequest(
+        cores=cores,
+        workers=_setting(job.resources.workers),
+        servers=_setting(job.resources.servers),
+        gpus=gpus,
+        gpu_memory_fraction=gpu_memory_fraction,
+        access="served" if is_served else job.train.access,
+        hosts=job.resources.hosts,
+    )
+    cold = initial_plan(
+        cores=cores,
+        workers=request.workers,
+        servers=request.servers,
+        gpus=gpus,
+        gpu_memory_fraction=gpu_memory_fraction,
+        access=request.access,
+        hosts=request.hosts,
+    )
+    features = features_of(job, tables, train, cold.access, len(cores), len(gpus))
+    bounds = bounds_of_job(job, cold, len(cores))
+    warnings: tuple[str, ...] = ()
+    if job.tuner.mode != "off" and count(bounds) > 1:
+        wished = job.tuner.first_plan
+        asked = Configuration(wished.workers, wished.servers, wished.worker_cores, 0)
+        known, why_not, warnings = _history(job, features, bounds)
+        request = msgspec.structs.replace(
+            request,
+            wished=asked if asked != Configuration(0, 0, 0, 0) else None,
+            bounds=bounds,
+            model=job.tuner.model,
+            features=features,
+            records=known,
+            why_not=why_not,
+        )
+    first = first_plan(request)
+    pinned = pin(first.plan, cores)
+    return Beginning(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
+
+
+def _setting(value: Parallelism) -> str | int | tuple[int, int]:
+    return (value[0], value[1]) if isinstance(value, list) else value
+
+
+def _history(job: JobSpec, features: JobFeatures, bounds: Bounds) -> tuple[tuple[JobRecord, ...], str, tuple[str, ...]]:
+    """Records of similar jobs, why there are none, and warnings."""
+    path = history_path(os.environ) if job.tuner.warm_start else None
+    if path is None:
+        return (), "without the history: it is switched off", ()
+    if not path.exists():
+        return (), "", ()
+    try:
+        with History(path) as history:
+            records = history.records()
+            unreadable = history.unreadable
+    except HistoryError as error:
+        return (), f"without the history: {error.message}", (f"history: {error}",)
+    warnings = (f"history: {unreadable} records of {path} are of another version",) if unreadable else ()
+    known = tuple(similar.record for similar in nearest(features, records))
+    found = warm_start(features, known or records, bounds, model=job.tuner.model)
+    return known, found.reason if isinstance(found, ColdStart) else "", warnings
+
+
+def features_of(
+    job: JobSpec, tables: tuple[TableSpec, ...], train: DatasetDescription, access: str, cores: int, gpus: int
+) -> JobFeatures:
+    """What is known before the model is built."""
+    dims = [table_settings(job, table.name).dim for table in tables]
+    fixed = [table.rows for table in tables if not table.is_dynamic]
+    return JobFeatures(
+        # what an emulated job has learnt is nothing to go by for the model that its job file names
+        family=f"emulated {job.emulate.scenario}".strip() if job.emulate.enabled else job.model.build,
+        name=job.job.name,
+        user=_user(),
+        tables=len(tables),
+        dynamic_tables=sum(table.is_dynamic for table in tables),
+        rows=sum(fixed),
+        largest_rows=max(fixed, default=0),
+        mean_dim=sum(dims) / len(dims) if dims else 0.0,
+        largest_dim=max(dims, default=0),
+        ids_per_sample=float(sum(len(table.features) for table in tables)),
+        batch_size=job.train.batch_size,
+        mode=job.train.mode,
+        access=access,
+        samples=train.samples * job.train.epochs,
+        host_cores=cores,
+        gpus=gpus,
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a user database
+        return ""

@@ -1,0 +1,70 @@
+"""decisions.jsonl: what every decision of the tuner was made from. `elastichost replay` makes them again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from elastichost.errors import PreflightError
+from elastichost.tuner.records import Record
+
+__all__ = ["DECISIONS_FILE", "Recorder", "read_records"]
+
+DECISIONS_FILE = "decisions.jsonl"
+MOST_BYTES = 256 << 20  # then nothing more is recorded: a record must not fill a disk
+
+
+class Recorder:
+    """Appends a JSON line for each record; without a path nothing is recorded. What cannot be written is not recorded:
+    training goes on, and `problem` says why."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._descriptor, self._bytes = -1, 0
+        if path is not None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o600)
+            self._bytes = os.fstat(self._descriptor).st_size
+        self._encoder = msgspec.json.Encoder()
+        self.problem = ""
+
+    def write(self, record: Record) -> None:
+        if self._descriptor < 0 or self.problem:
+            return
+        line = self._encoder.encode(record) + b"\n"
+        if self._bytes + len(line) > MOST_BYTES:
+            self.problem = f"the record of decisions has reached {MOST_BYTES >> 20} MiB: no more is recorded"
+            return
+        try:
+            self._bytes += os.write(self._descriptor, line)
+        except OSError as error:
+            self.problem = f"decisions are not recorded any more: {error.strerror}"
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """In order; lines that a crash cut short are left out. Raises PreflightError when there is no such file, or a line
+    is none of this version's records."""
+    decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"}\n"):
+                    continue
+                try:
+                    yield decoder.decode(line)
+                except msgspec.DecodeError as error:
+                    raise PreflightError(
+                        f"{path}, line {number}: not a record of this version: {error}",
+                        hint="replay it with the version that wrote it (versions.json names it)",
+                    ) from None
+    except FileNotFoundError:
+        raise PreflightError(
+            f"{path}: this run recorded no decisions", hint="runs of elastichost 0.1 and later do"
+        ) from None

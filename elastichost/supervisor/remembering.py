@@ -1,0 +1,76 @@
+"""What a run has taught, kept in the history for jobs like it."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from elastichost.errors import HistoryError
+from elastichost.history import History, history_path
+from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
+from elastichost.supervisor.run import Run
+from elastichost.tuner.choice import best_known
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.performance import fit
+from elastichost.tuner.policy import TunerSettings, TunerState, stakes_of
+from elastichost.tuner.profile import merged, so_far
+
+__all__ = ["record_of", "remember"]
+
+
+def record_of(
+    features: JobFeatures,
+    state: TunerState,
+    settings: TunerSettings,
+    final: Configuration,
+    ended_utc: str,
+    memory: Estimates,
+    *,
+    ended_well: bool,
+) -> JobRecord | None:
+    """None: nothing was measured. A block that the end of the run cut short counts for what it is."""
+    state = _with_last_block(state, settings)
+    if not state.observations:
+        return None
+    best = best_known(state.observations, stakes_of(state, 0, settings))
+    found = fit(settings.model, settings.workload, state.observations, settings.prior).posterior()
+    return JobRecord(
+        features=features,
+        ended_utc=ended_utc,
+        best=_size(best.configuration),
+        samples_per_s=best.samples_per_s,
+        final=_size(final),
+        ended_well=ended_well,
+        model=settings.model,
+        parameters=Estimates(found.mean, found.sd),
+        memory=memory,
+        observations=msgspec.json.encode(state.observations).decode(),
+    )
+
+
+def remember(run: Run, record: JobRecord | None) -> None:
+    """A history that cannot be written is told, and harms nobody."""
+    path = history_path(os.environ)
+    if path is None or record is None:
+        return
+    try:
+        with History(path) as history:
+            history.add(record)
+    except HistoryError as error:
+        run.note("warning", f"history: {error}")
+
+
+def _with_last_block(state: TunerState, settings: TunerSettings) -> TunerState:
+    block = so_far(state.profile, settings.workload, settings.block)
+    if block is None:
+        return state
+    known = {one.configuration: one for one in state.observations}
+    before = known.get(block.configuration)
+    known[block.configuration] = block if before is None else merged(before, block)
+    return msgspec.structs.replace(state, observations=tuple(known.values()))
+
+
+def _size(configuration: Configuration) -> PlanSize:
+    c = configuration
+    return PlanSize(c.workers, c.servers, c.worker_cores, c.server_cores)

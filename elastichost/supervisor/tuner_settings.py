@@ -1,0 +1,88 @@
+"""What the tuner may choose from and what it knows of a job before it runs: from the job file and the model."""
+
+from __future__ import annotations
+
+from elastichost.arena.layout import MAX_WORKERS
+from elastichost.config import JobSpec
+from elastichost.plan import Plan
+from elastichost.resources import Parallelism, bounds_of
+from elastichost.sharding import MAX_SERVERS
+from elastichost.specs import ModelSpec
+from elastichost.tuner.candidates import Bounds, count
+from elastichost.tuner.facts import Configuration, Workload
+from elastichost.tuner.performance import Prior
+from elastichost.tuner.policy import TunerSettings
+from elastichost.tuner.profile import BlockSettings
+
+__all__ = ["bounds_of_job", "configuration_of", "tuner_settings", "workload_of"]
+
+OVERSUBSCRIPTION = 2.0  # worker threads for each core, at most: beyond, nothing was ever seen to gain
+DIRECT_SERVERS = 4  # with direct access PS have little to do
+
+
+def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int) -> Workload:
+    """One id for each feature is assumed: lists are longer. model: None before it is built; then its sizes are 0."""
+    embeddings = model.embeddings if model is not None else ()
+    features = sum(len(embedding.features) for embedding in embeddings)
+    row_bytes = sum(len(e.features) * e.dim * e.bytes_per_element for e in embeddings)
+    return Workload(
+        batch_size=job.train.batch_size,
+        mode=job.train.mode,
+        access="served" if access == "served" else "direct",
+        host_cores=0 if job.emulate.enabled else cores,  # virtual cores are nobody else's
+        dense_bytes=4 * model.dense.parameters if model is not None else 0,
+        row_bytes=row_bytes,
+        ids_per_sample=float(features),
+    )
+
+
+def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
+    """Where the job file leaves room; threads of a worker follow the workers: a fixed number of them keeps its own."""
+    resources = job.resources
+    threads = max((spec.threads for spec in plan.workers), default=1)
+    workers = _range(resources.workers, min(MAX_WORKERS, int(cores * OVERSUBSCRIPTION)))
+    servers = _range(resources.servers, min(MAX_SERVERS, cores if plan.access == "served" else DIRECT_SERVERS))
+    is_fixed = workers[0] == workers[1] or any(spec.gpu is not None for spec in plan.workers)
+    worker_cores = (threads, threads) if is_fixed else (1, cores)
+    beyond = 1.0 if job.emulate.enabled else OVERSUBSCRIPTION  # virtual threads are never in each other's way
+    return Bounds(
+        least=Configuration(workers[0], servers[0], worker_cores[0]),
+        most=Configuration(workers[1], servers[1], worker_cores[1]),
+        cores=cores,
+        oversubscription=max(beyond, workers[0] * worker_cores[0] / cores),
+    )
+
+
+def _range(setting: Parallelism, most: int) -> tuple[int, int]:
+    if isinstance(setting, str):
+        return 1, max(1, most)
+    return bounds_of(setting, 1)
+
+
+def configuration_of(plan: Plan) -> Configuration:
+    """Its size."""
+    return Configuration(len(plan.workers), len(plan.servers), max((spec.threads for spec in plan.workers), default=1))
+
+
+def tuner_settings(
+    job: JobSpec, model: ModelSpec, plan: Plan, cores: int, prior: Prior | None = None
+) -> TunerSettings | str:
+    """Or why there is nothing to tune, in words."""
+    if job.tuner.mode == "off":
+        return 'off (tuner.mode = "off"): the first plan stays'
+    bounds = bounds_of_job(job, plan, cores)
+    if count(bounds) < 2:
+        return "resources leave nothing to choose: the plan stays"
+    section = job.tuner
+    return TunerSettings(
+        workload=workload_of(job, model, plan.access, cores),
+        bounds=bounds,
+        block=BlockSettings(least_s=section.block_s, most_s=max(20.0, section.block_s)),
+        model=section.model,
+        search=section.search,
+        explore=section.explore,
+        floor=section.floor,
+        min_gain=section.min_gain,
+        seed=job.job.seed,
+        prior=prior,
+    )

@@ -1,0 +1,124 @@
+"""The tuner in a live run: looks twice a second, lets `tuner.policy` decide, and has its plans followed."""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+import numpy as np
+
+from elastichost.arena.dense import DenseStore
+from elastichost.job_features import Estimates, JobFeatures, JobRecord
+from elastichost.metrics import JournalValue
+from elastichost.supervisor.commanding import Commander
+from elastichost.supervisor.counting import Counter
+from elastichost.supervisor.journal import utc_now
+from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.remembering import record_of
+from elastichost.supervisor.run import Run
+from elastichost.supervisor.tuner_settings import configuration_of
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
+from elastichost.tuner.profile import Look
+from elastichost.tuner.records import TunerLooked, TunerOpened
+from elastichost.wire.commands import Scale
+
+__all__ = ["AutoTuner"]
+
+EVERY_S = 0.5
+
+
+class AutoTuner:
+    """What its models need takes 0.3 s to import: that is done in a thread, and looks begin when it is."""
+
+    def __init__(self, run: Run, parts: Parts, commander: Commander, settings: TunerSettings) -> None:
+        self._run, self._parts, self._commander = run, parts, commander
+        self.settings, self.state = settings, TunerState()
+        self._dense = DenseStore(parts.arena)
+        micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
+        self._counter = Counter(run.fleet, micro_batches, run.plan.access == "served")
+        self._plan = run.plan  # the newest that trains
+        self._next_s = 0.0
+        self._has_failed = False
+        self._only_watches = run.job.tuner.mode == "watch"
+        self._importing = threading.Thread(target=_import_solvers, name="tuner", daemon=True)
+        self._importing.start()
+        run.recorder.write(TunerOpened(settings))
+
+    def look(self, now_s: float) -> None:
+        """Call it every turn; does nothing until half a second has passed."""
+        if now_s < self._next_s or self._has_failed or self._importing.is_alive():
+            return
+        self._next_s = now_s + EVERY_S
+        if self._commander.was_asked and not self._only_watches:
+            self._only_watches = True
+            self._run.note("decision", "tuner: a size was asked for: it stays; from now on the tuner only watches")
+        ledger = self._parts.training.ledger
+        look = Look(
+            at_s=now_s,
+            configuration=self._configuration(),
+            is_steady=self._is_steady(),
+            samples=self._dense.samples_applied(),
+            totals=self._counter.totals(),
+            hot_share=self._parts.balancer.hot_share,
+            moving_s=self._commander.take_moved_s(),
+        )
+        samples_left = ledger.samples_planned - ledger.samples_accounted
+        try:
+            self.state, decision = advance(self.state, look, samples_left, self.settings)
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            # a fault of the tuner must not end a run that trains: its plan stays
+            self._has_failed = True
+            self._run.recorder.write(TunerLooked(look, samples_left))
+            self._run.note("warning", f"tuner: gives up, the plan stays: {type(error).__name__}: {error}")
+            return
+        self._run.recorder.write(TunerLooked(look, samples_left, decision))
+        if decision is not None:
+            self._follow(decision, now_s)
+
+    def record(self, features: JobFeatures, *, ended_well: bool) -> JobRecord | None:
+        """For the history; None: nothing was measured."""
+        if self._has_failed:
+            return None
+        final = configuration_of(self._plan)
+        return record_of(features, self.state, self.settings, final, utc_now(), Estimates(), ended_well=ended_well)
+
+    def _configuration(self) -> Configuration | None:
+        """What runs, once it is what the plan wants."""
+        plan = self._run.plan
+        if plan.workers:
+            self._plan = plan
+        return configuration_of(plan) if plan.workers and self._commander.is_settled else None
+
+    def _is_steady(self) -> bool:
+        parts = self._parts
+        if parts.checkpointer.is_open or parts.judge.is_open:
+            return False
+        return all(parts.training.has_work(record.process) for record in self._run.fleet.working("worker"))
+
+    def _follow(self, decision: Decision, now_s: float) -> None:
+        text = f"tuner{', which only watches' * self._only_watches}: {decision.reason}"
+        self._run.note("decision", text, data=_data(decision))
+        if self._only_watches:
+            return
+        wanted = decision.configuration
+        present = self._configuration()
+        if present is None or wanted == present:
+            self._run.last_decision = text
+            return
+        command = Scale(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
+        plan, warnings = self._commander.resized(command, f"the tuner wants {wanted}")
+        for warning in warnings:
+            self._run.note("warning", warning)
+        self._commander.follow(plan, now_s)
+        self._run.last_decision = text
+
+
+def _import_solvers() -> None:
+    import scipy.optimize
+    import scipy.special  # noqa: F401
+
+
+def _data(decision: Decision) -> dict[str, JournalValue]:
+    facts = msgspec.to_builtins(decision)
+    return {name: value for name, value in facts.items() if name != "reason"}

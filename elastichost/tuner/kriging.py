@@ -1,0 +1,91 @@
+"""What is believed of a configuration's speed: what the model predicts, corrected by what was measured nearby. Pure.
+
+How far a model is off is no accident of each configuration: where it errs, it errs alike in configurations that are
+alike. So the residuals of what was measured tell of what was not (simple kriging; Rasmussen and Williams, Gaussian
+Processes for Machine Learning, 2006, section 2.2). Neighbours of a configuration that is known are nearly known
+themselves, and of several that were measured with noise none is taken for the best because it had luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions, as_array
+from elastichost.tuner.performance import Fit, interval
+
+__all__ = ["Surface", "likeness", "surface"]
+
+Floats = npt.NDArray[np.float64]
+
+REACH = 1.0  # octaves of one number over which the likeness of residuals falls to 1 / e
+BELIEVED = 4.0  # what predictions say of their errors counts as so many residuals
+ROUNDS = 3  # of asking how large residuals are, given how much of them is noise
+
+
+def likeness(some: ConfigurationArray, others: ConfigurationArray) -> Floats:
+    """Correlation of residuals, float64 [n, k] for float64 [n, 4] and [k, 4]: exp(-sum of |octaves apart|^1.5 / REACH).
+
+    Exponent and reach are those of the queue simulator's residuals (semivariances over ten fits of 45 jobs): 0.08 at a
+    sixth of an octave, 0.2 at a third, 0.5 at three quarters, 0.9 at two."""
+    apart = np.zeros((len(some), len(others)))
+    for column in range(some.shape[1]):
+        octaves = np.abs(np.log2(some[:, column])[:, None] - np.log2(others[:, column])[None, :]) / REACH
+        apart += octaves * np.sqrt(octaves)
+    found: Floats = np.exp(-apart)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """seen: float64 [k, 4] what was measured; root: float64 [k] how far predictions there may be off, inverse: float64
+    [k, k] of the residuals' covariance in these units, noise included; residuals: float64 [k] in these units; scale:
+    residuals are so many times larger than predictions say; known: predictions there, corrected."""
+
+    fitted: Fit
+    hot_share: float | None
+    seen: ConfigurationArray
+    inverse: Floats
+    residuals: Floats
+    scale: float
+    root: Floats
+
+    def at(self, configurations: ConfigurationArray, beside: int | None = None) -> Predictions:
+        """For float64 [n, 4]. beside: index of one that was measured: `log_error` is then that of the difference to it,
+        of which more is known than of both: what is wrong with the one is wrong with the other."""
+        told = self.fitted.predict(configurations, self.hot_share)
+        root = self.scale * told.log_error
+        alike = likeness(configurations, self.seen)
+        weights = alike @ self.inverse
+        mean = np.log(told.samples_per_s) + root * (weights @ self.residuals)
+        variance = root**2 * (1.0 - np.einsum("nk,nk->n", weights, alike))
+        if beside is not None:
+            own = likeness(self.seen[[beside]], self.seen)[0]
+            against = root * self.root[beside] * (alike[:, beside] - weights @ own)
+            variance += self.root[beside] ** 2 * (1.0 - own @ self.inverse @ own) - 2.0 * against
+        return interval(mean, np.sqrt(np.maximum(variance, 0.0)), told.is_extrapolated)
+
+
+def surface(fitted: Fit, observations: Sequence[Observation], hot_share: float | None) -> Surface:
+    """From at least one observation, one a configuration.
+
+    With r = sqrt(k) * log_error * N(0, likeness) + noise the residuals, k >= 1 says how much larger they are than the
+    model takes them to be: k = (nu + r' C^-1 r) / (nu + n), where C is their covariance at the k of the round before.
+    """
+    seen = as_array([one.configuration for one in observations])
+    told = fitted.predict(seen, hot_share)
+    errors = np.array([one.log_error for one in observations])
+    speeds = np.array([one.samples_per_s for one in observations])
+    off, alike = np.log(speeds) - np.log(told.samples_per_s), likeness(seen, seen)
+    scale, root = 1.0, told.log_error
+    for _ in range(ROUNDS):
+        covariance = alike + np.diag((errors / root) ** 2)
+        residuals = off / root
+        squares = scale**2 * float(residuals @ np.linalg.solve(covariance, residuals))
+        scale = float(np.sqrt(max(1.0, (BELIEVED + squares) / (BELIEVED + len(seen)))))
+        root = scale * told.log_error
+    inverse: Floats = np.asarray(np.linalg.inv(alike + np.diag((errors / root) ** 2)), dtype=np.float64)
+    return Surface(fitted, hot_share, seen, inverse, off / root, scale, root)

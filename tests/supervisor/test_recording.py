@@ -1,0 +1,66 @@
+"""The record of decisions: what is written is read, what a crash cut short is left out; a full disk ends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastichost.errors import PreflightError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.recording import Recorder, read_records
+from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
+from elastichost.tuner.records import BalanceLooked, HealthLooked, HealthOpened, Record
+
+WORKER = ProcessId("worker", 3, 2)
+LINES: tuple[Record, ...] = (
+    HealthOpened(HealthSettings(after_s=15.0)),
+    HealthLooked(1.25, (WorkerSpeed(WORKER, 100.0, None, has_work=True),), (Remark(WORKER, True, "slow"),)),
+    BalanceLooked(0.1 + 0.2, ((0, 1, 7.0),), ((0, 0, 0), (0, 1, 1)), {0: 1.0, 1: 1.0}, 0.9, "moved", ((0, 1, 0),)),
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    for line in LINES:  # a resumed run appends
+        recorder = Recorder(path)
+        recorder.write(line)
+        recorder.close()
+    assert tuple(read_records(path)) == LINES
+
+
+def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    recorder = Recorder(path)
+    for line in LINES:
+        recorder.write(line)
+    recorder.close()
+    path.write_bytes(path.read_bytes()[:-5])
+    assert tuple(read_records(path)) == LINES[:-1]
+
+
+def test_a_strange_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    path.write_text('{"type":"SomethingNew"}\n')
+    with pytest.raises(PreflightError, match="line 1: not a record of this version"):
+        list(read_records(path))
+
+
+def test_a_run_without_a_record(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="recorded no decisions"):
+        list(read_records(tmp_path / "decisions.jsonl"))
+
+
+def test_a_full_disk_ends_the_record_and_nothing_else(tmp_path: Path) -> None:
+    recorder = Recorder(Path("/dev/full"))
+    recorder.write(LINES[0])
+    assert "No space left" in recorder.problem
+    recorder.write(LINES[1])
+    recorder.close()
+
+
+def test_without_a_path_nothing_is_recorded() -> None:
+    recorder = Recorder()
+    recorder.write(LINES[0])
+    recorder.close()
+    assert not recorder.problem

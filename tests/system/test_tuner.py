@@ -1,0 +1,98 @@
+"""The tuner in a live run: it finds that more workers are better, says why, and what it decided can be decided again.
+
+The model sleeps: so workers do not compete for the cores of whatever machine this is, and more of them are faster.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastichost.history import History
+from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.tuner.records import FirstPlanMade, TunerLooked
+from elastichost.tuner.replay import replay
+from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
+
+__all__ = ["folder"]
+
+pytestmark = pytest.mark.system
+
+TUNED = JOB.replace(
+    '[tuner]\nmode = "off"\n',
+    '[tuner]\nmode = "{mode}"\nblock_s = 1.0\nfirst_plan = {{ workers = {first} }}\n',
+).replace("workers = 2\n", "workers = [1, 3]\nservers = 1\n")
+
+
+@pytest.fixture
+def build(folder: Path) -> str:
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.01"))
+    return f"{folder}/slow.py:build"
+
+
+def tuner_says(run: Supervised) -> list[Any]:
+    return [event for event in run.events("decision") if event.text.startswith("tuner")]
+
+
+def test_a_run_grows_by_itself_and_the_next_begins_there(
+    folder: Path, build: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_HISTORY", str(folder / "history.sqlite"))
+    run = Supervised(folder, template=TUNED, build=build, rows=250_000, mode="act", first=1)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == 250_000
+    assert run.result()["processes"]["workers"] > 1
+    first = tuner_says(run)[0]
+    assert "is expected to train" in first.text
+    assert first.data["configuration"]["workers"] > 1
+    assert first.data["present"]["configuration"]["workers"] == 1
+    assert run.events("scaled")
+
+    records = list(read_records(run.run_dir / DECISIONS_FILE))
+    again = list(replay(records))
+    assert len([one for one in again if one.part == "tuner"]) == len(tuner_says(run))
+    assert all(one.is_same for one in again)
+
+    with History(folder / "history.sqlite") as history:
+        [record] = history.records()
+    assert record.ended_well
+    assert record.best.workers > 1
+    assert record.parameters.mean
+
+    after = folder / "after"
+    after.mkdir()
+    next_run = Supervised(after, template=TUNED, build=build, rows=50_000, mode="act", first=0)
+    code, errors = next_run.finish()
+    assert code == 0, errors
+    assert any("warm start with" in event.text for event in next_run.events("decision"))
+    [made] = [one for one in read_records(next_run.run_dir / DECISIONS_FILE) if isinstance(one, FirstPlanMade)]
+    assert len(made.plan.workers) == record.best.workers
+    assert all(one.is_same for one in replay(read_records(next_run.run_dir / DECISIONS_FILE)))
+
+
+def test_a_run_that_is_watched_stays_as_it_is(folder: Path, build: str) -> None:
+    run = Supervised(folder, template=TUNED, build=build, rows=150_000, mode="watch", first=1)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["processes"]["workers"] == 1
+    assert any(event.text.startswith("tuner, which only watches") for event in tuner_says(run))
+    looks = [one for one in read_records(run.run_dir / DECISIONS_FILE) if isinstance(one, TunerLooked)]
+    assert any(look.decision is not None for look in looks)
+
+
+def test_a_size_that_was_asked_for_stays(folder: Path, build: str) -> None:
+    from elastichost.wire.commands import CommandClient, Reached, Scale
+
+    run = Supervised(folder, template=TUNED, build=build, rows=150_000, mode="act", first=2)
+    run.wait_trained(1)
+    client = CommandClient(run.status()["commands"])
+    client.send(Scale(workers=1))
+    run.wait_until(lambda: isinstance(client.receive(0.1), Reached))
+    client.close()
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["processes"]["workers"] == 1
+    assert any("from now on the tuner only watches" in event.text for event in tuner_says(run))
