@@ -1,4 +1,4 @@
-"""The policy in small worlds: it finds what is best, at little cost; it ends, whatever the world is like; it leaves alone
+"""The policy in small worlds: it finds what is best at little cost, ends whatever the world is like, and leaves alone
 what nothing is to be gained from."""
 
 from __future__ import annotations
