@@ -33,7 +33,7 @@ run: $(READY)
 	$(BIN)/python -m elastichost run $(JOB) $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -q $(TESTS)
+	$(BIN)/python -m pytest -q -n 2 $(TESTS)
 
 matrix: $(READY)
 	$(BIN)/python -m pytest -q -m matrix -n 2 tests/system

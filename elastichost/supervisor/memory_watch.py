@@ -30,6 +30,7 @@ from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.tuner.memory import MemoryState, decide
 from elastichost.tuner.memory_facts import Action, HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 if TYPE_CHECKING:
     from elastichost.supervisor.commanding import Commander
@@ -77,7 +78,7 @@ class MemoryWatch:
         self._dense = DenseStore(arenas[0]) if self.is_active else None
         self._actor = MemoryActor(run, roster, [granter.board for granter in self._granters], model.tables)
         self._state = MemoryState()
-        self._wants_ages = False
+        self._wants_ages = self._was_recorded = False
         self._ages_from = self._dense.samples_applied() if self._dense and arenas[0].board.notes_seen else 0
         self._grant_at_s = self._look_at_s = 0.0
         self._full_s: float | None = None  # since when nothing can be granted
@@ -108,6 +109,10 @@ class MemoryWatch:
         self._look_at_s = now_s + LOOK_EVERY_S
         look = self._look(facts, ledger, commander, private)
         self._state, decision = decide(self._state, look, now_s)
+        if not self._was_recorded:
+            self._run.recorder.write(MemoryOpened())
+        self._was_recorded = True
+        self._run.recorder.write(MemoryLooked(now_s, look, decision))
         self._wants_ages = decision.wants_ages
         self._follow(decision, look, commander, now_s)
 

@@ -14,6 +14,7 @@ from elastichost.plan import Plan
 from elastichost.tuner.first_plan import FirstPlanRequest
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
 from elastichost.tuner.heat import BucketKey
+from elastichost.tuner.memory_facts import MemoryDecision, MemoryLook
 from elastichost.tuner.policy import Decision, TunerSettings
 from elastichost.tuner.profile import Look
 from elastichost.tuner.rebalance import Rebalance
@@ -24,6 +25,8 @@ __all__ = [
     "FirstPlanMade",
     "HealthLooked",
     "HealthOpened",
+    "MemoryLooked",
+    "MemoryOpened",
     "Record",
     "TunerLooked",
     "TunerOpened",
@@ -81,9 +84,29 @@ class BalanceLooked(_Line, frozen=True):
     was_begun: bool = True
 
 
+class MemoryOpened(_Line, frozen=True):
+    """A watch over memory begins, with nothing known."""
+
+
+class MemoryLooked(_Line, frozen=True):
+    now_s: float
+    look: MemoryLook
+    decision: MemoryDecision
+
+
 def moves_of(decision: Rebalance, owners: Mapping[BucketKey, int]) -> tuple[tuple[int, int, int], ...]:
     """(table, bucket, new owner) of the buckets that change hands."""
     return tuple((*key, to) for key, to in sorted(decision.owners.items()) if owners[key] != to)
 
 
-Record = FirstPlanMade | TunerOpened | TunerLooked | HealthOpened | HealthLooked | BalanceOpened | BalanceLooked
+Record = (
+    FirstPlanMade
+    | TunerOpened
+    | TunerLooked
+    | HealthOpened
+    | HealthLooked
+    | BalanceOpened
+    | BalanceLooked
+    | MemoryOpened
+    | MemoryLooked
+)

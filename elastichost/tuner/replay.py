@@ -10,6 +10,8 @@ import msgspec
 from elastichost.tuner.first_plan import first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, observe
 from elastichost.tuner.heat import BucketKey, HeatState, fold
+from elastichost.tuner.memory import MemoryState
+from elastichost.tuner.memory import decide as decide_memory
 from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
 from elastichost.tuner.rebalance import BalanceState, Rebalance, decide
 from elastichost.tuner.records import (
@@ -18,6 +20,8 @@ from elastichost.tuner.records import (
     FirstPlanMade,
     HealthLooked,
     HealthOpened,
+    MemoryLooked,
+    MemoryOpened,
     Record,
     TunerLooked,
     TunerOpened,
@@ -26,6 +30,8 @@ from elastichost.tuner.records import (
 
 __all__ = ["Replayed", "replay"]
 
+# what is done, of a decision about memory
+DECIDED = ("kind", "host", "horizon", "shortens_own", "admit_after", "workers", "target", "share")
 TOLERANCE = 1e-3  # of figures: other machines round otherwise; what is decided must be the same
 
 
@@ -100,6 +106,17 @@ class _Balance:
         return recorded, again, (record.kind, record.moves) == (kind, moves)
 
 
+class _Memory:
+    def __init__(self) -> None:
+        self._state = MemoryState()
+
+    def feed(self, record: MemoryLooked) -> tuple[str, str, bool]:
+        self._state, decision = decide_memory(self._state, record.look, record.now_s)
+        is_same = all(getattr(record.decision, name) == getattr(decision, name) for name in DECIDED)
+        words = ["" if one.kind == "stay" else f"{one.kind}: {one.reason}" for one in (record.decision, decision)]
+        return words[0], words[1], is_same
+
+
 def _first_plan(record: FirstPlanMade) -> tuple[str, str, bool]:
     plan = first_plan(record.request).plan
     return record.plan.reason, plan.reason, plan == record.plan
@@ -111,6 +128,7 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
     tuner: _Tuner | None = None
     health: _Health | None = None
     balance: _Balance | None = None
+    memory: _Memory | None = None
     for line, record in enumerate(records, start=1):
         match record:
             case TunerOpened(settings=settings):
@@ -122,6 +140,9 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
             case BalanceOpened(half_life_s=half_life_s):
                 balance = _Balance(half_life_s)
                 continue
+            case MemoryOpened():
+                memory = _Memory()
+                continue
             case FirstPlanMade():
                 part, (recorded, again, is_same) = "first plan", _first_plan(record)
             case TunerLooked() if tuner is not None:
@@ -130,7 +151,9 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
                 part, (recorded, again, is_same) = "health", health.feed(record)
             case BalanceLooked() if balance is not None:
                 part, (recorded, again, is_same) = "balance", balance.feed(record)
+            case MemoryLooked() if memory is not None:
+                part, (recorded, again, is_same) = "memory", memory.feed(record)
             case _:
                 raise ValueError(f"line {line}: {type(record).__name__} before its part was opened")
-        if recorded or again:
+        if recorded or again or not is_same:
             yield Replayed(line, part, recorded, again, is_same)

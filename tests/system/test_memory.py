@@ -15,6 +15,8 @@ from elastichost.arena.memory_board import MemoryBoard
 from elastichost.checkpoint.format import latest, read_block
 from elastichost.errors import ArenaError
 from elastichost.supervisor.meter import Meter
+from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.tuner.replay import replay
 from elastichost.wire.crash import VARIABLE
 from tests.system.test_crash_points import assert_each_position_once
 from tests.system.test_run import SLOW_MODEL, Supervised, folder
@@ -123,6 +125,9 @@ def test_a_job_that_grows_beyond_its_budget_trains_on(folder: Path) -> None:
     (trained,) = {record.manifest.samples_trained for record in [latest(run.run_dir / "checkpoints")] if record}
     assert trained == SAMPLES
     assert_no_id_has_two_rows(run.run_dir)
+    again = list(replay(read_records(run.run_dir / DECISIONS_FILE)))
+    assert any(one.recorded.startswith("evict") for one in again if one.part == "memory")
+    assert all(one.is_same for one in again)
 
 
 def assert_no_id_has_two_rows(run_dir: Path) -> None:
@@ -150,7 +155,7 @@ def test_without_it_the_job_ends_and_says_why(folder: Path) -> None:
     for words in ("'c0' ", "private memory of the processes", "copies for checkpoints", 'tuner.memory = "act"'):
         assert words in errors
     assert run.events("memory") == []
-    assert 0.8 * BUDGET_MB * 10**6 < most <= ALLOWED
+    assert 0.5 * BUDGET_MB * 10**6 < most <= ALLOWED  # it is looked at once a second, and grows fast
     assert run.result()["exit_code"] == 1
 
 
