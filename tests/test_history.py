@@ -113,8 +113,9 @@ def test_a_killed_writer_leaves_what_it_had_written(tmp_path: Path) -> None:
         if int(line) >= 20:
             break
     process.send_signal(signal.SIGKILL)
-    rest, _ = process.communicate()
-    last = int(rest.split()[-1]) if rest.split() else 20
+    rest = process.stdout.read().rpartition("\n")[0].split()  # the last line may be cut short
+    process.wait()
+    last = int(rest[-1]) if rest else 20
     with History(path) as history:
         written = [one.best.workers for one in history.records()]
         # the one under way may be in, with no word of it

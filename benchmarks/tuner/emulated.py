@@ -1,7 +1,7 @@
 """The control plane at the size of a cloud: hundreds of emulated workers on this host, and whether they keep to their
 costs.
 
-    python -m benchmarks.tuner.emulated           20 -> 200 workers on 8 PS, jobs against the simulator, tuner: 6 min
+    python -m benchmarks.tuner.emulated           20 -> 200 workers on 4 PS, jobs against the simulator, tuner: 6 min
     python -m benchmarks.tuner.emulated --quick   10 -> 60 workers on 4 PS: 15 s
 
 Supervisor, workers and PS are real processes with real messages, leases and commits; computing is timed waits
@@ -258,7 +258,7 @@ def measure(before: int, after: int, servers: int, seconds: float, trials: float
             "resources.servers": servers,
             "emulate.compute_s": batch_s,
             "emulate.serial_s": batch_s / 40,
-            "emulate.server_s": batch_s / 20,
+            "emulate.server_s": batch_s / 100,
         }
         with running(workshop.disk / "cloud", workshop, settings) as run:
             out = scale_out(run, before, after)
@@ -317,7 +317,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="emulated", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workers", type=int, default=200, help="after scaling out (200)")
-    parser.add_argument("--servers", type=int, default=8, help="PS (8)")
+    parser.add_argument("--servers", type=int, default=4, help="PS (4)")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (20)")
     parser.add_argument("--quick", action="store_true", help="60 workers, 4 PS, 4 seconds, nothing else")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")

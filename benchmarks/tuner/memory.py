@@ -117,7 +117,7 @@ def _simulate(kind: str, random: np.random.Generator) -> Run:
     seen = base + noise + rows * (ROW_BYTES + COPY_BYTES + INDEX_PEAK * SLOT_BYTES * SLOTS_PER_ROW)
     budget = base + grown * float(np.exp(random.uniform(math.log(0.5), math.log(2.0))))
     known_until = int(per_epoch) if epochs > 1 and random.random() < 0.75 else 0
-    at_s = step_s * np.arange(1, looks + 1)
+    at_s = step_s * np.arange(1, looks + 1, dtype=np.float64)
     action_s = min(float(np.exp(random.uniform(math.log(2), math.log(60)))), duration_s / 10)
     return Run(kind, at_s, samples, rows, used, seen, budget, action_s, known_until)
 

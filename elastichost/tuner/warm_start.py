@@ -32,6 +32,7 @@ RUN_TO_RUN, WIDENING = 0.05, 0.5
 # Distance for each factor of 2 between two sizes; 0 is unknown, and as far as a factor of 1.4.
 SIZES = {
     "tables": 0.5,
+    "dynamic_tables": 0.1,
     "rows": 0.15,
     "mean_dim": 0.5,
     "ids_per_sample": 0.5,

@@ -21,6 +21,7 @@ from elastichost.ps.store import RowStore
 from elastichost.sharding import BUCKETS_PER_TABLE, even_shard_map
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.memory_watch import EXPECTED_BYTES, MemoryWatch, memory_of_host
+from elastichost.supervisor.recording import Recorder
 
 MB = 1 << 20
 PRIVATE = 5 * MB
@@ -69,6 +70,7 @@ class Scene:
             launcher=SimpleNamespace(server_pid=FORK_SERVER),
             now_s=lambda: self.now_s,
             note=lambda kind, text, **_: self.said.append((kind, text)),
+            recorder=Recorder(),
         )
         roster: Any = SimpleNamespace(
             hosts={0: 0},

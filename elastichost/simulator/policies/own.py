@@ -29,6 +29,7 @@ OPTIONS = 20
 COLD = Configuration(4, 2, 4, 4)
 COLD_LEFT_S = 1200.0  # what a job is taken to need that nothing is known of
 REMEMBERED = 400  # jobs
+TIME_LIMIT_S = 60.0  # nodes bound a search, not time: the same jobs get the same answer on every machine
 CAUTION = 0.5  # of its error a prediction is taken less: what is sure is preferred to what may be
 WORTH, WORTH_S = 0.03, 5.0  # a move gains this share of the speed, and so many seconds, or it is not made
 HOT, HOT_BLOCKS, HOT_MORE = 1.3, 3, 0.11
@@ -113,7 +114,10 @@ class Elastichost:
             at = next((place for place, one in enumerate(known) if one.configuration == job.running), None)
             problem.append(JobOptions(job.job, max(job.samples_left, 1.0), known, current=at))
         capacity = Capacity(max(1, cores))
-        chosen = allocate(problem, capacity).choices if self._parts.exact else weighted_greedy(problem, capacity)
+        if self._parts.exact:
+            chosen = allocate(problem, capacity, TIME_LIMIT_S).choices
+        else:
+            chosen = weighted_greedy(problem, capacity)
         found = {}
         for job in movable:
             if job.job in chosen:
