@@ -10,7 +10,6 @@ one PS), and every static plan of the short list, each for so many seconds of tr
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -20,12 +19,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.measuring import Spread, print_table, spread_of
+from benchmarks.measuring import Spread, print_table, spread_of, write_json
 from benchmarks.running import EXAMPLES
 from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
 
-__all__ = ["main"]
+__all__ = ["Course", "Figures", "figures_of", "main"]
 
 WINDOW_S = 5.0
 LAST_S = 20.0  # of which "in the end" is
@@ -54,6 +53,7 @@ class Figures(msgspec.Struct, frozen=True):
     end_over_best: dict[str, Spread]
     least_over_default: dict[str, Spread]
     soon_s: dict[str, tuple[float | None, ...]]
+    courses: tuple[Course, ...]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = figures_of(courses)
     _show(found)
     if options.json:
-        print(json.dumps({**msgspec.to_builtins(found), "courses": msgspec.to_builtins(courses)}))
+        write_json("live", found)
     return 0
 
 
@@ -132,6 +132,7 @@ def figures_of(courses: Sequence[Course]) -> Figures:
             for name, ones in tuned.items()
         },
         soon_s={name: tuple(_soon_s(one, 0.95 * top) for one in ones) for name, ones in tuned.items()},
+        courses=tuple(courses),
     )
 
 

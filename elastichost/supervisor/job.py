@@ -23,6 +23,7 @@ from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.preflight import Preparation, preflight
+from elastichost.supervisor.recollection import Recollection
 from elastichost.supervisor.reconcile import Limits
 from elastichost.supervisor.recording import DECISIONS_FILE, Recorder
 from elastichost.supervisor.rescue import Claim, claim_arena
@@ -188,12 +189,7 @@ def _open_and_supervise(
     for warning in prepared.warnings:
         run.note("warning", warning)
     if heritage.claim is not None:
-        run.roll_backs += heritage.claim.recollection.roll_backs
-        for name, life in heritage.claim.recollection.lives.items():
-            role, _, index = name.rpartition("-")
-            run.fleet.remember(
-                msgspec.convert({"role": role, "index": int(index), "life": life}, ProcessId), run.now_s()
-            )
+        _remember(run, heritage.claim.recollection)
     try:
         return _supervise(run, Supervisor(run, prepared, heritage, signals))
     finally:
@@ -201,6 +197,14 @@ def _open_and_supervise(
         control.close()
         run.recorder.close()
         journal.close()
+
+
+def _remember(run: Run, recollection: Recollection) -> None:
+    """What the supervisor before this one had counted."""
+    run.roll_backs += recollection.roll_backs
+    for name, life in recollection.lives.items():
+        role, _, index = name.rpartition("-")
+        run.fleet.remember(msgspec.convert({"role": role, "index": int(index), "life": life}, ProcessId), run.now_s())
 
 
 def _supervise(run: Run, supervisor: Supervisor) -> RunResult:

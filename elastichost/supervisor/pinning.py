@@ -27,7 +27,7 @@ def pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
     wanted = sum(spec.threads for spec in plan.workers)
     if wanted > len(cores):
         floating = tuple(msgspec.structs.replace(spec, cores=cores) for spec in plan.processes)
-        several = f"{wanted} worker threads share {len(cores)} cores: more workers than cores make a job slower"
+        several = f"{wanted} worker threads share {len(cores)} cores: more threads than cores rarely make a job faster"
         return PinnedPlan(msgspec.structs.replace(plan, processes=floating), (several,))
     own, spare = cores[:wanted], cores[wanted:]
     each = len(spare) // max(1, len(plan.workers))

@@ -39,7 +39,9 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """least, most: of every number. cores: of the host or cluster, 0: no limit.
 
     share_cores: all processes run on the same cores, so that workers x worker_cores may be up to
-    cores x oversubscription; PS ride along, for they mostly wait. No process has more threads than there are cores.
+    cores x oversubscription; PS ride along, for they mostly wait. No process has more threads than there are cores, and
+    workers that share cores have as few threads as is allowed: threads of one worker wait for one another, for a while
+    actively, and beyond the cores they stop each other.
     Without it each process has cores of its own, and all of them together have `cores`.
 
     worker_bytes, server_bytes: memory of one process; memory_bytes: of all of them, 0: no limit.
@@ -102,7 +104,8 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _most_worker_cores(self, workers: Whole, servers: Whole) -> Whole:
         found = np.full(workers.shape, self.most.worker_cores)
         if self.cores and self.share_cores:
-            found = np.minimum(np.minimum(found, self.cores), self._thread_budget // workers)
+            most = np.maximum(self.least.worker_cores, self.cores // workers)
+            found = np.minimum(np.minimum(found, self._thread_budget // workers), most)
         elif self.cores:
             found = np.minimum(found, (self.cores - servers * self.least.server_cores) // workers)
         return found
@@ -133,6 +136,7 @@ def contains(bounds: Bounds, array: ConfigurationArray) -> npt.NDArray[np.bool_]
         inside &= bounds.memory_of(array) <= bounds.memory_bytes
     if bounds.cores and bounds.share_cores:
         inside &= workers * worker_cores <= bounds._thread_budget
+        inside &= (worker_cores == bounds.least.worker_cores) | (workers * worker_cores <= bounds.cores)
         inside &= np.maximum(worker_cores, server_cores) <= bounds.cores
     elif bounds.cores:
         inside &= workers * worker_cores + servers * server_cores <= bounds.cores

@@ -208,11 +208,13 @@ def _measured(workload: Workload, seen: tuple[Observation, ...], settings: Queue
 
 
 def _utilisation(workload: Workload, one: Observation, took_s: float) -> float:
-    """Of the busiest PS' cores, or of one direction of its link, as measured."""
+    """Of the busiest PS' cores, of one direction of its link, or of a shared host's cores, as measured."""
     of, share = one.configuration, one.hot_share or 1.0 / one.configuration.servers
     busy = (one.server_cpu_s or 0.0) * share * of.workers / of.server_cores
     if workload.bandwidth_bytes_per_s > 0:
         busy = max(busy, (one.bytes_moved or 0.0) * share * of.workers / (2.0 * workload.bandwidth_bytes_per_s))
+    if workload.host_cores > 0:
+        busy = max(busy, ((one.worker_cpu_s or 0.0) + (one.server_cpu_s or 0.0)) * of.workers / workload.host_cores)
     return float(busy / took_s)
 
 

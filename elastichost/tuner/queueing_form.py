@@ -10,12 +10,15 @@ load share of the busiest PS, H cores of a shared host (0: processes have cores 
     L = max(C, q z S) + (1 - q) S                           q: share of S that goes on beside computing; what overlaps
                                                             may overlap itself (pulls and pushes): z of it is in line
     T = max(L, w hot / cp, w wire / 2)                      async: the worker, the PS' cores, one direction of its link
-    T = C + S + max(b (w - cp) hot / cp, (w - 1) wire / 2)  sync: all ask at once, the last one waits for all others
+    T = C + S + max(b (w - cp) hot / cp, (w - 1) wire / 2)  sync: all ask at once, the last one waits for all others;
+          + step_s                                          and each PS finishes the step once, for all workers
 
 and samples/s = w m / T. Maxima are smooth: (sum of x^g)^(1/g). Where some wait for others (sync, bounded) C grows by
 1 + k (w^x - 1) / x, the growth of the largest of w values (generalised extreme values: x < 0 for short tails, 0 < x for
-rare stragglers). On a shared host computing is slower by 1 + mu n where n threads run and share the memory, and T grows
-by load^(1 + o), load = max(1, w E / (T H)) the cores wanted over those there are, E the CPU-seconds of an iteration.
+rare stragglers). On a shared host computing is slower by 1 + mu n where n threads run and share the memory, PS have few
+cores together, so that `packed` of their work is in line however many they are, and T grows by load^(1 + o),
+load = max(1, w E / (T H)) the cores wanted over those there are, E the CPU-seconds of an iteration. That maximum's
+sharpness, `sharing`, is fitted: processes meet on a core before all cores are busy.
 """
 
 from __future__ import annotations
@@ -39,11 +42,15 @@ CORNER = 6.0  # sharpness of maxima that have nothing to do with waiting
 SHARPNESS = (1.0, 10.0)
 CHAIN = (0.3, 1.0)
 TAIL = (-0.4, 0.8)
+SHARING = (1.0, 8.0)
+PACKED = (0.0, 1.0)
 LOGITS: Mapping[str, tuple[float, float]] = {  # parameters held by their logit, within these bounds
     "overlap": (0.0, 1.0),
     "chain": CHAIN,
     "sharpness": SHARPNESS,
     "straggler_tail": TAIL,
+    "sharing": SHARING,
+    "packed": PACKED,
 }
 
 
@@ -71,6 +78,7 @@ def believed(workload: Workload, scale_s: float, *, reads: bool, is_guess: bool)
     ]
     if workload.mode == "sync":
         found.append(Believed("burst", -0.3, 0.5))  # b
+        found.append(Believed("step_s", math.log(0.003 * scale_s), wide))
     else:
         found += [Believed("overlap", 1.0, 1.5), Believed("chain", 0.0, 1.0)]  # q, z
     if workload.mode != "async":
@@ -87,10 +95,18 @@ def believed(workload: Workload, scale_s: float, *, reads: bool, is_guess: bool)
         found += [
             Believed("memory_contention", math.log(0.03), 1.5),  # mu
             Believed("oversubscription", math.log(0.5), 1.0),  # o
-            Believed("cpu_ratio", 0.0, 0.15),
-            Believed("thread_loss", math.log(0.05), 1.0),
+            Believed("cpu_ratio", math.log(0.9), 0.4),
+            Believed("thread_loss", math.log(0.1), 1.5),
+            Believed("sharing", 0.0, 1.0),  # g of load
+            Believed("packed", _packed(workload.host_cores), 1.5),
         ]
     return tuple(found)
+
+
+def _packed(cores: int) -> float:
+    """Logit of a guess: PS have a core or two of a host's."""
+    share = min(0.7, max(0.05, 2.0 / cores))
+    return math.log(share / (1.0 - share))
 
 
 def natural(name: str, held: float) -> float:
@@ -172,6 +188,7 @@ class _Equations:
         reader = leaves["reader_sample_s"] * columns["m"] if "reader_sample_s" in leaves else None
         compute, worker_cpu = self.computing()
         hot = leaves["request_s"] + server * columns["s"]
+        hot = self.in_line(hot, server_cpu)
         moved, wire = self.moving()
         trip = hot + leaves["latency_s"] if wire is None else hot + leaves["latency_s"] + wire * columns["s"]
         busy = self.uneven(compute)
@@ -180,11 +197,16 @@ class _Equations:
         if is_sync:
             waiting = self.burst(hot, wire)
             seconds, exchange = busy + trip + waiting, trip + waiting * self.tape.constant(0.5)
+            finishing = leaves["step_s"] * columns["p"]
+            seconds = seconds + self.in_line(leaves["step_s"], finishing)
+            server_cpu = server_cpu + finishing / columns["w"]
         else:
             seconds, exchange = self.overlapping(busy, trip, hot, wire), trip
         cpu = None
         if worker_cpu is not None:
-            cpu = worker_cpu + server_cpu if reader is None else worker_cpu + server_cpu + reader
+            cpu = worker_cpu + server_cpu
+            if reader is not None:
+                cpu = cpu + leaves["cpu_ratio"] * reader
             seconds, slower, more = self.oversubscribed(seconds, cpu)
             compute, cpu = compute * slower, cpu * more
         return Predicted(
@@ -216,6 +238,13 @@ class _Equations:
         running = one / largest([compute / (cpu * self.columns["w"]), host], self.corner)
         contended = one + leaves["memory_contention"] * running
         return compute * contended, cpu * contended
+
+    def in_line(self, each: Quantity, together: Quantity) -> Quantity:
+        """What the busiest PS has to do; on a shared host a part of all PS' work is done in turn."""
+        if "packed" not in self.leaves:
+            return each
+        packed, apart = self.tape.share(self.leaves["packed"])
+        return apart * each + packed * together
 
     def moving(self) -> tuple[Quantity | None, Quantity | None]:
         """Bytes of an iteration of one worker, and the seconds they would take on one link, there and back."""
@@ -252,7 +281,7 @@ class _Equations:
     def oversubscribed(self, seconds: Quantity, cpu: Quantity) -> tuple[Quantity, Quantity, Quantity]:
         """T load^(1 + o), and the factors by which computing and its CPU time grow: load^(1 + o), load^o."""
         demand = cpu * self.columns["w"] / (seconds * self.tape.constant(self.workload.host_cores))
-        load = largest([self.one, demand], self.corner)
+        load = largest([self.one, demand], self.tape.between(self.leaves["sharing"], *SHARING))
         exponent = self.leaves["oversubscription"]
         o = float(np.exp(exponent.log))
         more = self.tape.node(load.log * o, ((load, o), (exponent, load.log * o)))

@@ -38,7 +38,7 @@ def test_figures_show_what_each_part_is_worth(
 ) -> None:
     monkeypatch.setattr(accuracy, "Options", lambda **_: TINY)
     code = accuracy.main(["--quick", "--json"])
-    figures = json.loads(capsys.readouterr().out)
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])["figures"]
     assert figures["runs"] == 4 and set(figures["by_scenario"]) == {"server_bound", "hot_server"}
     cases = {name: one["mape_median"] for name, one in figures["cases"].items()}
     assert set(cases) == {case.name for case in CASES}

@@ -45,6 +45,8 @@ def brute_force(bounds: Bounds) -> list[Configuration]:
         if bounds.cores and bounds.share_cores:
             if workers * worker_cores > bounds.cores * bounds.oversubscription + 1e-9:
                 continue
+            if worker_cores > low.worker_cores and workers * worker_cores > bounds.cores:
+                continue
             if max(worker_cores, server_cores) > bounds.cores:
                 continue
         elif bounds.cores and workers * worker_cores + servers * server_cores > bounds.cores:

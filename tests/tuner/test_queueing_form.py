@@ -30,6 +30,7 @@ TIMES = {
     "request_s": 5e-5,
     "latency_s": 1e-3,
     "burst": 0.6,
+    "step_s": 2e-3,
     "stragglers": 0.1,
     "reader_sample_s": 5e-6,
     "moved_share": 0.7,
@@ -127,6 +128,19 @@ def test_a_host_gives_no_more_cores_than_it_has() -> None:
     assert found[1] == pytest.approx(8 * 2048 / cpu_s, rel=0.02)
     slower = speeds(host, [Configuration(64, 1, 1, 4)], **rest | {"oversubscription": 0.0})
     assert slower[0] < 0.5 * found[1]
+
+
+def test_servers_on_few_cores_of_a_host_do_their_work_in_turn() -> None:
+    host = WORKLOADS[4]
+    four = [Configuration(2, 1), Configuration(2, 4)]
+    apart, in_turn = (speeds(host, four, packed=packed, step_s=math.log(0.02)) for packed in (-30.0, 30.0))
+    assert apart[1] >= apart[0] and in_turn[1] < 0.8 * in_turn[0]
+    assert in_turn[0] == pytest.approx(apart[0])
+
+
+def test_servers_finish_a_step_once_for_all_workers() -> None:
+    found = evaluate(WORKLOADS[2], held(WORKLOADS[2], request_s=math.log(1e-9)))[1]
+    assert np.exp(found.server_cpu_s.log) == pytest.approx(32768 * 5e-6 + 2e-3 * SOME[:, 1], rel=1e-3)
 
 
 @settings(deadline=None, max_examples=60)
