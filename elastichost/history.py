@@ -41,13 +41,16 @@ CREATE TABLE records (
 
 def history_path(environ: Mapping[str, str]) -> Path | None:
     """ELASTICHOST_HISTORY, or `elastichost/history.sqlite` below the user's state directory. None: set to nothing or to
-    "off", so there is no history."""
+    "off", so there is no history. Raises HistoryError for a user without a home."""
     own = environ.get(VARIABLE)
-    if own is not None:
-        return Path(own).expanduser() if own and own != "off" else None
-    if state := environ.get("XDG_STATE_HOME"):
-        return Path(state) / "elastichost" / "history.sqlite"
-    return Path.home() / ".local" / "state" / "elastichost" / "history.sqlite"
+    try:
+        if own is not None:
+            return Path(own).expanduser() if own and own != "off" else None
+        if state := environ.get("XDG_STATE_HOME"):
+            return Path(state) / "elastichost" / "history.sqlite"
+        return Path.home() / ".local" / "state" / "elastichost" / "history.sqlite"
+    except RuntimeError as error:
+        raise HistoryError(f"where the history lies is not known: {error}", hint=f"set {VARIABLE}") from error
 
 
 class History:

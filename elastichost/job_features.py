@@ -30,6 +30,7 @@ class JobFeatures(msgspec.Struct, frozen=True):
     samples: int = 0  # to train, over all epochs
     host_cores: int = 0  # that all processes share; 0: each has cores of its own
     gpus: int = 0
+    shape: str = ""  # digest of the arguments of `family`: layers and their widths; of an emulated job: its costs
 
 
 class PlanSize(msgspec.Struct, frozen=True, order=True):

@@ -229,3 +229,11 @@ def test_where_it_is() -> None:
     assert history_path({"ELASTICHOST_HISTORY": "~/y"}) == Path.home() / "y"
     assert history_path({"ELASTICHOST_HISTORY": ""}) is None
     assert history_path({"ELASTICHOST_HISTORY": "off"}) is None
+
+
+@pytest.mark.parametrize("own", ["~nobody-of-that-name/history.sqlite", None])
+def test_without_a_home_it_is_nowhere(monkeypatch: pytest.MonkeyPatch, own: str | None) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # of no user that this machine knows
+    with pytest.raises(HistoryError, match=r"(?s)is not known.*set ELASTICHOST_HISTORY"):
+        history_path({} if own is None else {"ELASTICHOST_HISTORY": own})

@@ -28,7 +28,8 @@ __all__ = ["Course", "Figures", "figures_of", "main"]
 
 WINDOW_S = 5.0
 LAST_S = 20.0  # of which "in the end" is
-STATIC = ("1x1", "2x1", "3x1", "4x1", "2x2", "1x1x2")  # workers x PS x threads
+LEAST_WINDOWS = 3  # from "soon" on
+STATIC = ("1x1", "2x1", "3x1", "4x1", "2x2")  # workers x PS x threads
 ENDLESS = {"train.epochs": "1000", "checkpoint.every_s": "0", "evaluate.every_samples": "0", "data.test": "[]"}
 
 
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", type=Path, default=EXAMPLES / "retail.toml")
     parser.add_argument("--for", dest="seconds", type=float, default=60.0)
-    parser.add_argument("--static-for", dest="static_s", type=float, default=20.0)
+    parser.add_argument("--static-for", dest="static_s", type=float, default=30.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -138,7 +139,7 @@ def figures_of(courses: Sequence[Course]) -> Figures:
 
 def _soon_s(course: Course, enough: float) -> float | None:
     """When the mean of all that follows is enough; a window more or less is noise."""
-    for number in range(len(course.rates)):
+    for number in range(len(course.rates) - LEAST_WINDOWS + 1):
         if float(np.mean(course.rates[number:])) >= enough and course.rates[number] >= 0.9 * enough:
             return number * WINDOW_S
     return None

@@ -2,10 +2,12 @@
 
     python -m benchmarks.tuner.real [--quick] [--json]
 
-In every run a model sees SEEN random configurations of a case, each with all its blocks, and predicts the others, whose
+In every run a model sees some random configurations of a case, each with all its blocks, and predicts the others, whose
 true speed is the mean over all their blocks. What the blocks of a configuration differ by is printed beside it: the
-truth is known no better. `elastichost` predicts as the tuner does, the model corrected by what was measured nearby;
-`queues` is its model alone. Coverage: true speeds within the 90 % interval, the error of their own measurement added.
+truth is known no better. `elastichost` predicts as the tuner does, its queues corrected by what was measured nearby;
+`queues` is the model alone, as the rivals are alone; with `+` they are corrected, too. `table` knows no model: the mean
+of what was seen with as many workers and threads. Coverage: true speeds within the 90 % interval, the error of their
+own measurement added. Intervals are bootstraps over cases: runs of one case see the same blocks.
 """
 
 from __future__ import annotations
@@ -23,18 +25,31 @@ from benchmarks.measuring import print_table, write_json
 from benchmarks.tuner.grid_data import GridCase, read_grids
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.kriging import surface
-from elastichost.tuner.performance import NORMAL_90, fit
+from elastichost.tuner.performance import NORMAL_90, fit, interval
 from elastichost.tuner.profile import merged
 
-__all__ = ["Accuracy", "Figures", "main", "measure"]
+__all__ = ["ARMS", "MOST", "Accuracy", "Figures", "main", "measure", "merge", "show"]
 
-MODELS = ("elastichost", "queues", "dlrover_rm", "optimus", "pollux")
-SEEN = 10
+# arm -> model, and whether it is corrected by what was measured nearby
+ARMS: dict[str, tuple[str, bool]] = {
+    "elastichost": ("elastichost", True),
+    "queues": ("elastichost", False),
+    "dlrover_rm": ("dlrover_rm", False),
+    "optimus": ("optimus", False),
+    "pollux": ("pollux", False),
+    "dlrover_rm+": ("dlrover_rm", True),
+    "optimus+": ("optimus", True),
+    "pollux+": ("pollux", True),
+    "table": ("", False),
+}
+SEEN = (3, 5, 10)
+MOST = SEEN[-1]
 SEEDS, QUICK_SEEDS = 40, 8
+RESAMPLES = 2000
 
 
 class Accuracy(msgspec.Struct, frozen=True):
-    """Of one model: mean |predicted / true - 1| over the held-out configurations; median and P90 over runs with a 95 %
+    """Of one arm: mean |predicted / true - 1| over the held-out configurations; median and P90 over runs with a 95 %
     bootstrap interval of the median. coverage: share of true speeds in the 90 % interval."""
 
     median: float
@@ -45,36 +60,39 @@ class Accuracy(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """by_case: case -> model. repeatability: mean difference of single blocks from their configuration's mean."""
+    """models: arm -> accuracy after MOST configurations; by_case: case -> arm; by_seen: configurations seen -> arm.
+    repeatability: mean difference of single blocks from their configuration's mean."""
 
     models: dict[str, Accuracy]
     by_case: dict[str, dict[str, Accuracy]]
+    by_seen: dict[str, dict[str, Accuracy]]
     repeatability: dict[str, float]
     grids: tuple[str, ...]
 
 
 class _Run(msgspec.Struct, frozen=True):
     case: str
-    model: str
+    seen: int
+    arm: str
     mape: float
     covered: float
 
 
-def measure(cases: Sequence[GridCase], seeds: int, grids: tuple[str, ...] = ()) -> Figures:
-    """Every model on every case, `seeds` times. Raises ValueError for cases with no more than SEEN configurations."""
-    runs = [run for case in cases for run in _runs(case, seeds)]
+def measure(cases: Sequence[GridCase], seeds: int, grids: tuple[str, ...] = (), seen: Sequence[int] = SEEN) -> Figures:
+    """Every arm on every case, `seeds` times. Raises ValueError for cases with too few configurations."""
+    runs = [run for number, case in enumerate(cases) for many in seen for run in _runs(case, number, many, seeds)]
+    of = {many: [run for run in runs if run.seen == many] for many in seen}
     return Figures(
-        models={model: _accuracy([run for run in runs if run.model == model]) for model in MODELS},
-        by_case={
-            case.name: {
-                model: _accuracy([run for run in runs if (run.case, run.model) == (case.name, model)])
-                for model in MODELS
-            }
-            for case in cases
-        },
+        models=_by_arm(of[seen[-1]]),
+        by_case={case.name: _by_arm([run for run in of[seen[-1]] if run.case == case.name]) for case in cases},
+        by_seen={str(many): _by_arm(ones) for many, ones in of.items()},
         repeatability={case.name: _repeatability(case) for case in cases},
         grids=grids,
     )
+
+
+def _by_arm(runs: Sequence[_Run]) -> dict[str, Accuracy]:
+    return {arm: _accuracy([run for run in runs if run.arm == arm]) for arm in ARMS}
 
 
 def _blocks(case: GridCase) -> dict[Configuration, list[Observation]]:
@@ -98,39 +116,61 @@ def _repeatability(case: GridCase) -> float:
     return float(np.mean(apart))
 
 
-def _runs(case: GridCase, seeds: int) -> Iterator[_Run]:
+def _runs(case: GridCase, number: int, many: int, seeds: int) -> Iterator[_Run]:
     blocks = _blocks(case)
     configurations = sorted(blocks)
-    if len(configurations) <= SEEN:
-        raise ValueError(f"{case.name} has {len(configurations)} configurations: more than {SEEN} are needed")
+    if len(configurations) <= many:
+        raise ValueError(f"{case.name} has {len(configurations)} configurations: more than {many} are needed")
     true = np.array([_mean(blocks[one]) for one in configurations])
     true_error = np.array([merge(blocks[one]).log_error for one in configurations])
     array = as_array(configurations)
     for seed in range(seeds):
-        random = np.random.default_rng([seed, len(configurations)])
-        seen = random.permutation(len(configurations))[:SEEN]
+        random = np.random.default_rng([seed, number])
+        seen = random.permutation(len(configurations))[:many]
         held = np.setdiff1d(np.arange(len(configurations)), seen)
         observations = tuple(merge(blocks[configurations[at]]) for at in seen)
-        for model in MODELS:
-            found = _predicted(model, case, observations, array[held])
+        for arm in ARMS:
+            found = _predicted(arm, case, observations, array[held])
             error = float(np.mean(np.abs(found.samples_per_s / true[held] - 1)))
             reach = np.hypot(found.log_error, true_error[held]) * NORMAL_90
             covered = float(np.mean(np.abs(np.log(found.samples_per_s / true[held])) <= reach))
-            yield _Run(case.name, model, error, covered)
+            yield _Run(case.name, many, arm, error, covered)
 
 
 def _predicted(
-    model: str, case: GridCase, observations: tuple[Observation, ...], array: ConfigurationArray
+    arm: str, case: GridCase, observations: tuple[Observation, ...], array: ConfigurationArray
 ) -> Predictions:
-    if model == "elastichost":
-        return surface(fit(model, case.workload, observations), observations, None).at(array)
-    return fit("elastichost" if model == "queues" else model, case.workload, observations).predict(array)
+    model, is_corrected = ARMS[arm]
+    if not model:
+        return _table(observations, array)
+    fitted = fit(model, case.workload, observations)
+    return surface(fitted, observations, None).at(array) if is_corrected else fitted.predict(array)
+
+
+def _table(observations: tuple[Observation, ...], array: ConfigurationArray) -> Predictions:
+    """The mean log speed of what was seen with as many workers and threads; of all that was seen, if nothing was. Its
+    error: as much as these differ."""
+    seen, logs = (
+        as_array([one.configuration for one in observations]),
+        np.log([one.samples_per_s for one in observations]),
+    )
+    alike = np.all(array[:, None, [0, 2]] == seen[None, :, [0, 2]], axis=2)
+    alike |= ~alike.any(axis=1)[:, None]
+    mean = (alike * logs).sum(axis=1) / alike.sum(axis=1)
+    spread = np.sqrt((alike * (logs - mean[:, None]) ** 2).sum(axis=1) / alike.sum(axis=1))
+    return interval(mean, np.maximum(spread, np.std(logs) / len(logs)), np.zeros(len(array), dtype=np.bool_))
 
 
 def _accuracy(runs: Sequence[_Run]) -> Accuracy:
-    errors = np.array([run.mape for run in runs])
-    draws = np.random.default_rng(0).integers(len(errors), size=(2000, len(errors)))
-    medians = np.median(errors[draws], axis=1)
+    by_case: dict[str, list[float]] = {}
+    for run in runs:
+        by_case.setdefault(run.case, []).append(run.mape)
+    groups, random = list(by_case.values()), np.random.default_rng(0)
+    medians = [
+        np.median(np.concatenate([groups[pick] for pick in random.integers(len(groups), size=len(groups))]))
+        for _ in range(RESAMPLES)
+    ]
+    errors = np.concatenate(groups)
     return Accuracy(
         median=float(np.median(errors)),
         low=float(np.quantile(medians, 0.025)),
@@ -159,11 +199,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def show(found: Figures) -> None:
     """On stdout."""
-    rows = [(f"all ({', '.join(found.grids)})", *(_words(found.models[model]) for model in MODELS), "")]
+    alone = [arm for arm in ARMS if not arm.endswith("+")]
+    rows = [(f"all ({', '.join(found.grids)})", *(_words(found.models[arm]) for arm in alone), "")]
     for case, models in found.by_case.items():
-        rows.append((case, *(_words(models[model]) for model in MODELS), f"{found.repeatability[case]:.1%}"))
-    print(f"Held-out error after {SEEN} configurations: median (P90), coverage of the 90 % interval\n")
-    print_table(("case", *MODELS, "blocks differ"), rows)
+        rows.append((case, *(_words(models[arm]) for arm in alone), f"{found.repeatability[case]:.1%}"))
+    print(f"Held-out error after {MOST} configurations: median (P90), coverage of the 90 % interval\n")
+    print_table(("case", *alone, "blocks differ"), rows)
+    print("\nBy configurations seen, all cases; + : corrected by what was measured nearby, as the tuner does\n")
+    print_table(
+        ("seen", *ARMS), [(many, *(_words(models[arm]) for arm in ARMS)) for many, models in found.by_seen.items()]
+    )
 
 
 def _words(accuracy: Accuracy) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +23,12 @@ def running_job(job: Path, settings: Mapping[str, str], run_dir: Path) -> Iterat
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
     log = run_dir.with_suffix(".log")  # no pipe: nobody would read it
-    with log.open("w") as said, subprocess.Popen([*command, *overrides], stdout=said, stderr=said) as run:
+    with (
+        log.open("w") as said,
+        subprocess.Popen(
+            [*command, *overrides], stdout=said, stderr=said, env={**os.environ, "ELASTICHOST_HISTORY": "off"}
+        ) as run,
+    ):
         try:
             until_s = time.monotonic() + START_S
             applied = run_dir / "applied.bin"

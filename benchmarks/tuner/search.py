@@ -1,18 +1,21 @@
 """How soon the tuner finds the best configuration of a job, and what it costs on the way, in a world that is known.
 
-    python -m benchmarks.tuner.search           all worlds and arms: half an hour
-    python -m benchmarks.tuner.search --quick   three worlds, short runs: 8 s
+    python -m benchmarks.tuner.search           all worlds and arms: minutes of one core
+    python -m benchmarks.tuner.search --quick   a few worlds, one seed: seconds
 
-The production policy gets looks at a job of the queue simulator (see `search_world`), which it starts in the default
-plan, in a bad random one (slower than the median of the space), or in the one that warm start proposes after 1 to 5
-earlier jobs of the family, tuned in the same way, whose costs differ by 10 %. Jobs of 5 minutes to 10 hours (at the
-best speed) are looked at for the first minutes; what runs then goes on to their end.
+The production policy gets looks at a job of the queue simulator (`search_simulated`) or of a recorded grid of real runs
+(`search_recorded`). It starts in the default plan, in a bad random one (slower than the median of the space), or in the
+one that warm start proposes after 1 to 5 earlier jobs of the family, tuned in the same way, whose costs differ by 10 %.
+Jobs of 5 minutes to 10 hours (at the best speed) are looked at for the first minutes; what runs then goes on to their
+end.
 
 The goal is the policy's own: log speed less the price of the cores (`choice.price_of`). "Near" is within 5 % of the
 best of the space in that measure. "Tried" counts distinct configurations, the first one too, until one is near; a run
 that does not end near has never found it. "Over" is the time of the run over that of one that has the best from the
-start. A violation is a configuration slower than 0.9 of the fastest that ran before. "random" and "bayesian" need some
-minutes of looks, so that of a quick run they are not to be judged.
+start. A violation is a configuration slower than 0.9 of the fastest that ran before. Of a recorded grid the truth is
+the mean over few rounds of a machine that drifts: "nearly" counts also what is farther from near by no more than a
+standard error of that. "random" and "bayesian" need some minutes of looks, so that of a quick run they are not to be
+judged.
 """
 
 from __future__ import annotations
@@ -28,8 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.measuring import percentile, print_table, write_json
+from benchmarks.tuner.search_recorded import recorded_worlds
 from benchmarks.tuner.search_runs import ARMS, NEVER, Drifted, Options, Run, drifts_of, runs_of
-from benchmarks.tuner.search_world import WORLDS, World
+from benchmarks.tuner.search_simulated import SIMULATED
+from benchmarks.tuner.search_world import NEAR, World
 from elastichost.tuner.facts import COLUMNS
 
 __all__ = ["Figures", "Share", "Summary", "figures_of", "main", "measure", "share_of"]
@@ -62,7 +67,7 @@ def share_of(values: Sequence[float], statistic: Callable[[Floats], Floats]) -> 
 
 
 def _mean(rows: Floats) -> Floats:
-    return rows.mean(axis=1)
+    return np.asarray(rows.mean(axis=1))
 
 
 def _median(rows: Floats) -> Floats:
@@ -79,19 +84,23 @@ def _tenth(rows: Floats) -> Floats:
 
 class Summary(msgspec.Struct, frozen=True):
     """Of some runs. tried, until_s, regret_s: medians; *_p90: over 90 % of runs; soon: share that is near with as few
-    configurations as is aimed at; regret_s: seconds more than the best takes; lowest: P10; violations: of trials."""
+    configurations as is aimed at; nearly: near, or farther by no more than a standard error of the truth; regret_s:
+    seconds more than the best takes; lowest: P10; violations: of trials; violating: of runs, with one or more."""
 
     runs: int
     tried: Share
     tried_p90: Share
     soon: Share
     near: Share
+    nearly: Share
+    behind: Share
     until_s: Share
     over: Share
     over_p90: Share
     regret_s: Share
     lowest: Share
     violations: Share
+    violating: Share
     changes: Share
 
 
@@ -103,21 +112,27 @@ def summary_of(runs: Sequence[Run], most: int) -> Summary:
         tried_p90=share_of([run.tried for run in runs], _ninth),
         soon=share_of([run.tried <= most for run in runs], _mean),
         near=share_of([run.is_near for run in runs], _mean),
+        nearly=share_of([run.behind <= NEAR + run.doubt for run in runs], _mean),
+        behind=share_of([run.behind for run in runs], _mean),
         until_s=share_of([min(run.until_s, 1e9) for run in runs], _median),
         over=share_of([run.over for run in runs], _mean),
         over_p90=share_of([run.over for run in runs], _ninth),
         regret_s=share_of([run.over * run.length_s for run in runs], _median),
         lowest=share_of([run.lowest for run in runs], _tenth),
         violations=share_of(violations, _mean),
+        violating=share_of([run.violations > 0 for run in runs], _mean),
         changes=share_of([run.changes for run in runs], _mean),
     )
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """cold, warm: by arm; noise, lengths, worlds: of the tuner's own cold runs. accuracy: of warm starts."""
+    """cold, warm: by arm, in simulated worlds; real_*: in recorded ones; noise, lengths: of the tuner's own cold runs;
+    worlds: the same, of all worlds. accuracy: of warm starts, in simulated worlds."""
 
     cold: dict[str, Summary]
     warm: dict[str, Summary]
+    real_cold: dict[str, Summary]
+    real_warm: dict[str, Summary]
     noise: dict[str, Summary]
     lengths: dict[str, Summary]
     worlds: dict[str, Summary]
@@ -130,14 +145,21 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def measure(options: Options, drifting: Sequence[World], told: Callable[[str], None] = lambda text: None) -> Figures:
-    began_s = time.perf_counter()
+    import scipy.optimize
+    import scipy.special  # noqa: F401  # what a live run does in a thread, before its first decision
+
+    began_s = time.process_time()
     runs = list(runs_of(options, told))
     drifts = tuple(drifts_of(options, drifting, max(1, options.rival_seeds)))
-    return figures_of(runs, drifts, time.perf_counter() - began_s)
+    return figures_of(runs, drifts, time.process_time() - began_s)
 
 
 def figures_of(runs: Sequence[Run], drifts: tuple[Drifted, ...], took_s: float) -> Figures:
-    cold, warm = [run for run in runs if run.start != "warm"], [run for run in runs if run.start == "warm"]
+    simulated = {one.name for one in SIMULATED}
+    cold, warm, real_cold, real_warm = (
+        [run for run in runs if (run.start == "warm") is is_warm and (run.world in simulated) is is_simulated]
+        for is_simulated, is_warm in ((True, False), (True, True), (False, False), (False, True))
+    )
     own = [run for run in cold if run.arm == ARMS[0]]
     started = [run for run in warm if run.arm == ARMS[0]]
     decided = [one for run in runs if run.arm == ARMS[0] for one in run.decisions_s]
@@ -147,9 +169,11 @@ def figures_of(runs: Sequence[Run], drifts: tuple[Drifted, ...], took_s: float) 
     return Figures(
         cold=_by(cold, lambda run: run.arm, AIM_COLD),
         warm=_by(warm, lambda run: run.arm, AIM_WARM),
+        real_cold=_by(real_cold, lambda run: run.arm, AIM_COLD),
+        real_warm=_by(real_warm, lambda run: run.arm, AIM_WARM),
         noise=_by(own, lambda run: next(name for most, name in NOISE if run.cov <= most), AIM_COLD),
         lengths=_by(own, lambda run: f"{run.length_s / 60:.0f} min", AIM_COLD),
-        worlds=_by(own, lambda run: run.world, AIM_COLD),
+        worlds=_by([*own, *(run for run in real_cold if run.arm == ARMS[0])], lambda run: run.world, AIM_COLD),
         accuracy=accuracy,
         drifts=drifts,
         decision_p50_s=percentile(decided, 50),
@@ -169,7 +193,23 @@ def _by(runs: Sequence[Run], key: Callable[[Run], str], most: int) -> dict[str, 
 
 # --- output -----------------------------------------------------------------------------------------------------------
 
-HEADER = ("runs", "tried", "P90", "soon", "near", "until, s", "over", "P90", "regret, s", "lowest", "violations")
+HEADER = (
+    "runs",
+    "tried",
+    "P90",
+    "soon",
+    "near",
+    "nearly",
+    "behind",
+    "until, s",
+    "over",
+    "P90",
+    "regret, s",
+    "lowest",
+    "violations",
+    "in runs",
+    "changes",
+)
 
 
 def _shown(name: str, one: Summary) -> tuple[str, ...]:
@@ -183,12 +223,15 @@ def _shown(name: str, one: Summary) -> tuple[str, ...]:
         tried(one.tried_p90),
         one.soon.shown(".2f"),
         one.near.shown(".2f"),
+        f"{one.nearly.value:.2f}",
+        f"{one.behind.value:.1%}",
         f"{one.until_s.value:.0f}" if one.until_s.value < 1e9 else "never",
         one.over.shown(".1%"),
         f"{one.over_p90.value:.1%}",
         f"{one.regret_s.value:.0f}",
         f"{one.lowest.value:.2f}",
         one.violations.shown(".1%"),
+        f"{one.violating.value:.0%}",
         f"{one.changes.value:.1f}",
     )
 
@@ -197,13 +240,17 @@ def show(figures: Figures) -> None:
     tables = (
         (f"cold starts (soon: at most {AIM_COLD} tried)", figures.cold),
         (f"warm starts (soon: at most {AIM_WARM} tried)", figures.warm),
+        ("cold starts, recorded grids", figures.real_cold),
+        ("warm starts, recorded grids", figures.real_warm),
         ("cold starts of the tuner's own, by noise", figures.noise),
         ("by length of the job", figures.lengths),
         ("by world", figures.worlds),
     )
     for title, rows in tables:
+        if not rows:
+            continue
         print(f"\n{title}")
-        print_table(("", *HEADER, "changes"), [_shown(name, one) for name, one in rows.items()])
+        print_table(("", *HEADER), [_shown(name, one) for name, one in rows.items()])
     if figures.accuracy:
         print("\nwarm start: first plan against the last, smaller over larger; speed there against the best's")
         print("  ".join(f"{name} {one.shown('.2f')}" for name, one in figures.accuracy.items()))
@@ -230,13 +277,16 @@ def _reaches(figures: Figures) -> bool:
     return is_soon and figures.accuracy["speed"].value >= AIM_ACCURACY and figures.decision_p99_s <= AIM_DECISION_S
 
 
-QUICK = Options(
-    seeds=1,
-    rival_seeds=1,
-    looks_s=60.0,
-    lengths_s=(1800.0,),
-    worlds=tuple(one for one in WORLDS if one.name in ("server_bound", "sync_stragglers", "direct, 16 cores")),
-)
+QUICK_WORLDS = ("server_bound", "direct, 2 cores")
+
+
+def _options(is_quick: bool) -> Options:
+    recorded = recorded_worlds()
+    worlds: tuple[World, ...] = (*SIMULATED, *recorded)
+    if not is_quick:
+        return Options(worlds=worlds)
+    worlds = (*(one for one in SIMULATED if one.name in QUICK_WORLDS), *recorded[:1])
+    return Options(seeds=1, rival_seeds=1, looks_s=60.0, lengths_s=(1800.0,), worlds=worlds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -246,19 +296,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="three worlds, one seed, one minute of looks")
-    parser.add_argument("--json", action="store_true", help="figures as one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help="a few worlds, one seed, one minute of looks")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     parser.add_argument("--seeds", type=int, help="of the tuner's own arm, in each world and start")
     parser.add_argument("--arms", help="comma-separated; the tuner's own comes first")
     chosen = parser.parse_args(arguments)
-    options = QUICK if chosen.quick else Options()
+    options = _options(chosen.quick)
     if chosen.seeds is not None:
         options = msgspec.structs.replace(
             options, seeds=chosen.seeds, rival_seeds=min(options.rival_seeds, chosen.seeds)
         )
     if chosen.arms is not None:
         options = msgspec.structs.replace(options, arms=tuple(chosen.arms.split(",")))
-    drifting = options.worlds[:1] if chosen.quick else [one for one in options.worlds if one.name in DRIFTING]
+    drifting = options.worlds[:1] if chosen.quick else [one for one in SIMULATED if one.name in DRIFTING]
     figures = measure(options, drifting, lambda text: print(text, file=sys.stderr))
     if chosen.json:
         write_json("tuner-search", figures)

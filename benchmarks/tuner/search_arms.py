@@ -13,7 +13,7 @@ from elastichost.tuner.candidates import as_configurations, enumerate_candidates
 from elastichost.tuner.choice import Stakes, best_known, price_of
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
 from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance, stakes_of
-from elastichost.tuner.profile import Look, ProfileState, fold, merged
+from elastichost.tuner.profile import Look, ProfileState, fold, joined
 
 __all__ = ["BayesianSearch", "GaussianProcess", "RandomSearch", "Tuned"]
 
@@ -48,10 +48,7 @@ class _Search:
         self._profile, block = fold(self._profile, look, self.settings.workload, self.settings.block)
         if block is None or self._is_over or block.configuration != look.configuration:
             return None
-        known = {one.configuration: one for one in self.observations}
-        before = known.get(block.configuration)
-        known[block.configuration] = block if before is None else merged(before, block)
-        self.observations = tuple(known.values())
+        self.observations = joined(self.observations, block)
         state = TunerState(observations=self.observations)
         stakes = stakes_of(state, samples_left, self.settings)
         wanted = self._next(stakes)

@@ -10,19 +10,9 @@ import msgspec
 import numpy as np
 
 from benchmarks.tuner.search_arms import BayesianSearch, RandomSearch, Tuned
-from benchmarks.tuner.search_world import (
-    NEAR,
-    WORLDS,
-    Change,
-    Course,
-    Family,
-    Job,
-    Policy,
-    World,
-    draw_family,
-    draw_job,
-    drive,
-)
+from benchmarks.tuner.search_drive import Change, Course, Policy, drive
+from benchmarks.tuner.search_simulated import SIMULATED
+from benchmarks.tuner.search_world import NEAR, Costs, Family, Job, World, draw_family, draw_job
 from elastichost.job_features import Estimates, JobRecord
 from elastichost.supervisor.remembering import record_of
 from elastichost.tuner.facts import COLUMNS, Configuration
@@ -32,9 +22,10 @@ from elastichost.tuner.warm_start import WarmStart, warm_start
 
 __all__ = ["ARMS", "NEVER", "Drifted", "Options", "Run", "drifts_of", "runs_of"]
 
-ARMS = ("elastichost", "- priors", "explore free", "dlrover_rm", "optimus", "bayesian", "random")
+NO_PRIORS, NO_TIMERS = "- priors", "- timers"
+ARMS = ("elastichost", NO_PRIORS, NO_TIMERS, "dlrover_rm", "optimus", "bayesian", "random")
 STARTS = ("default", "random", "warm")
-LENGTHS_S = (300.0, 1800.0, 7200.0, 36000.0)
+LENGTHS_S = (1800.0, 7200.0, 300.0, 36000.0)
 NEVER = 10_000  # tried, of a run that does not end near
 DECIDED_S = 0.001  # looks that take longer were decisions
 
@@ -42,18 +33,19 @@ DECIDED_S = 0.001  # looks that take longer were decisions
 class Options(msgspec.Struct, frozen=True):
     """rival_seeds: of the arms that are not the first. looks_s: for how long a run is looked at, at most."""
 
-    seeds: int = 8
-    rival_seeds: int = 3
-    looks_s: float = 600.0
+    seeds: int = 4
+    rival_seeds: int = 2
+    looks_s: float = 300.0
     lengths_s: tuple[float, ...] = LENGTHS_S
-    worlds: tuple[World, ...] = WORLDS
+    worlds: tuple[World, ...] = SIMULATED
     arms: tuple[str, ...] = ARMS
 
 
 class Run(msgspec.Struct, frozen=True):
     """cov: of the noise. tried: NEVER where it does not end near; until_s: when it was first near. behind: of the last
-    configuration. over: less one. lowest: speed on the way over the start's. accuracy: for each number of the first
-    plan, smaller over larger of it and the last one's; start_speed: of the first plan over that of the best."""
+    configuration; doubt: standard error of a difference between two true speeds. over: less one. lowest: speed on the
+    way over the start's. accuracy: for each number of the first plan, smaller over larger of it and the last one's;
+    start_speed: of the first plan over that of the best."""
 
     world: str
     start: str
@@ -64,6 +56,7 @@ class Run(msgspec.Struct, frozen=True):
     tried: int
     until_s: float
     behind: float
+    doubt: float
     over: float
     lowest: float
     violations: int
@@ -83,9 +76,7 @@ class Run(msgspec.Struct, frozen=True):
 
 def settings_of(of: World, arm: str = "elastichost", prior: Prior | None = None) -> TunerSettings:
     model = arm if arm in ("dlrover_rm", "optimus") else "elastichost"
-    explore = "free" if arm == "explore free" else "safe"
-    prior = None if arm == "- priors" else prior
-    return TunerSettings(of.base.workload, of.bounds, model=model, explore=explore, prior=prior)
+    return TunerSettings(of.workload, of.bounds, model=model, prior=None if arm == NO_PRIORS else prior)
 
 
 def policy_of(arm: str, settings: TunerSettings, seed: int) -> Policy:
@@ -145,7 +136,7 @@ def one_run(of: World, start: str, arm: str, seed: int, options: Options) -> Run
     else:
         first = of.default if start == "default" else bad_start(job, seed)
     policy = policy_of(arm, tuned_for(job, settings_of(of, arm, prior)), seed)
-    course = drive(job, policy, first, samples_of(job, length_s), looks_s=options.looks_s)
+    course = drive(job, policy, first, samples_of(job, length_s), looks_s=options.looks_s, times=arm != NO_TIMERS)
     return _run(job, course, start, arm, length_s)
 
 
@@ -172,6 +163,7 @@ def _run(job: Job, course: Course, start: str, arm: str, length_s: float) -> Run
         tried=tried,
         until_s=until_s,
         behind=behind,
+        doubt=math.sqrt(2.0) * job.truth.log_error,
         over=course.seconds / length_s - 1.0,
         lowest=min(speeds) / speeds[0],
         violations=sum(speeds[index] < 0.9 * max(speeds[:index]) for index in new),
@@ -188,12 +180,12 @@ def _nearness(one: int, other: int) -> float:
 
 
 def runs_of(options: Options, told: Callable[[str], None] = lambda text: None) -> Iterator[Run]:
-    """All arms on the same jobs, noise and starts; "- priors" is of warm starts only, and of them it is the only one
+    """All arms on the same jobs, noise and starts; NO_PRIORS is of warm starts only, and of them it is the only one
     beside the tuner's own."""
     for of in options.worlds:
         for start in STARTS:
             for arm in options.arms:
-                if arm != options.arms[0] and (start == "warm") != (arm == "- priors"):
+                if arm != options.arms[0] and (start == "warm") != (arm == NO_PRIORS):
                     continue
                 seeds = options.seeds if arm == options.arms[0] else options.rival_seeds
                 for seed in range(seeds):
@@ -203,7 +195,7 @@ def runs_of(options: Options, told: Callable[[str], None] = lambda text: None) -
 
 class Drifted(msgspec.Struct, frozen=True):
     """A job whose costs change in the middle. noticed_s: until the policy said so; None: never. false_alarms: before.
-    changes: of the configuration, after; near: in the end, of what is best then."""
+    changes: of the configuration, after; behind: in the end, what is best then."""
 
     world: str
     what: str
@@ -216,7 +208,7 @@ class Drifted(msgspec.Struct, frozen=True):
 
 
 # what becomes dearer, as factors of time, computing and work of the PS
-DRIFTS = {"all 1.4": (1.4, 1.0, 1.0), "PS 2.5": (1.0, 1.0, 2.5), "nothing": (1.0, 1.0, 1.0)}
+DRIFTS = {"all 1.4": Costs(time=1.4), "PS 2.5": Costs(server=2.5), "nothing": Costs()}
 
 
 def drifts_of(options: Options, worlds: Iterable[World], seeds: int) -> Iterator[Drifted]:

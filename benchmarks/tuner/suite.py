@@ -71,7 +71,9 @@ def headline(accuracy: real.Figures | None, results: simulated.Results) -> Headl
 def _quick(console: Console) -> Headline:
     began_s = time.perf_counter()
     cases = [case for _, grid in read_grids() for case in grid.cases]
-    accuracy = real.measure(cases, real.QUICK_SEEDS, tuple(name for name, _ in read_grids())) if cases else None
+    accuracy = (
+        real.measure(cases, real.QUICK_SEEDS, tuple(name for name, _ in read_grids()), (real.MOST,)) if cases else None
+    )
     if accuracy is not None:
         real.show(accuracy)
     with simulated.only_results_on_stdout():

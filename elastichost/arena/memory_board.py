@@ -46,6 +46,8 @@ _HORIZON, _ADMIT_AFTER = range(2)
 _TABLE_WORDS = 2
 _NO_LIMIT = 1 << 62
 _LOOK_EVERY_S = 0.002
+# Whoever waits asks again, more often than the supervisor looks: a want is granted over several of its looks.
+_ASK_EVERY_S = 0.02
 # What cannot be put off (a bucket that is taken over, a push) waits so long for a grant, less than what counts as hung.
 PATIENCE_S = 2.0
 
@@ -227,9 +229,14 @@ class Allowance:
         if self.allows(size_bytes, is_spare=is_spare) or self._server is None:
             return
         self._server.note_refused(size_bytes)
-        deadline_s = time.monotonic() + patience_s
+        asked_s = time.monotonic()
+        deadline_s = asked_s + patience_s
         while not self.allows(size_bytes, is_spare=is_spare):
-            if time.monotonic() >= deadline_s:
+            now_s = time.monotonic()
+            if now_s - asked_s >= _ASK_EVERY_S:
+                self._server.note_refused(size_bytes)
+                asked_s = now_s
+            if now_s >= deadline_s:
                 raise MemoryBudgetError(
                     f"{purpose} needs {size_bytes} more bytes, which resources.memory does not allow now",
                     hint="raise resources.memory, set evict_after_samples, or raise admit_after",

@@ -55,7 +55,8 @@ class RunUnderChaos:
         self.applied = AppliedTail(run_dir / "applied.bin")
         self.exit_code: int | None = None
         self._job, self._settings = job, tuple(settings)
-        self._environment = {**os.environ, **environment, MARK: self.mark}
+        # what is trained under faults is no lesson for other runs
+        self._environment = {**os.environ, "ELASTICHOST_HISTORY": "off", **environment, MARK: self.mark}
         self._journal = JournalTail(run_dir / "journal.jsonl")
         self._stopped: list[tuple[float, int]] = []  # until when, pid
         self._clients: list[CommandClient] = []

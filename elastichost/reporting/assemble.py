@@ -11,11 +11,12 @@ from elastichost.reporting.facts import Course, Machine, Memory, Overview, Repor
 from elastichost.reporting.heat import HeatFolder
 from elastichost.reporting.knowledge import Knowledge, decisions_of_journal
 from elastichost.reporting.measurements import course_of, process_courses, read_measurements
+from elastichost.reporting.memory import budget_bytes_of, memory_steps_of
 from elastichost.reporting.sessions import Axis, Chapter, axis_of, chapters_of
 from elastichost.reporting.sources import JobFacts, ResultFacts, Sources, open_sources
 from elastichost.reporting.story import story_of, tuner_decisions_of
 from elastichost.resources import memory_budget_bytes
-from elastichost.tuner.records import BalanceLooked, FirstPlanMade, TunerLooked, TunerOpened
+from elastichost.tuner.records import BalanceLooked, FirstPlanMade, MemoryLooked, TunerLooked, TunerOpened
 
 __all__ = ["read_report"]
 
@@ -32,6 +33,7 @@ class _Recorded:
         self.cores: int | None = None
         self.gpus: int | None = None
         self.budget_bytes: int | None = None
+        self.peak_used_bytes: int | None = None
 
     def read(self, sources: Sources, axis: Axis) -> None:
         for record in sources.records():
@@ -46,6 +48,9 @@ class _Recorded:
                     self.knowledge.looked(record, axis.next_at_s(record.look.at_s))
                 case BalanceLooked():
                     self.heat.looked(record, axis.next_at_s(record.now_s))
+                case MemoryLooked(look=look):
+                    used = sum(host.used_bytes for host in look.hosts)
+                    self.peak_used_bytes = max(used, self.peak_used_bytes or 0)
                 case _:
                     pass
 
@@ -83,7 +88,7 @@ def read_report(run: Path, *, is_running: bool, now_utc: str) -> Report:
         story=_with_threads(story, recorded.knowledge),
         tuner=decisions,
         model=recorded.knowledge.model(),
-        memory=_memory(job, course, recorded.budget_bytes),
+        memory=_memory(job, course, recorded, chapters, axis),
         heat=recorded.heat.heat(),
     )
 
@@ -155,14 +160,16 @@ def _with_threads(story: Story, knowledge: Knowledge) -> Story:
     return msgspec.structs.replace(story, threads=knowledge.threads or story.threads)
 
 
-def _memory(job: JobFacts, course: Course, recorded_bytes: int | None) -> Memory:
+def _memory(job: JobFacts, course: Course, recorded: _Recorded, chapters: tuple[Chapter, ...], axis: Axis) -> Memory:
     arena = [int(size) for size in course.arena_bytes if size]
     processes = [int(size) for size in course.process_bytes if size]
     return Memory(
         setting=str(job.memory),
-        budget_bytes=recorded_bytes or _budget_bytes(job.memory),
+        budget_bytes=budget_bytes_of(chapters) or recorded.budget_bytes or _budget_bytes(job.memory),
         peak_arena_bytes=max(arena, default=None),
         peak_process_bytes=max(processes, default=None),
+        peak_used_bytes=recorded.peak_used_bytes,
+        steps=memory_steps_of(chapters, axis),
     )
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "Machine",
     "Measured",
     "Memory",
+    "MemoryStep",
     "ModelFacts",
     "Note",
     "Overview",
@@ -240,13 +241,29 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_prior: bool = False
 
 
+class MemoryStep(msgspec.Struct, frozen=True):
+    """What was told or done about memory. kind: of the decision ("evict", "admit", "move", "shrink", "warn"), or
+    "budget", "full", "free", "note". exceeds_in_s: when the budget was expected to be exceeded, chance: within the time
+    that counts. effect: what it did, in words."""
+
+    at_s: float
+    kind: str
+    text: str
+    exceeds_in_s: float | None = None
+    chance: float | None = None
+    effect: str = ""
+
+
 class Memory(msgspec.Struct, frozen=True):
-    """setting: resources.memory of the job; budget_bytes: None when the run does not tell how much that was."""
+    """setting: resources.memory of the job; budget_bytes: of all hosts, None when the run does not tell how much that
+    was; peak_used_bytes: most of it that was seen taken or kept back."""
 
     setting: str = ""
     budget_bytes: int | None = None
     peak_arena_bytes: int | None = None
     peak_process_bytes: int | None = None
+    peak_used_bytes: int | None = None
+    steps: tuple[MemoryStep, ...] = ()
 
 
 class HotBucket(msgspec.Struct, frozen=True):

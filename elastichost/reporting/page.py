@@ -22,6 +22,7 @@ from elastichost.reporting.tables import (
     decision_table,
     fact_list,
     fault_table,
+    memory_table,
     note_table,
     parameter_table,
     plan_table,
@@ -223,9 +224,15 @@ def _memory(report: Report) -> Markup:
         told.append(f"The job may use {bytes_words(memory.budget_bytes)}.")
     elif memory.setting:
         told.append(f"The job may use {memory.setting} of the machine's memory, whose size was not recorded.")
+    if memory.peak_used_bytes:
+        told.append(
+            f"Of that at most {bytes_words(memory.peak_used_bytes)} were taken, or kept for what follows from rows: "
+            "copies for checkpoints, indexes at their peak."
+        )
     return joined(
         tag("p", " ".join(told)) if told else Markup(),
         _figure(report, memory_figure, "The arena holds rows, their optimizer state and the index of ids.", ""),
+        joined(tag("h3", "What was foreseen, and what was done"), memory_table(memory.steps)) if memory.steps else "",
     )
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from elastichost.reporting.facts import Fault, HotBucket, ModelFacts, Note, PlanChange, ProcessCourse, TunerDecision
+from elastichost.reporting.facts import (
+    Fault,
+    HotBucket,
+    MemoryStep,
+    ModelFacts,
+    Note,
+    PlanChange,
+    ProcessCourse,
+    TunerDecision,
+)
 from elastichost.reporting.markup import Markup, joined, tag
 from elastichost.reporting.words import moment_words, plural
 from elastichost.tuner.policy import Forecast
@@ -16,6 +25,7 @@ __all__ = [
     "decision_table",
     "fact_list",
     "fault_table",
+    "memory_table",
     "note_table",
     "parameter_table",
     "plan_table",
@@ -155,6 +165,37 @@ def fault_table(faults: Sequence[Fault], left_out: int) -> Markup:
 def _fault_row(one: Fault) -> tuple[str, ...]:
     note, back = one.note, "" if one.back_after_s is None else f"{one.back_after_s:.2f} s"
     return moment_words(note.at_s), note.kind.replace("_", " "), note.process, note.text, back
+
+
+# In the words of a page, by the kind of the step.
+MEMORY_STEPS = {
+    "budget": "the budget",
+    "evict": "rows dropped",
+    "admit": "ids admitted later",
+    "move": "buckets moved",
+    "shrink": "fewer workers",
+    "warn": "warned",
+    "full": "all is used",
+    "free": "some is free",
+    "note": "",
+}
+
+
+def memory_table(steps: Sequence[MemoryStep]) -> Markup:
+    columns: tuple[Column, ...] = (
+        ("at", "number"),
+        ("what", "short"),
+        ("why, and what it did", "words"),
+        ("expected to end in", "number"),
+    )
+    return _table(columns, (_memory_row(one) for one in steps))
+
+
+def _memory_row(one: MemoryStep) -> tuple[str, ...]:
+    effect = tag("div", one.effect, class_="quiet") if one.effect else ""
+    ends = "" if one.exceeds_in_s is None else duration_words(one.exceeds_in_s)
+    what = MEMORY_STEPS.get(one.kind, one.kind)
+    return moment_words(one.at_s), tag("b", what), joined(one.text, effect), ends
 
 
 def parameter_table(model: ModelFacts) -> Markup:

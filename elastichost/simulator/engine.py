@@ -18,7 +18,7 @@ from elastichost.simulator.outcome import SimulationResult, outcome_of
 from elastichost.simulator.running import Recorder, Run
 from elastichost.simulator.settings import Settings
 from elastichost.simulator.streams import Incident, generator
-from elastichost.simulator.views import ClusterView, EndedJob, Grant, Policy, Trigger
+from elastichost.simulator.views import ClusterView, EndedJob, Grant, Knowing, Policy, Trigger
 
 __all__ = ["Simulation", "simulate_jobs"]
 
@@ -144,6 +144,9 @@ class Simulation:
         )
         self._ended.clear()
         self._decisions += 1
+        if isinstance(self._policy, Knowing):
+            ailing = ((job, run.ailment()) for job, run in self._runs.items())
+            self._policy.hear({job: one for job, one in ailing if one is not None})
         grants: Mapping[int, Grant | None] = self._policy.decide(view, now_s)
         self._granting.carry_out(grants, self._runs, now_s)
 
@@ -191,10 +194,11 @@ class Simulation:
             self._kill_for_memory(run)
             return
         run.trained = float(run.spec.samples)  # but for the rounding of the last piece
+        run.episodes.trained(run.trained, run.trained, self._now_s, 1.0)
         self._finish(run, "completed")
 
     def _kill_for_memory(self, run: Run) -> None:
-        run.ooms += 1
+        run.ooms, run.killed_bytes = run.ooms + 1, run.granted_bytes
         if run.ooms > self._settings.most_oom_kills:
             self._finish(run, "died")
             return
@@ -208,6 +212,7 @@ class Simulation:
         run.is_dirty = True
         self._ended.append(EndedJob(run.as_seen(self._now_s), run.outcome, self._now_s, run.first))
         self._granting.release(run, self._runs, self._now_s)
+        run.episodes.close(self._now_s)
         del self._runs[run.spec.job]
         self._incidents.pop(run.spec.job, None)
         self._over.append(run)
@@ -250,13 +255,13 @@ class Simulation:
         if incident.kind == "failure":
             self._fail_process(run, incident.slot)
         elif incident.kind == "hot" and not run.hot:
-            run.hot = incident.size
+            run.heat(incident.size, self._now_s)
             if self._now_s >= run.changing_until_s:
                 run.look_up()
             self._reschedule(run, self._now_s)
         elif incident.kind == "straggler" and incident.slot < configuration.workers:
             until_s = run.spec.arrived_s + incident.after_s + incident.size
-            run.stragglers[incident.slot] = max(until_s, run.stragglers.get(incident.slot, 0.0))
+            run.straggle(incident.slot, until_s, self._now_s)
             self._push(until_s, CALM, job)
             self._reschedule(run, self._now_s)
 
@@ -268,7 +273,7 @@ class Simulation:
         if over:
             run.settle(self._now_s)
             for slot in over:
-                del run.stragglers[slot]
+                run.recover(slot, self._now_s, "passed")
             self._reschedule(run, self._now_s)
 
     def _fail_process(self, run: Run, slot: int) -> None:
@@ -316,6 +321,7 @@ class Simulation:
     def _result(self) -> SimulationResult:
         for run in self._runs.values():
             run.settle(self._now_s)
+            run.episodes.close(self._now_s)
             run.final = run.configuration
         done = sorted([*self._over, *self._runs.values()], key=lambda run: run.spec.job)
         cores = sum(host.cores for host in self._settings.hosts)

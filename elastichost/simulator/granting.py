@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+import msgspec
+
 from elastichost.simulator import calibration as world
 from elastichost.simulator.cluster import Cluster, Need, Placement
+from elastichost.simulator.episodes import ROOM_BYTES
 from elastichost.simulator.running import Run
 from elastichost.simulator.settings import Settings, move_cost, moved_share
 from elastichost.simulator.views import Grant
@@ -88,12 +91,19 @@ class Granting:
             return
         new_need = Need.of(grant.configuration, grant.memory_bytes, int(run.spec.memory.worker_bytes))
         placement = self._cluster.move(run.spec.job, need, before, new_need)
+        while placement is None and grant.configuration.workers > old.workers:
+            # as many of the new workers as there is room for: the others stay pending
+            fewer = msgspec.structs.replace(grant.configuration, workers=grant.configuration.workers - 1)
+            grant = msgspec.structs.replace(grant, configuration=fewer)
+            new_need = Need.of(fewer, grant.memory_bytes, int(run.spec.memory.worker_bytes))
+            placement = self._cluster.move(run.spec.job, need, before, new_need)
         if placement is None:
             self.refused += 1
             if grant.configuration != old and grant.memory_bytes > run.granted_bytes:
                 self._change(run, Grant(old, grant.memory_bytes), now_s)  # at least that, if it fits
             return
         run.settle(now_s)
+        self._note_room(run, old, grant, now_s)
         self.allocated_cores -= old.cores
         self._hold(run, grant.configuration, grant.memory_bytes, new_need, placement)
         if grant.configuration == old and placement == before and not (grant.replace_straggler or grant.move_buckets):
@@ -101,27 +111,42 @@ class Granting:
             return
         tables = run.spec.memory.used_bytes(run.trained, old) - old.workers * run.spec.memory.worker_bytes
         share = moved_share(before, placement)
+        style = self._settings.style
         if grant.move_buckets:
-            share += self._move_buckets(run)
-        seconds, kept = move_cost(self._settings.style, old, grant.configuration, share * tables)
+            share += self._move_buckets(run, now_s)
+            style = self._settings.bucket_style or style
+        seconds, kept = move_cost(style, old, grant.configuration, share * tables)
         if grant.replace_straggler:
             seconds = max(seconds, world.JOIN_S)
-            _replace(run)
+            _replace(run, now_s)
         if grant.configuration != old:
             run.changes += 1
             is_new = grant.configuration.worker_cores != old.worker_cores  # all workers
-            most = grant.configuration.workers
-            run.stragglers = {slot: at_s for slot, at_s in run.stragglers.items() if slot < most and not is_new}
-        if self._settings.style.stops:
+            for slot in [slot for slot in run.stragglers if is_new or slot >= grant.configuration.workers]:
+                run.recover(slot, now_s, "left")
+            run.episodes.resized(grant.configuration.workers, grant.configuration.servers)
+        if style.stops:
             run.save_checkpoint(now_s)
         run.changing_until_s, run.change_share = now_s + seconds, kept
         self._reschedule(run, now_s, CANCEL)
 
-    def _move_buckets(self, run: Run) -> float:
+    def _note_room(self, run: Run, old: Configuration, grant: Grant, now_s: float) -> None:
+        """More room for rows than it had: was that needed? After a kill everybody knows."""
+        memory = run.spec.memory
+        if run.granted_bytes == run.killed_bytes:
+            return
+        private = memory.constant_bytes(grant.configuration) - memory.constant_bytes(old)
+        if grant.memory_bytes > run.granted_bytes + max(0.0, private) + ROOM_BYTES:
+            rows = memory.used_bytes(run.trained, old) - old.workers * memory.worker_bytes
+            seconds = move_cost(self._settings.style, old, old, rows)[0]
+            run.episodes.more_room(now_s, memory.samples_at(run.granted_bytes, old), seconds)
+
+    def _move_buckets(self, run: Run, now_s: float) -> float:
         """Share of the rows that move. That the PS is not hot any more is felt when the move is over."""
         right = run.hot > 0
         run.moved_right, run.moved_wrong = run.moved_right + right, run.moved_wrong + (not right)
-        share, run.hot = run.hot, 0.0
+        share = run.hot
+        run.cool(now_s)
         return share
 
     def _hold(
@@ -151,7 +176,9 @@ class Granting:
         self._cluster.release(run.spec.job, need, run.placement)
         self.allocated_cores -= configuration.cores
         run.configuration, run.need, run.placement, run.granted_bytes = None, None, {}, 0
-        run.stragglers, run.speed, run.is_dirty = {}, None, True
+        for slot in tuple(run.stragglers):
+            run.recover(slot, now_s, "left")
+        run.speed, run.is_dirty = None, True
         run.changing_until_s = run.paused_until_s = -math.inf
         self._reschedule(run, now_s, CANCEL)
         self._crowd_hosts(hosts, runs, now_s)
@@ -183,11 +210,11 @@ class Granting:
                 self._reschedule(run, now_s)
 
 
-def _replace(run: Run) -> None:
+def _replace(run: Run, now_s: float) -> None:
     """The slowest worker; a straggler if there is one."""
     present = [slot for slot in sorted(run.stragglers) if run.configuration and slot < run.configuration.workers]
     if present:
-        del run.stragglers[present[0]]
+        run.recover(present[0], now_s, "cured")
         run.replaced_right += 1
     else:
         run.replaced_wrong += 1

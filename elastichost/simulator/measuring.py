@@ -17,8 +17,9 @@ from elastichost.tuner.facts import Configuration, Observation, Workload
 __all__ = ["Block", "Blocks", "Seen"]
 
 T = TypeVar("T")
-QUANTILE = NormalDist().inv_cdf
+NORMAL = NormalDist()
 UNIFORM_FLOOR = 1e-12
+WORKER_ERROR, MOST_AVERAGED = 0.1, 4  # workers' speeds are averaged over so many blocks until their log error is this
 
 
 class Block(NamedTuple):
@@ -57,15 +58,40 @@ class Blocks:
         return MemorySample(block.at_s, block.trained, used)
 
     def slowest(self, index: int) -> float:
-        """Each worker's speed is measured with the block's own noise, so the slowest of w healthy ones is the least of
-        w normal values: Phi(z)  with  1 - (1 - u)^(1 / w)."""
-        block, noise = self.blocks[index], self.noise.of_block(index)
-        workers = block.configuration.workers
+        """Each worker's speed is measured with the block's own noise, averaged over some blocks of its configuration.
+        So the slowest of w healthy ones is the least of w normal values z, Phi(z) = 1 - (1 - u)^(1 / w), whose mean is
+        about -Phi^-1((w - 3/8) / (w + 1/4)) (Blom 1958)."""
+        configuration = self.blocks[index].configuration
+        workers = configuration.workers
         if workers < 2:
             return 1.0
-        least = -math.expm1(math.log1p(-noise.uniform) / workers)
-        slowest = math.exp(self.noise.log_error * QUANTILE(max(least, UNIFORM_FLOOR)))
-        return min(slowest, world.STRAGGLER_SPEED * math.exp(noise.offset)) if block.has_straggler else slowest
+        averaged = self._averaged(index)
+        count = len(averaged)
+        error = self.noise.log_error / math.sqrt(count)
+        draws = (NORMAL.inv_cdf(max(self.noise.of_block(at).uniform, UNIFORM_FLOOR)) for at in averaged)
+        uniform = NORMAL.cdf(sum(draws) / math.sqrt(count))
+        least = -math.expm1(math.log1p(-min(uniform, 1 - UNIFORM_FLOOR)) / workers)
+        slowest = error * NORMAL.inv_cdf(max(least, UNIFORM_FLOOR))
+        if self.blocks[index].has_straggler:
+            ill = (at for at in averaged if self.blocks[at].has_straggler)
+            slowest = min(
+                slowest,
+                sum(math.log(world.STRAGGLER_SPEED) + self.noise.of_block(at).offset for at in ill) / count,
+            )
+        usual = -error * NORMAL.inv_cdf((workers - 0.375) / (workers + 0.25))
+        return math.exp(slowest - usual)
+
+    def _averaged(self, index: int) -> range:
+        """The last blocks of the same configuration, as many as it takes."""
+        wanted = math.ceil((self.noise.log_error / WORKER_ERROR) ** 2)
+        first, configuration = index, self.blocks[index].configuration
+        while (
+            index + 1 - first < min(wanted, MOST_AVERAGED)
+            and first > 0
+            and self.blocks[first - 1].configuration == configuration
+        ):
+            first -= 1
+        return range(first, index + 1)
 
     def _observe(self, block: Block, noise: BlockNoise) -> Observation:
         rate = block.work / block.seconds * (1.0 if block.varies else math.exp(noise.offset))

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from elastichost.simulator.episodes import Episode, Raise
 from elastichost.simulator.running import Run
 from elastichost.tuner.facts import Configuration
 
@@ -16,7 +17,8 @@ class JobOutcome(msgspec.Struct, frozen=True):
     """outcome "unfinished": the simulation was over before it. Seconds of cores and bytes: integrals over its life.
 
     work: samples trained, those that were trained again included. replaced_right: workers that were replaced and were
-    stragglers; moved_right: buckets moved of a job that had a hot PS."""
+    stragglers; moved_right: buckets moved of a job that had a hot PS. episodes: stragglers and hot PS, in the order in
+    which they were over; raises: of the memory it was granted while it ran, in the order in which they were judged."""
 
     job: int
     family: str
@@ -43,6 +45,8 @@ class JobOutcome(msgspec.Struct, frozen=True):
     replaced_wrong: int
     moved_right: int
     moved_wrong: int
+    episodes: tuple[Episode, ...] = ()
+    raises: tuple[Raise, ...] = ()
 
     @property
     def completion_s(self) -> float:
@@ -91,4 +95,6 @@ def outcome_of(run: Run, now_s: float) -> JobOutcome:
         replaced_wrong=run.replaced_wrong,
         moved_right=run.moved_right,
         moved_wrong=run.moved_wrong,
+        episodes=tuple(run.episodes.over),
+        raises=tuple(run.episodes.raises),
     )

@@ -8,12 +8,13 @@ from typing import Literal
 
 from elastichost.simulator import calibration as world
 from elastichost.simulator.cluster import Need, Placement
+from elastichost.simulator.episodes import HOT, End, Episodes
 from elastichost.simulator.jobs import JobSpec
 from elastichost.simulator.measuring import Block, Blocks, Seen
 from elastichost.simulator.settings import Settings
 from elastichost.simulator.streams import Incidents, Noise
 from elastichost.simulator.truth import Speed, slowed
-from elastichost.simulator.views import JobFacts, JobView
+from elastichost.simulator.views import Ailment, JobFacts, JobView
 from elastichost.tuner.facts import Configuration
 
 __all__ = ["Recorder", "Run"]
@@ -52,7 +53,7 @@ class Run:
         self.configuration: Configuration | None = None
         self.need: Need | None = None
         self.placement: Placement = {}
-        self.granted_bytes = 0
+        self.granted_bytes = self.killed_bytes = 0
         self.first: Configuration | None = None
         self.final: Configuration | None = None
         self.started_s: float | None = None
@@ -66,6 +67,7 @@ class Run:
         self.vary, self.crowding = 1.0, 0.0
         self.stragglers: dict[int, float] = {}  # slot -> until when, if nobody replaces it
         self.hot = 0.0
+        self.episodes = Episodes()
         # what was done
         self.trained = self.work = self.rolled_back = 0.0
         self.settled_s = spec.arrived_s
@@ -96,6 +98,8 @@ class Run:
             return
         before, done = self.trained, self.rate * seconds
         self.trained = before + done
+        if self.trained >= self.episodes.next_samples:
+            self.episodes.trained(before, self.trained, self.settled_s, self.rate)
         self.work += done
         self.core_s += configuration.cores * seconds
         self.used_core_s += self.used_cores * seconds
@@ -163,6 +167,32 @@ class Run:
         table_bytes = self.spec.memory.used_bytes(self.trained, self.configuration)
         load_s = world.CHECKPOINT_S_PER_GB * table_bytes / 1e9
         return (self.settings.style.stop_s if self.settings.style.stops else world.RESTART_S) + load_s
+
+    # --- what goes wrong ----------------------------------------------------------------------------------------------
+
+    def straggle(self, slot: int, until_s: float, now_s: float) -> None:
+        """The worker of that slot, if there is one."""
+        if self.configuration is not None and slot < self.configuration.workers:
+            self.stragglers[slot] = max(until_s, self.stragglers.get(slot, 0.0))
+            self.episodes.begin(slot, now_s, self.configuration.workers)
+
+    def recover(self, slot: int, now_s: float, how: End) -> None:
+        del self.stragglers[slot]
+        self.episodes.end(slot, now_s, how)
+
+    def heat(self, size: float, now_s: float) -> None:
+        """One of its PS becomes hot."""
+        self.hot = size
+        self.episodes.begin(HOT, now_s, self.configuration.servers if self.configuration is not None else 0, size)
+
+    def cool(self, now_s: float) -> None:
+        self.hot = 0.0
+        self.episodes.end(HOT, now_s, "cured")
+
+    def ailment(self) -> Ailment | None:
+        if not self.stragglers and not self.hot:
+            return None
+        return Ailment(len(self.stragglers), self.hot)
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 

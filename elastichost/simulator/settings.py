@@ -32,12 +32,14 @@ SEAMLESS, STOP_AND_RESTART = Style(), Style("stop_and_restart")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """hosts: of the cluster. varies: noise is not only in what is measured, the true speed has it too (with mean 1).
-    drain_s: so long after the last arrival a simulation goes on at most."""
+    """hosts: of the cluster. bucket_style: how buckets of a hot PS are moved; None: as everything else. varies: noise
+    is not only in what is measured, the true speed has it too (with mean 1). drain_s: so long after the last arrival a
+    simulation goes on at most."""
 
     hosts: tuple[Host, ...] = (Host(64, 256 * 2**30),) * 16
     limits: Limits = DEFAULT_LIMITS
     style: Style = SEAMLESS
+    bucket_style: Style | None = None
     rates: IncidentRates = IncidentRates()
     tick_s: float = world.TICK_S
     block_s: float = world.BLOCK_S

@@ -7,7 +7,7 @@ saw. Policies that are told the truth (`oracle`, `tuned`) get it when they are m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -15,12 +15,14 @@ from elastichost.job_features import JobFeatures
 from elastichost.tuner.facts import Configuration, Observation, Workload
 
 __all__ = [
+    "Ailment",
     "ClusterView",
     "EndedJob",
     "Grant",
     "HostView",
     "JobFacts",
     "JobView",
+    "Knowing",
     "Limits",
     "Measured",
     "Measurements",
@@ -59,8 +61,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Measured(Protocol):
-    """By block, oldest first. slowest: speed of the slowest worker beside the median of the others, measured; 1.0 with
-    fewer than two."""
+    """By block, oldest first. slowest: measured speed of the slowest worker over that which the slowest of so many
+    healthy ones usually has; speeds of noisy jobs are averaged over several blocks. 1.0 with fewer than two workers."""
 
     @property
     def observations(self) -> Sequence[Observation]: ...
@@ -204,5 +206,23 @@ class Policy(Protocol):
 
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
         """By job. None, or no entry: it stays as it is. Grants that shrink a job are carried out first, the others in
-        their order; what does not fit on the hosts is refused, but for memory that a job gets more where it is."""
+        their order. Of new workers a job gets as many as fit on the hosts; what does not fit even without any is
+        refused, but for memory that a job gets more where it is."""
+        ...
+
+
+class Ailment(msgspec.Struct, frozen=True, gc=False):
+    """What is truly wrong with a job now. stragglers: of its workers; hot: share of the rows' work that one PS has
+    beyond its usual part."""
+
+    stragglers: int
+    hot: float
+
+
+@runtime_checkable
+class Knowing(Protocol):
+    """A policy that is told the truth before it decides: a bound for those that are not, and no rival."""
+
+    def hear(self, ailing: Mapping[int, Ailment]) -> None:
+        """Of the jobs with which something is wrong."""
         ...

@@ -284,7 +284,8 @@ def _parts(
         training.recall(beginning.rescued.committed, beginning.rescued.staged)
     balancer = Balancer(run, beginning.arena, roster)
     arenas = (beginning.arena, *(Arena.attach(directory) for directory in run.other_arenas))
-    memory = MemoryWatch(run, arenas, roster, memory_of_host(prepared.memory_bytes, len(arenas)))
+    budget_bytes = memory_of_host(prepared.memory_bytes, len(arenas))
+    memory = MemoryWatch(run, arenas, roster, budget_bytes, prepared.beginning.first.memory)
     return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory)
 
 

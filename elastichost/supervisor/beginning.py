@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 from dataclasses import dataclass
 
@@ -94,17 +95,18 @@ def _setting(value: Parallelism) -> str | int | tuple[int, int]:
 
 def _history(job: JobSpec, features: JobFeatures, bounds: Bounds) -> tuple[tuple[JobRecord, ...], str, tuple[str, ...]]:
     """Records of similar jobs, why there are none, and warnings."""
-    path = history_path(os.environ) if job.tuner.warm_start else None
-    if path is None:
-        return (), "without the history: it is switched off", ()
-    if not path.exists():
-        return (), "", ()
     try:
+        path = history_path(os.environ) if job.tuner.warm_start else None
+        if path is None:
+            return (), "without the history: it is switched off", ()
+        if not path.exists():
+            return (), "", ()
         with History(path) as history:
             records = history.records()
             unreadable = history.unreadable
-    except HistoryError as error:
-        return (), f"without the history: {error.message}", (f"history: {error}",)
+    except (HistoryError, OSError) as error:  # OSError: somebody else's directory
+        why = error.message if isinstance(error, HistoryError) else str(error)
+        return (), f"without the history: {why}", (f"history: {error}",)
     warnings = (f"history: {unreadable} records of {path} are of another version",) if unreadable else ()
     known = tuple(similar.record for similar in nearest(features, records))
     found = warm_start(features, known or records, bounds, model=job.tuner.model)
@@ -135,7 +137,13 @@ def features_of(
         samples=train.samples * job.train.epochs,
         host_cores=cores,
         gpus=gpus,
+        shape=_shape(job),
     )
+
+
+def _shape(job: JobSpec) -> str:
+    facts = job.emulate.model_dump(mode="json") if job.emulate.enabled else (job.model.args, job.model.fused)
+    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:16]
 
 
 def _user() -> str:

@@ -91,11 +91,11 @@ class Commander:
             self._run.note("refused", f"scale: {refused.message}")
             self._run.commands.reply(peer, refused)
             return
+        self.was_asked = True
         plan, warnings = self._plan(command)
         if plan.processes == self._run.plan.processes and self._watch is None:
             self._run.commands.reply(peer, Reached("nothing to change: the plan is this one already"))
             return
-        self.was_asked = True
         for warning in warnings:
             self._run.note("warning", warning)
         self.follow(plan, now_s)
@@ -112,14 +112,16 @@ class Commander:
         """The run's plan in this size, pinned, and warnings."""
         job = self._run.job.resources
         has_gpus = any(spec.gpu is not None for spec in self._run.plan.workers)
-        gpus = gpu_budget(job.gpus, inventory().gpus) if has_gpus else ()
+        gpus = tuple(gpu.index for gpu in gpu_budget(job.gpus, inventory().gpus)) if has_gpus else ()
+        if has_gpus and not gpus:  # NVML does not answer any more: those that the job has are still there
+            gpus = tuple(sorted({spec.gpu for spec in self._run.plan.workers if spec.gpu is not None}))
         resized = resized_plan(
             self._run.plan,
             reason,
             workers=command.workers,
             servers=command.servers,
             worker_cores=command.worker_cores,
-            gpus=tuple(gpu.index for gpu in gpus),
+            gpus=gpus,
             hosts=job.hosts,
         )
         pinned = pin(resized, self._cores)

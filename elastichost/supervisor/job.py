@@ -177,7 +177,7 @@ def _open_and_supervise(
         control=control,
         commands=commands,
         other_arenas=others,
-        recorder=Recorder(directory.path / DECISIONS_FILE),
+        recorder=Recorder(directory.path / DECISIONS_FILE, lambda problem: journal.write("warning", problem)),
         plan=Plan((), prepared.plan.access, "nothing yet"),
         limits=Limits(
             restarts=job.resources.restarts,

@@ -77,6 +77,7 @@ class Supervisor:
         self._stragglers = StragglerWatch(run)
         self._parts: Parts | None = None
         self._commander: Commander | None = None
+        self._was_asked = False  # for a size, before a roll back
         self._tuner: AutoTuner | None = None
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
@@ -142,6 +143,7 @@ class Supervisor:
             self._run, self._prepared, message.model, initial, heritage, lambda: self._signals.count > 0
         )
         self._commander = Commander(self._run, self._parts, self._prepared.cores)
+        self._commander.was_asked = self._was_asked
         self._tuner = self._open_tuner(self._parts, self._commander, message.model)
         while True:
             self._turn()
@@ -168,6 +170,7 @@ class Supervisor:
             raise error
         heritage = roll_back(run, parts, error, self._heritage)
         if self._commander is not None:
+            self._was_asked = self._commander.was_asked
             self._commander.end("the run is rolled back")
         if self._said_stopping or not run.plan.workers:
             run.plan = self._prepared.plan
@@ -244,6 +247,8 @@ class Supervisor:
         self._bury(now_s)
         if commander is not None:
             commander.turn(now_s)
+        if self._tuner is not None:
+            self._tuner.take_back(now_s)
         self._recovery.reconcile(self._look_at_clock())
         if self._parts is not None:
             if not self._parts.checkpointer.is_open:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from elastichost.arena.memory_board import MemoryBoard
-from elastichost.sharding import ShardMap
+from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
 from elastichost.specs import TableSpec
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
@@ -21,7 +21,7 @@ from elastichost.wire.commands import Scale
 if TYPE_CHECKING:
     from elastichost.supervisor.commanding import Commander
 
-__all__ = ["MemoryActor", "relocated"]
+__all__ = ["MemoryActor", "relocated", "total_of"]
 
 LEAST_EFFECT_S = 5.0  # what an action did is measured after three times what it takes, and no sooner
 
@@ -94,7 +94,9 @@ class MemoryActor:
             self._resize(Scale(servers=servers), "a PS on another host, which has memory left", commander, now_s)
             return
         target = relocated(self._roster.shard_map, hosts, decision.host, decision.target, decision.share)
-        if not self._roster.relocate(target, f"host {decision.target} has memory left"):
+        if not moved_buckets(self._roster.shard_map, target):
+            self._run.note("memory", f"host {decision.host} has too few buckets for a part of them to go elsewhere")
+        elif not self._roster.relocate(target, f"host {decision.target} has memory left"):
             self._run.note("memory", "buckets do not move now: something else is changing hands")
 
     # --- effects ----------------------------------------------------------------------------------------------
@@ -128,10 +130,15 @@ class MemoryActor:
             )
 
     def _evicted(self) -> int:
-        return sum(board.server(index).evicted for board in self._boards for index in self._roster.hosts)
+        return total_of(self._boards, "evicted")
 
     def _rounds(self) -> int:
-        return sum(board.server(index).rounds for board in self._boards for index in self._roster.hosts)
+        return total_of(self._boards, "rounds")
+
+
+def total_of(boards: Sequence[MemoryBoard], word: Literal["evicted", "rounds", "left_out"]) -> int:
+    """Of all PS there ever were: a count does not fall because one of them is no more."""
+    return sum(getattr(board.server(index), word) for board in boards for index in range(MAX_SERVERS))
 
 
 _NAMES = {
@@ -143,11 +150,16 @@ _NAMES = {
 
 
 def relocated(present: ShardMap, hosts: dict[int, int], source: int, target: int, share: float) -> ShardMap:
-    """The map in which this share of every table's buckets on host `source` is on host `target`, dealt to its PS."""
+    """The map in which this share of the buckets on host `source` is on host `target`, dealt to its PS: of every table,
+    to one bucket. What is rounded off one table is made up for by the next."""
     takers = itertools.cycle(sorted(index for index, host in hosts.items() if host == target))
     owners = [list(row) for row in present.owners]
+    due = 0.0
     for row in owners:
         held = [bucket for bucket, owner in enumerate(row) if hosts.get(owner) == source]
-        for bucket in held[len(held) - round(share * len(held)) :]:
+        due += share * len(held)
+        count = min(round(due), len(held))
+        due -= count
+        for bucket in held[len(held) - count :]:
             row[bucket] = next(takers)
     return msgspec.structs.replace(present, owners=tuple(map(tuple, owners)))

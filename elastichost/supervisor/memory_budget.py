@@ -30,8 +30,8 @@ class ServerShare(msgspec.Struct, frozen=True):
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """granted: of each PS from now on. short: PS whose want cannot be granted; is_full: nor could it be if the others
-    gave up what they have open."""
+    """granted: of each PS from now on. short: PS whose want cannot be granted now; is_full: of one of them not even if
+    the others gave up what they have open."""
 
     granted: dict[int, int]
     short: tuple[int, ...] = ()
@@ -40,25 +40,41 @@ class Shares(msgspec.Struct, frozen=True):
 
 def share_out(left_bytes: int, shares: Sequence[ServerShare]) -> Shares:
     """left_bytes: what can still be taken on the host, open grants included; below zero when more is used than there
-    should be. What is open afterwards is never more than that."""
+    should be. What is open afterwards is never more than that. Of several wants the smallest comes first, so that most
+    are granted; what others could use in part only is not kept from it."""
     left = max(0, left_bytes)
     opened = {share.server: share.open for share in shares}
     if sum(opened.values()) > left:
         opened = _cut(opened, left)
     free = left - sum(opened.values())
-    for share in sorted(shares, key=lambda one: -one.wanted):
-        most = max(min(MOST_OPEN_BYTES, left // (2 * len(shares))), share.wanted)
-        is_low = opened[share.server] < max(most // 2, share.wanted)
-        more = min(free, most - opened[share.server]) if is_low else 0
-        opened[share.server] += max(0, more)
-        free -= max(0, more)
-    short = tuple(share.server for share in shares if opened[share.server] < share.wanted)
-    is_full = any(share.wanted > left for share in shares)
-    if short and not is_full:
-        # The others give back what they were not asked for: measured at the next look, it goes to who wants it.
-        opened = {s.server: opened[s.server] if s.wanted else opened[s.server] // 2 for s in shares}
-        is_full = not any(s.wanted == 0 and s.open > 0 for s in shares)
-    return Shares({share.server: share.taken + opened[share.server] for share in shares}, short, is_full)
+    for share in sorted(shares, key=lambda one: one.wanted):
+        more = max(0, share.wanted - opened[share.server])
+        if more <= free:
+            opened[share.server] += more
+            free -= more
+    short = [share for share in shares if opened[share.server] < share.wanted]
+    possible = [share for share in short if share.wanted <= left]
+    if possible:
+        first = min(possible, key=lambda one: one.wanted - opened[one.server])
+        for share in shares:
+            was_granted = share.wanted > 0 and share not in short
+            if share is not first and not was_granted:
+                # Measured at the next look, it goes to who wants it: until then it may have been taken.
+                opened[share.server] //= 2
+    else:
+        _lend_ahead([share for share in shares if share not in short], opened, left // (2 * len(shares)), free)
+    granted = {share.server: share.taken + opened[share.server] for share in shares}
+    return Shares(granted, tuple(share.server for share in short), len(possible) < len(short))
+
+
+def _lend_ahead(shares: Sequence[ServerShare], opened: dict[int, int], most_bytes: int, free_bytes: int) -> None:
+    """So that nobody has to wait for the next look: each may have so much open, and gets more when half is taken."""
+    for share in shares:
+        most = max(min(MOST_OPEN_BYTES, most_bytes), share.wanted)
+        if opened[share.server] < max(most // 2, share.wanted):
+            more = max(0, min(free_bytes, most - opened[share.server]))
+            opened[share.server] += more
+            free_bytes -= more
 
 
 def _cut(opened: dict[int, int], left: int) -> dict[int, int]:

@@ -8,6 +8,7 @@ depend on when they came.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,21 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.host import is_in_memory
 from elastichost.errors import MemoryBudgetError
+from elastichost.job_features import Estimates
 from elastichost.metrics import JournalValue
 from elastichost.resources import bounds_of
+from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.memory_acting import MemoryActor
 from elastichost.supervisor.memory_gauge import MemoryGauge, row_costs
 from elastichost.supervisor.memory_granting import Granter, HostFacts
+from elastichost.supervisor.memory_shortage import Shortage
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
-from elastichost.tuner.memory import MemoryState, decide
+from elastichost.tuner.memory import begin, decide, predict
 from elastichost.tuner.memory_facts import Action, HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.memory_growth import GrowthState, is_foreknown
+from elastichost.tuner.memory_prior import learnt
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 if TYPE_CHECKING:
@@ -37,18 +43,18 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryWatch", "memory_of_host"]
 
-GRANT_EVERY_S = 0.05
+GRANT_EVERY_S, MOST_BETWEEN_GRANTS_S = 0.05, 2.0
 GRANT_TIME_SHARE = 0.03  # of the supervisor's time, with thousands of tables
+TIMED_GRANTS = 5  # the quickest of the last ones tells what they take: the others were interrupted
 LOOK_EVERY_S = 1.0
 # A process that is not measured yet counts as this.
 EXPECTED_BYTES = 128 << 20
 NO_LIMIT = 1 << 62  # of rows that lie on a disk
-FULL_S = 0.3  # a job without a way out is ended when nothing could be granted for so long
-FREE_S = 1.0  # ids get rows again when nothing was refused for so long
 EVICTION_S = 2.0  # until a PS has noticed a horizon and gone through its rows
 BATCHES_OF_GRACE = 16  # of every worker, until a dropped row's place is used again
 NOTICED_S = 0.3  # after that, when the PS' turn comes
 MOVED_BYTES_PER_S = 100e6
+SHARE_FOR_WORKERS = 0.5  # of what is left
 
 
 def memory_of_host(budget_bytes: int, hosts: int) -> int:
@@ -57,11 +63,18 @@ def memory_of_host(budget_bytes: int, hosts: int) -> int:
 
 
 class MemoryWatch:
-    """arenas: of every host, in order. budget_bytes: of each host."""
+    """arenas: of every host, in order. budget_bytes: of each host. memory: what is known of jobs like it."""
 
-    def __init__(self, run: Run, arenas: Sequence[Arena], roster: Roster, budget_bytes: int) -> None:
+    def __init__(
+        self,
+        run: Run,
+        arenas: Sequence[Arena],
+        roster: Roster,
+        budget_bytes: int,
+        memory: Estimates = Estimates(),  # noqa: B008, frozen
+    ) -> None:
         job = run.job
-        self._run, self._roster = run, roster
+        self._run, self._roster, self._known = run, roster, memory
         self._mode = job.tuner.memory
         model = arenas[0].model
         self._costs = row_costs(model)
@@ -73,17 +86,22 @@ class MemoryWatch:
             arena.board.begin_anew(is_limited=self.is_active)
         self._tables = model.tables
         self._is_sync = job.train.mode == "sync"
-        self._may_leave_out = self._mode == "act" and not self._is_sync
         self._own_age = {t.index for t in model.tables if t.is_dynamic and t.evict_after_samples > 0}
         self._dense = DenseStore(arenas[0]) if self.is_active else None
-        self._actor = MemoryActor(run, roster, [granter.board for granter in self._granters], model.tables)
-        self._state = MemoryState()
-        self._wants_ages = self._was_recorded = False
+        boards = [arena.board for arena in arenas]
+        self._actor = MemoryActor(run, roster, boards, model.tables)
+        may_leave_out = self._mode == "act" and not self._is_sync
+        self._shortage = Shortage(run, boards, self._error, may_leave_out=may_leave_out)
+        self._state = begin(memory)
+        self._untouched, self._was_touched = GrowthState(), False
+        self.most_workers: int | None = None  # more of them would take memory from the rows; None: not known
+        self._workers_left: int | None = None  # when the last one was taken away
+        self._wants_ages = self._was_recorded = self._was_told = False
+        self._foreknown = ""  # what jobs like it let expect, in words
         self._ages_from = self._dense.samples_applied() if self._dense and arenas[0].board.notes_seen else 0
         self._grant_at_s = self._look_at_s = 0.0
-        self._full_s: float | None = None  # since when nothing can be granted
-        self._refused_s = 0.0
-        self._left_out_before = 0
+        self._grants_took_s: deque[float] = deque(maxlen=TIMED_GRANTS)
+        self._unmeasured = 0  # processes that count as what is expected of them
         self._made_offset, self._made = 0.0, 0.0
         self._own: dict[int, tuple[int, npt.NDArray[np.bool_]]] = {}  # host -> shard map's epoch, its buckets
         if self.is_active:
@@ -102,24 +120,85 @@ class MemoryWatch:
         if not self.is_active or now_s < self._grant_at_s:
             return
         facts = self._grant(private)
-        self._grant_at_s = now_s + max(GRANT_EVERY_S, (self._run.now_s() - now_s) / GRANT_TIME_SHARE)
-        self._watch_shortage(facts, now_s)
-        if self._mode == "off" or now_s < self._look_at_s or not self._roster.was_published:
+        self._grants_took_s.append(self._run.now_s() - now_s)
+        wait_s = max(GRANT_EVERY_S, min(self._grants_took_s) / GRANT_TIME_SHARE)
+        self._grant_at_s = now_s + min(wait_s, MOST_BETWEEN_GRANTS_S)
+        is_busy = self._mode == "act" and (self._actor.is_busy or not self._roster.holdings.is_handed_over)
+        self._shortage.look(facts, now_s, is_measured=not self._unmeasured, is_busy=is_busy)
+        if now_s < self._look_at_s or not self._roster.was_published:
             return
         self._look_at_s = now_s + LOOK_EVERY_S
+        if self._mode == "off":
+            self._tell_budget(facts)
+            return
         look = self._look(facts, ledger, commander, private)
-        self._state, decision = decide(self._state, look, now_s)
+        self.most_workers = self._room_for_workers(facts, look)
+        try:
+            self._state, decision = decide(self._state, look, now_s)
+        except Exception as error:  # noqa: BLE001 - a fault of the tuner must not end a run that trains: grants hold
+            self._mode = "off"
+            self._run.note("warning", f"memory: it is not foreseen any more: {type(error).__name__}: {error}")
+            return
         if not self._was_recorded:
-            self._run.recorder.write(MemoryOpened())
+            self._run.recorder.write(MemoryOpened(self._known))
+            self._foreknown = self._words_of_known(look)
         self._was_recorded = True
         self._run.recorder.write(MemoryLooked(now_s, look, decision))
+        self._keep_law(ledger, look)
+        self._tell_budget(facts)
         self._wants_ages = decision.wants_ages
         self._follow(decision, look, commander, now_s)
+
+    def learnt(self, *, is_whole: bool) -> Estimates:
+        """What jobs like it may begin with. is_whole: all samples were trained."""
+        points = self._state.growth.points
+        return learnt(self._untouched, points[-1][1] if points and is_whole and not self._was_touched else 0.0)
+
+    def _keep_law(self, ledger: Ledger, look: MemoryLook) -> None:
+        """Rows that are dropped are made again, ids that wait for a row are not counted, and later epochs bring no new
+        ones: up to then the growth is the data's own."""
+        sightings = max([1, *(table.admit_after for table in self._tables if table.is_dynamic)])
+        if look.horizon or look.admit_after > sightings or look.left_out:
+            self._was_touched = True
+        is_first = ledger.samples_accounted <= sightings * ledger.samples_planned // self._run.job.train.epochs
+        if not self._was_touched and (is_first or self._own_age):
+            self._untouched = self._state.growth
+
+    def _tell_budget(self, facts: Sequence[HostFacts]) -> None:
+        """Once, when all processes have been measured."""
+        if self._was_told or self._unmeasured:
+            return
+        self._was_told = True
+        for fact in facts:
+            where = f"host {fact.host}: " if len(facts) > 1 else ""
+            self._run.note(
+                "budget",
+                f"memory: {where}{_mb(fact.budget_bytes)} MB may be used; rows and all that belongs to them take "
+                f"{_mb(fact.reading.used_bytes)} MB, the processes {_mb(fact.private_bytes)} MB, "
+                f"{_mb(fact.copies_bytes)} MB are kept for the copies of checkpoints; "
+                f"{_mb(max(0, fact.left_bytes))} MB are left{self._foreknown}",
+                data={
+                    "host": fact.host,
+                    "budget_bytes": fact.budget_bytes,
+                    "rows_bytes": fact.reading.used_bytes,
+                    "private_bytes": fact.private_bytes,
+                    "copies_bytes": fact.copies_bytes,
+                    "left_bytes": fact.left_bytes,
+                },
+            )
+
+    def _words_of_known(self, look: MemoryLook) -> str:
+        """At the first look, before anything of this run was seen."""
+        if not is_foreknown(self._state.growth):
+            return ""
+        median, high = predict(self._state, look, look.samples + look.samples_left)
+        return f"; if it grows as jobs like it did, {_mb(median)} MB, at most {_mb(high)} MB, are needed to its end"
 
     def _grant(self, private: Mapping[int, int]) -> list[HostFacts]:
         hosts, facts = self._roster.hosts, list[HostFacts]()
         wanted = {spec.index for spec in self._run.plan.servers}
         wanted |= {record.process.index for record in self._run.fleet.live("server")}
+        self._unmeasured = 0
         for granter in self._granters:
             here = {index for index, host in hosts.items() if host == granter.gauge.host}
             granter.take_back(here - wanted)
@@ -147,71 +226,10 @@ class MemoryWatch:
         for name in live.keys() | planned.keys():
             record = live.get(name)
             if (record.spec if record is not None else planned[name]).host == host:
-                total += private.get(record.pid, EXPECTED_BYTES) if record is not None else EXPECTED_BYTES
+                measured = private.get(record.pid) if record is not None else None
+                total += EXPECTED_BYTES if measured is None else measured
+                self._unmeasured += measured is None
         return total
-
-    # --- when nothing is left ---------------------------------------------------------------------------------
-
-    def _watch_shortage(self, facts: Sequence[HostFacts], now_s: float) -> None:
-        full = [fact for fact in facts if fact.shares.is_full]
-        if full:
-            self._refused_s = now_s
-            if self._full_s is None:
-                self._full_s = now_s
-                self._note_full(full[0])
-        elif self._full_s is not None and now_s - self._refused_s >= FREE_S:
-            self._full_s = None
-            self._note_free()
-        if full and not self._may_leave_out and self._full_s is not None and now_s - self._full_s >= self._patience_s:
-            raise self._error(full[0])
-
-    @property
-    def _patience_s(self) -> float:
-        """What is under way may free something."""
-        is_busy = self._mode == "act" and (self._actor.is_busy or not self._roster.holdings.is_handed_over)
-        return 60.0 if is_busy else FULL_S
-
-    def _note_full(self, fact: HostFacts) -> None:
-        if not self._may_leave_out:
-            return
-        self._left_out_before = self._left_out()
-        for granter in self._granters:
-            granter.board.leave_out(is_full=True)
-        self._run.note(
-            "warning",
-            f"memory: all of the {_mb(fact.budget_bytes)} MB is used: new ids go without a row until some is free",
-            data={"host": fact.host, "used_bytes": fact.reading.used_bytes, "private_bytes": fact.private_bytes},
-        )
-
-    def _note_free(self) -> None:
-        if not self._may_leave_out:
-            return
-        for granter in self._granters:
-            granter.board.leave_out(is_full=False)
-        ids = self._left_out() - self._left_out_before
-        self._run.note("memory", f"new ids get rows again; {ids} sightings went without one", data={"left_out": ids})
-
-    def _left_out(self) -> int:
-        return sum(g.board.server(index).left_out for g in self._granters for index in self._roster.hosts)
-
-    def _error(self, fact: HostFacts) -> MemoryBudgetError:
-        """Names the budget, what takes it, and the tables that have grown."""
-        reading = fact.reading
-        sizes = reading.live * self._costs.all
-        largest = sorted((t for t in self._tables if t.is_dynamic), key=lambda t: -float(sizes[t.index]))[:5]
-        tables = ", ".join(
-            f"{t.name!r} {int(reading.live[t.index]):,} rows, {_mb(float(sizes[t.index]))} MB" for t in largest
-        )
-        where = f"host {fact.host}: " if len(self._granters) > 1 else ""
-        names = ", ".join(table.name for table in largest[:2])
-        return MemoryBudgetError(
-            f"{where}resources.memory allows {_mb(fact.budget_bytes)} MB, and the dynamic tables need more: rows and "
-            f"all that belongs to them take {_mb(reading.used_bytes)} MB, private memory of the processes "
-            f"{_mb(fact.private_bytes)} MB, copies for checkpoints {_mb(fact.copies_bytes)} MB; the tables that grew, "
-            f"copies and indexes at their peak included: {tables}",
-            hint=f"raise resources.memory; or set tables.{names}.evict_after_samples or admit_after"
-            + ("" if self._mode == "act" else '; or tuner.memory = "act"'),
-        )
 
     # --- once a second ----------------------------------------------------------------------------------------
 
@@ -253,9 +271,10 @@ class MemoryWatch:
             shortens_own=self._actor.shortens_own,
             least_horizon=max(8192, 2 * BATCHES_OF_GRACE * batch),
             admit_after=max([self._actor.admit_after, *(t.admit_after for t in self._tables if t.is_dynamic)]),
-            left_out=self._left_out(),
+            left_out=self._shortage.left_out,
             workers=len(workers),
             worker_bytes=int(np.mean([private.get(r.pid, EXPECTED_BYTES) for r in workers])) if workers else 0,
+            least_workers=self._bounds("workers")[0],
         )
 
     def _hosts(self, facts: Sequence[HostFacts]) -> tuple[HostLook, ...]:
@@ -267,6 +286,14 @@ class MemoryWatch:
             granter.look(fact, float(share), may_take=fact.host in served or may_start)
             for granter, fact, share in zip(self._granters, facts, shares, strict=True)
         )
+
+    def _room_for_workers(self, facts: Sequence[HostFacts], look: MemoryLook) -> int | None:
+        """Half of what is left on host 0, where workers are, may become theirs; what was taken away stays so."""
+        if self._unmeasured or not look.workers:
+            return self.most_workers
+        more = int(SHARE_FOR_WORKERS * max(0, facts[0].left_bytes) // max(1, look.worker_bytes))
+        most = look.workers + more
+        return most if self._workers_left is None else min(most, self._workers_left)
 
     def _possible(self, commander: Commander | None) -> tuple[Action, ...]:
         if self._mode != "act" or commander is None or commander.why_not:
@@ -281,10 +308,12 @@ class MemoryWatch:
 
     def _may_resize(self, what: str) -> bool:
         """The job leaves it open how many of them there are."""
-        job = self._run.job
-        setting = getattr(job.resources, what)
-        low, high = bounds_of(setting, 1)
-        return job.tuner.mode == "act" and (isinstance(setting, str) or low < high)
+        low, high = self._bounds(what)
+        return self._run.job.tuner.mode == "act" and low < high
+
+    def _bounds(self, what: str) -> tuple[int, int]:
+        setting = getattr(self._run.job.resources, what)
+        return (1, MAX_SERVERS) if isinstance(setting, str) else bounds_of(setting, 1)
 
     def _action_s(self, facts: Sequence[HostFacts], grace_s: float) -> float:
         """Of what takes longest here."""
@@ -312,6 +341,25 @@ class MemoryWatch:
         found = sum(granter.gauge.ages(dynamic, samples) for granter in self._granters) * costs
         return _sums(found, dynamic - self._own_age), _sums(found, self._own_age)
 
+    def _error(self, fact: HostFacts) -> MemoryBudgetError:
+        """Names the budget, what takes it, and the tables that have grown."""
+        reading = fact.reading
+        sizes = reading.live * self._costs.all
+        largest = sorted((t for t in self._tables if t.is_dynamic), key=lambda t: -float(sizes[t.index]))[:5]
+        tables = ", ".join(
+            f"{t.name!r} {int(reading.live[t.index]):,} rows, {_mb(float(sizes[t.index]))} MB" for t in largest
+        )
+        where = f"host {fact.host}: " if len(self._granters) > 1 else ""
+        names = ", ".join(table.name for table in largest[:2])
+        return MemoryBudgetError(
+            f"{where}resources.memory allows {_mb(fact.budget_bytes)} MB, and the dynamic tables need more: rows and "
+            f"all that belongs to them take {_mb(reading.used_bytes)} MB, private memory of the processes "
+            f"{_mb(fact.private_bytes)} MB, copies for checkpoints {_mb(fact.copies_bytes)} MB; the tables that grew, "
+            f"copies and indexes at their peak included: {tables}",
+            hint=f"raise resources.memory; or set tables.{names}.evict_after_samples or admit_after"
+            + ("" if self._mode == "act" else '; or tuner.memory = "act"'),
+        )
+
     @property
     def _limits(self) -> str:
         """Why not more is done."""
@@ -328,6 +376,8 @@ class MemoryWatch:
                 self._run.note("warning", f"memory: {decision.reason}{self._limits}", data=_data(decision))
         elif decision.kind != "stay" and commander is not None:
             self._run.note("memory", decision.reason, data=_data(decision))
+            if decision.kind == "shrink":
+                self._workers_left = decision.workers
             self._actor.perform(decision, look, self._state, commander, now_s)
 
 

@@ -154,12 +154,13 @@ def reconcile(
     """Actions that bring `observed` nearer to `plan`. `observed` holds the newest life of each process ever started;
     `deaths` is the restart history, oldest first. `owners`: PS that own buckets. They are kept, and started again,
     whatever the plan says, until they have handed over. `is_handed_over`: the buckets are where the plan wants them."""
-    for seen in observed:
-        if seen.state == State.FAILED and seen.failure and seen.failure.error_type in USER_ERRORS:
-            return (GiveUp("failure", seen.process, seen.failure.message, seen.failure),)
     planned = {f"{spec.role}-{spec.index}": spec for spec in plan.processes}
     kept = {seen.process.name: seen.spec for seen in observed if seen.spec is not None and _owns(seen, owners)}
     wanted = {**kept, **planned}
+    for seen in observed:
+        is_wanted = seen.process.name in wanted or not plan.workers
+        if is_wanted and seen.state == State.FAILED and seen.failure and seen.failure.error_type in USER_ERRORS:
+            return (GiveUp("failure", seen.process, seen.failure.message, seen.failure),)
     newest = {seen.process.name: seen for seen in observed}
     kills = [kill for seen in observed if (kill := _overdue(seen, limits, now_s) or _lingering(seen, limits, now_s))]
     spawns: list[Action] = []

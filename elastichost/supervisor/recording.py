@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,28 +19,39 @@ MOST_BYTES = 256 << 20  # then nothing more is recorded: a record must not fill 
 
 class Recorder:
     """Appends a JSON line for each record; without a path nothing is recorded. What cannot be written is not recorded:
-    training goes on, and `problem` says why."""
+    training goes on, and `tell` hears why, once. After a line that a crash cut short a new one is begun."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._descriptor, self._bytes = -1, 0
+    def __init__(self, path: Path | None = None, tell: Callable[[str], object] = lambda problem: None) -> None:
+        self._tell = tell
+        self._descriptor, self._bytes, self._before = -1, 0, b""
         if path is not None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, 0o600)
             self._bytes = os.fstat(self._descriptor).st_size
+            is_cut = self._bytes > 0 and os.pread(self._descriptor, 1, self._bytes - 1) != b"\n"
+            self._before = b"\n" if is_cut else b""
         self._encoder = msgspec.json.Encoder()
         self.problem = ""
 
     def write(self, record: Record) -> None:
         if self._descriptor < 0 or self.problem:
             return
-        line = self._encoder.encode(record) + b"\n"
+        line, self._before = self._before + self._encoder.encode(record) + b"\n", b""
         if self._bytes + len(line) > MOST_BYTES:
-            self.problem = f"the record of decisions has reached {MOST_BYTES >> 20} MiB: no more is recorded"
+            self._give_up(f"the record of decisions has reached {MOST_BYTES >> 20} MiB: no more is recorded")
             return
         try:
-            self._bytes += os.write(self._descriptor, line)
+            written = os.write(self._descriptor, line)
         except OSError as error:
-            self.problem = f"decisions are not recorded any more: {error.strerror}"
+            self._give_up(f"decisions are not recorded any more: {error.strerror}")
+            return
+        self._bytes += written
+        if written < len(line):
+            self._give_up("decisions are not recorded any more: the disk is full")
+
+    def _give_up(self, problem: str) -> None:
+        self.problem = problem
+        self._tell(f"{problem}; `replay` knows nothing of what follows")
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -59,11 +70,13 @@ def read_records(path: Path) -> Iterator[Record]:
                     continue
                 try:
                     yield decoder.decode(line)
-                except msgspec.DecodeError as error:
+                except msgspec.ValidationError as error:
                     raise PreflightError(
                         f"{path}, line {number}: not a record of this version: {error}",
                         hint="replay it with the version that wrote it (versions.json names it)",
                     ) from None
+                except msgspec.DecodeError:
+                    continue  # cut short within
     except FileNotFoundError:
         raise PreflightError(
             f"{path}: this run recorded no decisions", hint="runs of elastichost 0.1 and later do"

@@ -51,10 +51,10 @@ def record_of(
 
 def remember(run: Run, record: JobRecord | None) -> None:
     """A history that cannot be written is told, and harms nobody."""
-    path = history_path(os.environ)
-    if path is None or record is None:
-        return
     try:
+        path = history_path(os.environ)
+        if path is None or record is None:
+            return
         with History(path) as history:
             history.add(record)
     except HistoryError as error:

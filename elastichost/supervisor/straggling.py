@@ -23,7 +23,7 @@ class StragglerWatch:
         self._settings = HealthSettings(after_s=run.job.supervision.straggler_s)
         self._state = HealthState()
         self._next_s = run.now_s() + EVERY_S / 2  # between two reports: neither turn is longer than it must be
-        self._was_opened = False
+        self._was_opened = self._was_compared = False
 
     def look(self, training: Training, recovery: Recovery, now_s: float) -> None:
         """Call it only while workers are free to train."""
@@ -36,6 +36,8 @@ class StragglerWatch:
             for record in self._run.fleet.working("worker")
             if record.state == State.RUNNING and record.signs.has_worked
         ]
+        if len(speeds) < 2:
+            speeds = []  # nobody to compare with: what was seen before is over
         self._state, remarks = observe(self._state, speeds, self._settings, now_s)
         self._record(speeds, remarks, now_s)
         for remark in remarks:
@@ -45,8 +47,9 @@ class StragglerWatch:
                 self._run.note("decision", f"{remark.process} is slow: {remark.reason}", process=remark.process.name)
 
     def _record(self, speeds: list[WorkerSpeed], remarks: tuple[Remark, ...], now_s: float) -> None:
-        if len(speeds) < 2:
-            return  # nobody to compare with
+        if not speeds and not self._was_compared:
+            return  # nothing changes
+        self._was_compared = bool(speeds)
         if not self._was_opened:
             self._was_opened = True
             self._run.recorder.write(HealthOpened(self._settings))

@@ -37,12 +37,14 @@ def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int) 
 
 
 def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
-    """Where the job file leaves room; threads of a worker follow the workers: a fixed number of them keeps its own."""
+    """Where the job file leaves room; threads of a worker follow the workers: a fixed number of them keeps its own. So
+    do those of sync mode, whose bits depend on them: with more threads sums are taken in another order."""
     resources = job.resources
-    threads = max((spec.threads for spec in plan.workers), default=1)
+    threads = job.tuner.first_plan.worker_cores or max((spec.threads for spec in plan.workers), default=1)
     workers = _range(resources.workers, min(MAX_WORKERS, int(cores * OVERSUBSCRIPTION)))
     servers = _range(resources.servers, min(MAX_SERVERS, cores if plan.access == "served" else DIRECT_SERVERS))
     is_fixed = workers[0] == workers[1] or any(spec.gpu is not None for spec in plan.workers)
+    is_fixed = is_fixed or job.train.mode == "sync"
     worker_cores = (threads, threads) if is_fixed else (1, cores)
     beyond = 1.0 if job.emulate.enabled else OVERSUBSCRIPTION  # virtual threads are never in each other's way
     return Bounds(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 
 import msgspec
-import numpy as np
 
 from elastichost.arena.dense import DenseStore
-from elastichost.job_features import Estimates, JobFeatures, JobRecord
+from elastichost.job_features import JobFeatures, JobRecord
 from elastichost.metrics import JournalValue
 from elastichost.supervisor.commanding import Commander
 from elastichost.supervisor.counting import Counter
@@ -16,6 +15,7 @@ from elastichost.supervisor.journal import utc_now
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.remembering import record_of
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.trying import Change, begun, failed_newcomer, without
 from elastichost.supervisor.tuner_settings import configuration_of
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
@@ -26,6 +26,8 @@ from elastichost.wire.commands import Scale
 __all__ = ["AutoTuner"]
 
 EVERY_S = 0.5
+FAILED_FOR_S = 600.0  # more workers are not tried when some have died while they started
+STOOD_STILL_S = 2.0  # between two looks: Ctrl-Z, a machine that swaps; what was counted meanwhile is no speed
 
 
 class AutoTuner:
@@ -38,8 +40,10 @@ class AutoTuner:
         micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
         self._counter = Counter(run.fleet, micro_batches, run.plan.access == "served")
         self._plan = run.plan  # the newest that trains
-        self._next_s = 0.0
+        self._next_s = self._looked_s = 0.0
         self._has_failed = False
+        self._change: Change | None = None  # of this tuner, under way
+        self._failed_beyond: tuple[int, float] | None = None  # workers there were when more could not be had, and when
         self._only_watches = run.job.tuner.mode == "watch"
         self._importing = threading.Thread(target=_import_solvers, name="tuner", daemon=True)
         self._importing.start()
@@ -49,7 +53,8 @@ class AutoTuner:
         """Call it every turn; does nothing until half a second has passed."""
         if now_s < self._next_s or self._has_failed or self._importing.is_alive():
             return
-        self._next_s = now_s + EVERY_S
+        has_stood_still = now_s - self._looked_s > STOOD_STILL_S
+        self._next_s, self._looked_s = now_s + EVERY_S, now_s
         if self._commander.was_asked and not self._only_watches:
             self._only_watches = True
             self._run.note("decision", "tuner: a size was asked for: it stays; from now on the tuner only watches")
@@ -57,31 +62,63 @@ class AutoTuner:
         look = Look(
             at_s=now_s,
             configuration=self._configuration(),
-            is_steady=self._is_steady(),
+            is_steady=not has_stood_still and self._is_steady(),
             samples=self._dense.samples_applied(),
             totals=self._counter.totals(),
             hot_share=self._parts.balancer.hot_share,
             moving_s=self._commander.take_moved_s(),
+            most_workers=self._most_workers(now_s),
         )
         samples_left = ledger.samples_planned - ledger.samples_accounted
         try:
             self.state, decision = advance(self.state, look, samples_left, self.settings)
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-            # a fault of the tuner must not end a run that trains: its plan stays
-            self._has_failed = True
+        except Exception as error:  # noqa: BLE001 - a fault of the tuner must not end a run that trains
             self._run.recorder.write(TunerLooked(look, samples_left))
-            self._run.note("warning", f"tuner: gives up, the plan stays: {type(error).__name__}: {error}")
+            self._give_up(error)
             return
         self._run.recorder.write(TunerLooked(look, samples_left, decision))
         if decision is not None:
             self._follow(decision, now_s)
+
+    def take_back(self, now_s: float) -> None:
+        """Call it every turn, before processes that ended are started again."""
+        change = self._change
+        if change is None:
+            return
+        if self._run.plan is not change.after or self._commander.is_settled:
+            self._change = None  # it is done, or somebody else has changed the plan
+            return
+        failed = failed_newcomer(change, self._run.fleet)
+        if failed is not None:
+            self._change = None
+            if failed.process.role == "worker":
+                self._failed_beyond = len(change.before.workers), now_s
+            self._commander.follow(without(change, failed), now_s)
+
+    def _most_workers(self, now_s: float) -> int | None:
+        """What memory has room for, and what could be started."""
+        found = self._parts.memory.most_workers
+        if self._failed_beyond is not None:
+            had, at_s = self._failed_beyond
+            if now_s - at_s < FAILED_FOR_S:
+                return had if found is None else min(found, had)
+        return found
 
     def record(self, features: JobFeatures, *, ended_well: bool) -> JobRecord | None:
         """For the history; None: nothing was measured."""
         if self._has_failed:
             return None
         final = configuration_of(self._plan)
-        return record_of(features, self.state, self.settings, final, utc_now(), Estimates(), ended_well=ended_well)
+        try:
+            memory = self._parts.memory.learnt(is_whole=ended_well)
+            return record_of(features, self.state, self.settings, final, utc_now(), memory, ended_well=ended_well)
+        except Exception as error:  # noqa: BLE001 - nor one that has trained
+            self._give_up(error)
+            return None
+
+    def _give_up(self, error: Exception) -> None:
+        self._has_failed = True
+        self._run.note("warning", f"tuner: gives up, the plan stays: {type(error).__name__}: {error}")
 
     def _configuration(self) -> Configuration | None:
         """What runs, once it is what the plan wants."""
@@ -107,10 +144,15 @@ class AutoTuner:
             self._run.last_decision = text
             return
         command = Scale(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
-        plan, warnings = self._commander.resized(command, f"the tuner wants {wanted}")
-        for warning in warnings:
-            self._run.note("warning", warning)
+        try:
+            # what pinning warns of, more threads than cores, was weighed by the model
+            plan, _ = self._commander.resized(command, f"the tuner wants {wanted}")
+        except Exception as error:  # noqa: BLE001 - as above: asking NVML can fail in many ways
+            self._give_up(error)
+            return
+        before = self._run.plan
         self._commander.follow(plan, now_s)
+        self._change = begun(before, plan, self._run.fleet)
         self._run.last_decision = text
 
 

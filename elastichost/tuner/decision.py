@@ -9,6 +9,7 @@ import numpy as np
 
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, Observation, Workload
+from elastichost.tuner.fitting import Drift
 from elastichost.tuner.performance import Prior
 from elastichost.tuner.profile import BlockSettings, ProfileState
 from elastichost.tuner.space import Search
@@ -64,19 +65,23 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TunerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """observations: one a configuration. attempts: how often each was asked for. trials, moves, returns: how often,
-    since the speed changed last. moving_s: what the last move cost. prior: what the model believed when the speed
-    changed; None: it did not."""
+    """observations: one a configuration, since the speed changed last; faded: of others, from before. attempts: how
+    often each was asked for. trials, moves, returns: how often, since the speed changed last. patience_s: for how long
+    a settled run does not reconsider; 0: as long as usual. moving_s: what the last move cost. drift: sums that tell
+    when the speed has changed. prior: what the model believed when it did; None: it did not."""
 
     profile: ProfileState = ProfileState()
     observations: tuple[Observation, ...] = ()
+    faded: tuple[Observation, ...] = ()
     attempts: dict[str, int] = {}
     trials: int = 0
     moves: int = 0
     returns: int = 0
     is_settled: bool = False
     considered_s: float = 0.0
+    patience_s: float = 0.0
     moving_s: float | None = None
+    drift: Drift = Drift()
     prior: Prior | None = None
 
 

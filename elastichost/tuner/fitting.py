@@ -176,6 +176,7 @@ def conformal_factor(found: Estimate, rows: Rows, kind: int, coverage: float = 0
 
     Without the rows G of a configuration the residuals there would be (I - H_GG)^-1 r_G, H = J cov J' in units of the
     rows' spread: exact for a linear model, and no refits (Cook and Weisberg, Residuals and Influence, 1982, 2.2).
+    The robust loss weighs rows in the fit, and so in H; a score is the residual itself over its standard deviation.
     1 with fewer than five configurations. Shrinks intervals only as far as many configurations ask for it: with few
     of them the noise of the observations is all that is seen, and says nothing of how far the model is off.
     """
@@ -186,10 +187,11 @@ def conformal_factor(found: Estimate, rows: Rows, kind: int, coverage: float = 0
         inside = np.flatnonzero(rows.group == group)
         kept = np.eye(len(inside)) - scaled[inside] @ found.covariance @ scaled[inside].T
         inverse = np.linalg.inv(kept + 1e-9 * np.eye(len(inside)))
-        # variance of such a residual is (I - H)^-1 in these units
+        # in these units a row's own variance is its weight, and (I - H)^-1 - I what its prediction adds
         left_out = inverse @ residuals[inside]
         wanted = rows.kind[inside] == kind
-        scores.extend(np.abs(left_out[wanted]) / np.sqrt(np.diag(inverse)[wanted]))
+        variance = np.diag(inverse) - 1.0 + found.weights[inside]
+        scores.extend(np.abs(left_out[wanted]) / np.sqrt(variance[wanted]))
     if len(scores) < 5:
         return 1.0
     ordered = np.sort(scores)

@@ -6,24 +6,25 @@ from collections.abc import Iterable
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from elastichost.job_features import JobFeatures, JobRecord
-from elastichost.tuner.candidates import Bounds, as_configurations, enumerate_candidates
+from elastichost.tuner.candidates import Bounds, as_configurations
 from elastichost.tuner.choice import Stakes, price_of
-from elastichost.tuner.facts import Configuration, Observation, Workload
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload
 from elastichost.tuner.performance import Fit, Prior, fit
 from elastichost.tuner.policy import Forecast
 from elastichost.tuner.profile import merged
+from elastichost.tuner.space import search_space
 from elastichost.tuner.warm_start import BAND, RUN_TO_RUN, distance
 
 __all__ = ["Foresight", "foresee", "measured_before"]
 
-SHOWN = 20_000  # candidates that are predicted at most
-
 
 class Foresight(msgspec.Struct, frozen=True):
-    """forecasts: of every candidate, the best first, the price of its cores taken off. measured: those that earlier
-    runs of this very job have measured. rank: directions of the model's `parameters` that measurements determine."""
+    """forecasts: of every candidate (of very many the promising ones), the best first, the price of its cores taken
+    off. measured: those that earlier runs of this very job have measured. rank: directions of the model's `parameters`
+    that measurements determine."""
 
     forecasts: tuple[Forecast, ...]
     measured: tuple[Configuration, ...]
@@ -34,12 +35,16 @@ class Foresight(msgspec.Struct, frozen=True):
 
 def measured_before(features: JobFeatures, records: Iterable[JobRecord]) -> tuple[Observation, ...]:
     """What earlier runs of the same job measured, one for each configuration. Between two runs there is more noise than
-    within one."""
+    within one. What another version wrote is left out."""
     known: dict[Configuration, Observation] = {}
     for record in records:
         if distance(features, record.features) >= BAND:
             continue
-        for one in msgspec.json.decode(record.observations, type=list[Observation]):
+        try:
+            observations = msgspec.json.decode(record.observations, type=list[Observation])
+        except msgspec.DecodeError:
+            continue
+        for one in observations:
             wider = msgspec.structs.replace(one, log_error=float(np.hypot(one.log_error, RUN_TO_RUN)))
             before = known.get(one.configuration)
             known[one.configuration] = wider if before is None else merged(before, wider)
@@ -54,16 +59,19 @@ def foresee(
     prior: Prior | None,
     min_gain: float,
 ) -> Foresight | None:
-    """None: nothing is known that a prediction could be made from. Raises ValueError for more candidates than can be
-    laid out."""
+    """None: nothing is known that a prediction could be made from."""
     if not observations and prior is None:
         return None
     fitted: Fit = fit(model, workload, observations, prior)
-    space = enumerate_candidates(bounds, SHOWN)
-    predictions = fitted.predict(space)
     stakes = Stakes(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
-    worth = np.log(np.maximum(predictions.samples_per_s, 1e-9)) - price_of(space, stakes)
-    order = np.argsort(-worth, kind="stable")
+
+    def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
+        speeds = np.maximum(fitted.predict(array).samples_per_s, 1e-9)
+        return np.asarray(np.log(speeds) - price_of(array, stakes))
+
+    space = search_space(bounds, "auto", worth, seed=0)
+    predictions = fitted.predict(space)
+    order = np.argsort(-worth(space), kind="stable")
     rows = as_configurations(space[order])
     forecasts = tuple(
         Forecast(

@@ -19,12 +19,14 @@ import math
 
 import msgspec
 
+from elastichost.job_features import Estimates
 from elastichost.tuner import memory_growth
 from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
 from elastichost.tuner.memory_growth import Forecast, GrowthState, chance_beyond, clipped, forecast, quantile
 from elastichost.tuner.memory_horizon import HIGH, LATE, LIVE_ERROR, kept_bytes, longest_horizon, passing_bytes
+from elastichost.tuner.memory_prior import prior_of
 
-__all__ = ["MemoryState", "decide", "predict"]
+__all__ = ["MemoryState", "begin", "decide", "predict"]
 
 
 ACT_ABOVE = 0.05
@@ -38,6 +40,7 @@ LEAST_ACTIONS_AHEAD = 1.5
 LEAST_GROWTH = 0.005  # of the budget: less is none
 REPEAT_S = 60.0  # the same warning
 CONFIRMING_LOOKS = 2
+CONFIRMING_KNOWLEDGE = 5  # looks, where what is known of jobs like it reaches farther than what was seen
 URGENT_ABOVE = 0.5
 CONFIRMING_SHARE, CERTAIN_SHARE = 0.3, 0.1  # of the window, if there is time
 
@@ -55,6 +58,11 @@ class MemoryState(msgspec.Struct, frozen=True):
     warned_s: float = -math.inf
 
 
+def begin(memory: Estimates) -> MemoryState:
+    """memory: what jobs like it taught, as `memory_prior` names it; it may be empty."""
+    return MemoryState(GrowthState(prior=prior_of(memory)))
+
+
 def predict(state: MemoryState, look: MemoryLook, samples_at: float) -> tuple[float, float]:
     """(median, high) bytes of all hosts together when so many samples are trained, if nothing is done; 95 % are below
     high."""
@@ -70,10 +78,14 @@ def decide(state: MemoryState, look: MemoryLook, now_s: float) -> tuple[MemorySt
     state = msgspec.structs.replace(state, growth=growth, began_s=began_s)
     window_s = max(ACTIONS_AHEAD * look.action_s, LEAST_WINDOW_S)
     # What was seen for a moment says little of what comes in minutes; and they are not needed yet.
-    window_s = min(window_s, max(MOST_AHEAD * (now_s - began_s), LEAST_ACTIONS_AHEAD * look.action_s))
-    outlook = _worst(state, look, window_s)
+    seen_s = min(window_s, max(MOST_AHEAD * (now_s - began_s), LEAST_ACTIONS_AHEAD * look.action_s))
+    outlook = _worst(state, look, seen_s)
+    if seen_s < window_s and memory_growth.is_foreknown(growth):
+        # What jobs like it taught reaches farther; but it only counts where it leaves little doubt.
+        far = _worst(state, look, window_s)
+        outlook = far if far.chance > URGENT_ABOVE else outlook
     state = _with_alarm(state, outlook, now_s)
-    if not _is_certain(state, look, outlook, now_s):
+    if not _is_certain(state, look, outlook, seen_s, now_s):
         return _calm(state, look, outlook, now_s)
     if now_s - state.acted_s < look.action_s:
         return state, outlook.decision("stay", f"what was done is to take effect: {outlook.text}", wants_ages=True)
@@ -155,7 +167,6 @@ def _growth(state: MemoryState, look: MemoryLook, ahead: float) -> Forecast | No
 def _exceeds_in_s(state: MemoryState, look: MemoryLook, host: HostLook) -> float | None:
     """When the median reaches the budget; None: not before the end."""
     room = host.budget_bytes - host.used_bytes
-    rate = max(look.samples_per_s, 1e-9)
 
     def is_beyond(ahead: float) -> bool:
         found = _growth(state, look, ahead)
@@ -164,12 +175,12 @@ def _exceeds_in_s(state: MemoryState, look: MemoryLook, host: HostLook) -> float
     low, high = 0.0, float(look.samples_left)
     if room <= 0:
         return 0.0
-    if not is_beyond(high):
+    if look.samples_per_s <= 0 or not is_beyond(high):
         return None
     for _ in range(30):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if is_beyond(middle) else (middle, high)
-    return high / rate
+    return high / look.samples_per_s
 
 
 def _with_alarm(state: MemoryState, outlook: _Outlook, now_s: float) -> MemoryState:
@@ -180,12 +191,14 @@ def _with_alarm(state: MemoryState, outlook: _Outlook, now_s: float) -> MemorySt
     return msgspec.structs.replace(state, above=state.above + 1, above_s=above_s)
 
 
-def _is_certain(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: float) -> bool:
-    """A few looks agree that something has to be done; many, if there is time for them."""
+def _is_certain(state: MemoryState, look: MemoryLook, outlook: _Outlook, seen_s: float, now_s: float) -> bool:
+    """A few looks agree that something has to be done; many, if there is time for them. seen_s: how far ahead what was
+    seen reaches."""
     if state.above < CONFIRMING_LOOKS:
         return False
     share = CONFIRMING_SHARE if outlook.chance < URGENT_ABOVE else CERTAIN_SHARE
-    if now_s - state.above_s >= share * outlook.window_s:
+    is_seen = seen_s >= outlook.window_s or state.above >= CONFIRMING_KNOWLEDGE
+    if is_seen and now_s - state.above_s >= share * seen_s:
         return True
     return _worst(state, look, ACTIONS_AHEAD * look.action_s).chance > URGENT_ABOVE
 
@@ -193,7 +206,7 @@ def _is_certain(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: 
 def _calm(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: float) -> tuple[MemoryState, MemoryDecision]:
     """Nothing has to be done; a horizon that is shorter than need be is lengthened."""
     rests = now_s - max(state.lengthened_s, state.acted_s) < LONGER_AFTER * look.action_s
-    if look.horizon and "evict" in look.possible and not rests and look.ages:
+    if look.horizon and look.samples_left and "evict" in look.possible and not rests and look.ages:
         longest = longest_horizon(state.growth, look, shortens_own=look.shortens_own)
         if longest is not None and longest * WORTH_CHANGING > look.horizon:
             horizon = min(longest, round(look.horizon * LATE))
@@ -280,12 +293,12 @@ def _admit(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDec
 
 
 def _shrink(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDecision | None:
-    """As few workers fewer as make it fit. They are on host 0."""
+    """As few workers fewer as make it fit, and as many left as the job wants. They are on host 0."""
     host = outlook.host
     found = _growth(state, look, min(float(look.samples_left), look.samples_per_s * outlook.window_s))
     if host.host != 0 or found is None:
         return None
-    for fewer in range(1, look.workers):
+    for fewer in range(1, look.workers - look.least_workers + 1):
         room = host.budget_bytes - host.used_bytes + fewer * look.worker_bytes
         if room > 0 and chance_beyond(found, room / max(host.share, 1e-9)) <= ACT_ABOVE:
             left = look.workers - fewer

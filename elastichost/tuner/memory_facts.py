@@ -35,7 +35,8 @@ class MemoryLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (the data begin anew), 0: not known. ages: bytes of live rows unseen for at most AGE_EDGES samples, but for tables
     of their own age, whose are own_ages; (): not counted. ages_from: sample since which sightings are noted. possible:
     what may be done, action_s: how long that takes, grace_s: how long the place of a dropped row lies idle. horizon,
-    admit_after: in force, 0 and 1: none. left_out: sightings of ids that went without a row."""
+    admit_after: in force, 0 and 1: none. left_out: sightings of ids that went without a row. least_workers: that the
+    job file asks for."""
 
     samples: int
     samples_left: int
@@ -59,6 +60,7 @@ class MemoryLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     left_out: int = 0
     workers: int = 1
     worker_bytes: int = 0
+    least_workers: int = 1
 
 
 class MemoryDecision(msgspec.Struct, frozen=True):

@@ -12,6 +12,9 @@ bends the fit soon. No stationary stream grows faster than its present rate: tha
 
 How wrong a forecast may be comes from the covariance of the fit, scaled by how wrong earlier ones were (a conformal
 quantile of their errors, Vovk et al. 2005), for near, middle and far horizons apart.
+
+What jobs like it have taught (`GrowthPrior`) is one more point of the line and another prior of its slope. Both count
+the less, the farther they are from what is seen, as the tails of a Cauchy distribution do: a wrong history gives way.
 """
 
 from __future__ import annotations
@@ -23,7 +26,19 @@ from statistics import NormalDist
 
 import msgspec
 
-__all__ = ["Forecast", "GrowthState", "chance_beyond", "clipped", "forecast", "observe", "quantile", "slope"]
+__all__ = [
+    "PIVOT",
+    "Forecast",
+    "GrowthPrior",
+    "GrowthState",
+    "chance_beyond",
+    "clipped",
+    "forecast",
+    "is_foreknown",
+    "observe",
+    "quantile",
+    "slope",
+]
 
 NORMAL = NormalDist()
 CLOSENESS = 0.2  # points are kept whose distance is at least this share of their age
@@ -38,6 +53,18 @@ LEAST_SCALE, MOST_SCALE = 0.3, 2.0
 # jump knows less, but does not take everything for possible.
 LEAST_ERROR, MOST_ERROR = 0.05, 0.6
 Z90 = 1.645
+PIVOT = 1e6  # samples: where a prior says how fast rows come
+TRUSTED = 0.5  # a prior that counts for so much is right so far
+
+
+class GrowthPrior(msgspec.Struct, frozen=True):
+    """Before anything is seen. log_rate: of new rows a sample when PIVOT samples are trained; errors: standard
+    deviations, of the exponent and of that logarithm."""
+
+    log_rate: float
+    log_rate_error: float
+    beta: float
+    beta_error: float
 
 
 class _Pending(msgspec.Struct, frozen=True):
@@ -51,24 +78,27 @@ class _Pending(msgspec.Struct, frozen=True):
 
 class _Fit(msgspec.Struct, frozen=True):
     """Of log rates against log(n / now): level (at now), slope and their covariance, scatter, and the fastest of the
-    recent rates."""
+    recent rates. trust: what the prior counts for, 0 .. 1; 0 without one."""
 
     level: float
     slope: float
     covariance: tuple[float, float, float]  # of level, of both, of slope
     sigma: float
     fastest: float
+    trust: float = 0.0
 
 
 class GrowthState(msgspec.Struct, frozen=True):
     """points: (samples trained, bytes of all rows ever made), oldest first. scores: errors of forecasts over their
-    expected size, newest last, for each of HORIZONS. fit: of the points, None before there is an interval."""
+    expected size, newest last, for each of HORIZONS. fit: of the points and the prior, None while there is no interval
+    and no prior."""
 
     row_bytes: float = 1.0
     points: tuple[tuple[float, float], ...] = ()
     pending: tuple[_Pending | None, ...] = (None,) * len(HORIZONS)
     scores: tuple[tuple[float, ...], ...] = ((),) * len(HORIZONS)
     fit: _Fit | None = None
+    prior: GrowthPrior | None = None
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -86,13 +116,14 @@ def observe(state: GrowthState, samples: int, made_bytes: float, row_bytes: floa
     """Folds one look. made_bytes: of all rows ever made, dropped ones as well; row_bytes: of one, on average. A count
     that falls (rows were restored) begins anew."""
     last = state.points[-1] if state.points else (-1.0, 0.0)
+    row_bytes = max(row_bytes, 1.0)
     if samples < last[0] or made_bytes < last[1]:
-        return GrowthState(row_bytes, ((float(samples), made_bytes),))
+        points: tuple[tuple[float, float], ...] = ((float(samples), made_bytes),)
+        return GrowthState(row_bytes, points, fit=_fit(points, row_bytes, state.prior), prior=state.prior)
     if samples == last[0]:
         return state
     points = _thinned((*state.points, (float(samples), made_bytes)))
-    row_bytes = max(row_bytes, 1.0)
-    state = msgspec.structs.replace(state, points=points, row_bytes=row_bytes, fit=_fit(points, row_bytes))
+    state = msgspec.structs.replace(state, points=points, row_bytes=row_bytes, fit=_fit(points, row_bytes, state.prior))
     return _foresee(_judge(state, samples, made_bytes), samples, made_bytes)
 
 
@@ -122,7 +153,7 @@ def _judge(state: GrowthState, samples: int, made_bytes: float) -> GrowthState:
 def _foresee(state: GrowthState, samples: int, made_bytes: float) -> GrowthState:
     """What is to be judged later."""
     fit = state.fit
-    if fit is None or all(one is not None for one in state.pending):
+    if fit is None or len(state.points) < 2 or all(one is not None for one in state.pending):
         return state
     pending = list(state.pending)
     for number, share in enumerate(HORIZONS):
@@ -137,11 +168,11 @@ def _foresee(state: GrowthState, samples: int, made_bytes: float) -> GrowthState
 # --- the fit ----------------------------------------------------------------------------------------------------------
 
 
-def _fit(points: Sequence[tuple[float, float]], row_bytes: float) -> _Fit | None:
-    """None before there is an interval."""
-    if len(points) < 2:
+def _fit(points: Sequence[tuple[float, float]], row_bytes: float, prior: GrowthPrior | None = None) -> _Fit | None:
+    """None before there is an interval or a prior."""
+    if len(points) < 2 and prior is None:
         return None
-    now = points[-1][0]
+    now = max(points[-1][0], 1.0)
     xs, ys, counts = list[float](), list[float](), list[float]()
     for (n0, y0), (n1, y1) in itertools.pairwise(points):
         made = y1 - y0
@@ -150,25 +181,69 @@ def _fit(points: Sequence[tuple[float, float]], row_bytes: float) -> _Fit | None
         ys.append(math.log((made + 0.5 * row_bytes) / (n1 - n0)))
         counts.append(made / row_bytes + 0.5)
     sigma = PRIOR_SIGMA
+    believed = _believed(prior, row_bytes, now)
+    trust = 1.0 if prior is not None else 0.0
     level, slope, covariance = 0.0, 0.0, (0.0, 0.0, 0.0)
     for _ in range(3):
         weights = [math.exp(RECENCY * x) / (sigma * sigma + 1.0 / count) for x, count in zip(xs, counts, strict=True)]
-        level, slope, covariance = _least_squares(xs, ys, weights)
+        trust = _trust(believed, xs, ys, weights, sigma) if xs and believed is not None else trust
+        level, slope, covariance = _least_squares(xs, ys, weights, believed, trust)
         sigma = _scatter(xs, ys, counts, level, slope)
     recent = [y + 1.0 / math.sqrt(m) for x, y, m in zip(xs, ys, counts, strict=True) if x > -0.5] or ys[-1:]
-    return _Fit(level, slope, covariance, sigma, math.exp(max(recent) + sigma))
+    fastest = max(recent) if recent else level + 2 * math.sqrt(covariance[0])
+    return _Fit(level, slope, covariance, sigma, math.exp(fastest + sigma), trust)
+
+
+class _Believed(msgspec.Struct, frozen=True):
+    """A prior as a point of the line, at x, of log rate y, and its slope there."""
+
+    x: float
+    y: float
+    error: float
+    slope: float
+    slope_error: float
+
+
+def _believed(prior: GrowthPrior | None, row_bytes: float, now: float) -> _Believed | None:
+    if prior is None:
+        return None
+    log_rate = prior.log_rate + math.log(row_bytes)
+    return _Believed(math.log(PIVOT / now), log_rate, prior.log_rate_error, prior.beta - 1.0, prior.beta_error)
+
+
+def _trust(
+    believed: _Believed, xs: Sequence[float], ys: Sequence[float], weights: Sequence[float], sigma: float
+) -> float:
+    """The weight of a Cauchy distribution, 2 / (1 + d^2), at most 1: d is how far the prior is from the mean of the
+    rates that were seen, where they were seen, in standard deviations of both."""
+    total = sum(weights)
+    x = sum(w * one for w, one in zip(weights, xs, strict=True)) / total
+    y = sum(w * one for w, one in zip(weights, ys, strict=True)) / total
+    away = x - believed.x
+    error = believed.error**2 + (away * believed.slope_error) ** 2 + 1.0 / total + sigma**2
+    distance = (y - believed.y - believed.slope * away) ** 2 / error
+    return min(1.0, 2.0 / (1.0 + distance))
 
 
 def _least_squares(
-    xs: Sequence[float], ys: Sequence[float], weights: Sequence[float]
+    xs: Sequence[float], ys: Sequence[float], weights: Sequence[float], believed: _Believed | None, trust: float
 ) -> tuple[float, float, tuple[float, float, float]]:
-    """Level, slope, covariance: weighted, with the prior on the slope as one more observation of it."""
-    prior = 1.0 / PRIOR_BETA_ERROR**2
+    """Level, slope, covariance: weighted, with the prior on the slope as one more observation of it, and that on the
+    rate as one more of that."""
+    precision = (1.0 - trust) / PRIOR_BETA_ERROR**2
+    pull = precision * (PRIOR_BETA - 1.0)
     s0 = sum(weights)
     s1 = sum(w * x for w, x in zip(weights, xs, strict=True))
-    s2 = sum(w * x * x for w, x in zip(weights, xs, strict=True)) + prior
+    s2 = sum(w * x * x for w, x in zip(weights, xs, strict=True))
     t0 = sum(w * y for w, y in zip(weights, ys, strict=True))
-    t1 = sum(w * x * y for w, x, y in zip(weights, xs, ys, strict=True)) + prior * (PRIOR_BETA - 1.0)
+    t1 = sum(w * x * y for w, x, y in zip(weights, xs, ys, strict=True))
+    if believed is not None:
+        precision += trust / believed.slope_error**2
+        pull += trust * believed.slope / believed.slope_error**2
+        weight = trust / believed.error**2 * math.exp(min(0.0, RECENCY * believed.x))  # it grows old as points do
+        s0, s1, s2 = s0 + weight, s1 + weight * believed.x, s2 + weight * believed.x**2
+        t0, t1 = t0 + weight * believed.y, t1 + weight * believed.x * believed.y
+    s2, t1 = s2 + precision, t1 + pull
     determinant = s0 * s2 - s1 * s1
     slope = (s0 * t1 - s1 * t0) / determinant
     bounded = min(max(slope, LEAST_BETA - 1.0), MOST_BETA - 1.0)
@@ -197,7 +272,7 @@ def _integral(fit: _Fit, start: float, stop: float) -> float:
 
 def _log_error(fit: _Fit, start: float, stop: float) -> float:
     """Standard deviation of the logarithm of `_integral`: the fit's, and that rates will scatter as they did."""
-    x = math.log(0.5 * (start + stop) / max(start, 1.0))
+    x = math.log(max(0.5 * (start + stop), 1.0) / max(start, 1.0))
     of_level, of_both, of_slope = fit.covariance
     return math.sqrt(of_level + 2 * x * of_both + x * x * of_slope + fit.sigma**2)
 
@@ -233,6 +308,11 @@ def quantile(found: Forecast, probability: float) -> float:
     if found.median <= 0:
         return 0.0
     return min(found.median * math.exp(NORMAL.inv_cdf(probability) * found.log_error), found.most)
+
+
+def is_foreknown(state: GrowthState) -> bool:
+    """What jobs like it taught agrees with what was seen."""
+    return state.fit is not None and state.fit.trust >= TRUSTED
 
 
 def clipped(samples_at: float, new_ids_until: int) -> float:

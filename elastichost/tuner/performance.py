@@ -126,11 +126,14 @@ def iteration_s(workload: Workload, observations: Sequence[Observation]) -> Floa
 def skew_of(observations: Sequence[Observation], hot_share: float | None = None) -> float:
     """The part h of the PS' load that is with one of them whatever their number: s = h + (1 - h) / p.
 
-    From `hot_share` at the newest observation's p; else the median over the newest observations with more than one PS.
+    From `hot_share` at the newest observation's p; else, and when that is 1, which has all of any load, the median over
+    the newest observations with more than one PS.
     """
     newest = sorted(observations, key=lambda one: one.at_s)[-RECENT:]
-    if hot_share is not None:
-        return _skew(hot_share, newest[-1].configuration) if newest else hot_share
+    if hot_share is not None and not newest:
+        return hot_share
+    if hot_share is not None and newest[-1].configuration.servers > 1:
+        return _skew(hot_share, newest[-1].configuration)
     told = [one for one in newest if one.hot_share is not None and one.configuration.servers > 1]
     known = [_skew(one.hot_share or 0.0, one.configuration) for one in told]
     return float(np.median(known)) if known else 0.0

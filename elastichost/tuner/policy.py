@@ -10,14 +10,25 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.candidates import as_configurations
+from elastichost.tuner.candidates import as_configurations, contains
 from elastichost.tuner.choice import Stakes, Values, price_of, values
 from elastichost.tuner.decision import Decision, Forecast, Kind, TunerSettings, TunerState, measured
-from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
+from elastichost.tuner.fitting import observe
 from elastichost.tuner.kriging import Surface, surface
 from elastichost.tuner.performance import Fit, Prior, fit
-from elastichost.tuner.profile import BlockSettings, Look, ProfileState, fold, merged, so_far
-from elastichost.tuner.space import search_space
+from elastichost.tuner.profile import (
+    BlockSettings,
+    Look,
+    ProfileState,
+    change_of,
+    fold,
+    joined,
+    rescaled,
+    so_far,
+)
+from elastichost.tuner.reasons import rate, ratio, why_stay
+from elastichost.tuner.space import codes, search_space
 
 __all__ = [
     "Decision",
@@ -32,14 +43,18 @@ __all__ = [
 ]
 
 SURE = 0.8  # chance that a move pays, to call it one; and that a "safe" trial holds the floor
-DRIFTED = 4.0  # standard errors between two blocks of one configuration: the world has changed
-DRIFT_ERROR = 0.04  # blocks differ by as much without any drift
+WANDERING, DOUBT = 0.04, 1.15  # blocks differ by as much without any drift; their errors are so much larger than told
+SUSPICIOUS = 2.5  # of the sums that tell of a change: half-way to it
+FADING = 0.5  # of a change of speed: so doubtful is afterwards what was known before
 ATTEMPTS = 2  # a configuration that was asked for so often and never measured is left alone
 MOST_MOVES, MOST_RETURNS = 16, 12  # until the speed changes; trials are not counted
-LEAST_GAIN = 0.0  # of the time that is left: for less nothing is changed
+WORTH_MOVING = 0.005  # of the time that is left: a move that is expected to save less is left alone
+WORTH_TRYING, HARDER = 0.003, 1.5  # the same of a trial; after each one so many times as much
+# where nothing is safe, so often what is rather safe than not is tried, if it is expected to save that much
+DARING, DARING_TRIALS, WORTH_DARING = 0.5, 2, 0.02
 TIE = 0.005  # configurations that differ by less are equally good
 EARLY = 0.1  # what is so much better, in log speed, is not kept waiting until a block is complete
-RECONSIDER_S = 60.0  # a settled run looks at its candidates again
+RECONSIDER_S = 60.0  # a settled run looks at its candidates again, and each time in vain after twice as long
 
 
 def advance(
@@ -47,20 +62,28 @@ def advance(
 ) -> tuple[TunerState, Decision | None]:
     """Takes one look; a decision when a block is complete and there is something to say, or before that when what the
     block says so far is clear."""
-    before = state
+    before, settings = state, _within(settings, look.most_workers)
     state, block, has_drifted = absorb(state, look, settings)
     if block is None:
         if state.is_settled or not _is_telling(before.profile, state.profile, settings.block):
             return state, None
         return _decide_early(state, samples_left, settings, look.at_s)
     if has_drifted:
-        state = _forgotten(before, state, settings)
+        state = _forgotten(before, state, block, settings)
     if look.configuration != block.configuration:
         return state, None  # a change cut it short
-    is_due = look.at_s - state.considered_s >= RECONSIDER_S
+    is_due = look.at_s - state.considered_s >= max(RECONSIDER_S, state.patience_s)
     if state.is_settled and not has_drifted and not is_due:
         return state, None
     return _decide(state, block, samples_left, settings, look.at_s, "the speed has changed" if has_drifted else "")
+
+
+def _within(settings: TunerSettings, most_workers: int | None) -> TunerSettings:
+    bounds = settings.bounds
+    if most_workers is None or most_workers >= bounds.most.workers:
+        return settings
+    most = msgspec.structs.replace(bounds.most, workers=max(bounds.least.workers, most_workers))
+    return msgspec.structs.replace(settings, bounds=msgspec.structs.replace(bounds, most=most))
 
 
 def absorb(state: TunerState, look: Look, settings: TunerSettings) -> tuple[TunerState, Observation | None, bool]:
@@ -73,37 +96,33 @@ def absorb(state: TunerState, look: Look, settings: TunerSettings) -> tuple[Tune
     state = msgspec.structs.replace(state, profile=profile, moving_s=moving_s)
     if block is None:
         return state, None, False
-    before = next((one for one in state.observations if one.configuration == block.configuration), None)
-    if before is not None and _has_drifted(before, block):
-        # what was measured before the change says little of now
-        return msgspec.structs.replace(state, observations=(block,)), block, True
-    return msgspec.structs.replace(state, observations=_with(state.observations, block)), block, False
+    doubtful = msgspec.structs.replace(block, log_error=float(np.hypot(DOUBT * block.log_error, WANDERING)))
+    drift, has_drifted = observe(state.drift, doubtful)
+    observations, faded = state.observations, state.faded
+    if has_drifted:
+        observations, faded = (block,), rescaled(_known(state), block, FADING)
+    elif block.configuration in state.drift.references and max(drift.up, drift.down) > SUSPICIOUS:
+        # the next one tells whether the speed has changed: until then this is not mixed with what was before
+        drift = msgspec.structs.replace(drift, references=state.drift.references)
+    else:
+        observations = joined(observations, block)
+    return msgspec.structs.replace(state, observations=observations, faded=faded, drift=drift), block, has_drifted
 
 
-def _with(observations: tuple[Observation, ...], block: Observation) -> tuple[Observation, ...]:
-    """One a configuration, in the order in which they were measured first."""
-    known = {one.configuration: one for one in observations}
-    before = known.get(block.configuration)
-    known[block.configuration] = block if before is None else merged(before, block)
-    return tuple(known.values())
+def _known(state: TunerState) -> tuple[Observation, ...]:
+    """What was measured, and of what was not since the speed changed what is left of it."""
+    measured_now = {one.configuration for one in state.observations}
+    return (*state.observations, *(one for one in state.faded if one.configuration not in measured_now))
 
 
-def _has_drifted(before: Observation, block: Observation) -> bool:
-    """More than noise between a configuration's earlier measurement and this one."""
-    apart = abs(float(np.log(max(block.samples_per_s, 1e-9) / max(before.samples_per_s, 1e-9))))
-    return apart > DRIFTED * float(np.sqrt(before.log_error**2 + block.log_error**2 + DRIFT_ERROR**2))
-
-
-def _forgotten(before: TunerState, state: TunerState, settings: TunerSettings) -> TunerState:
-    """After the speed has changed: what was learnt until then becomes the model's prior, as doubtful as the change is
-    large; and all may be tried again."""
+def _forgotten(before: TunerState, state: TunerState, block: Observation, settings: TunerSettings) -> TunerState:
+    """What was learnt until the speed changed becomes the model's prior, as doubtful as the change is large; and all
+    may be tried again."""
     learnt = fit(settings.model, settings.workload, before.observations, _prior(before, settings)).posterior()
-    known = {one.configuration: one for one in before.observations}
-    block = state.observations[0]
-    change = abs(float(np.log(block.samples_per_s / known[block.configuration].samples_per_s)))
-    doubtful = {name: float(np.hypot(sd, change)) for name, sd in learnt.sd.items()}
+    doubt = FADING * change_of(before.observations, block)
+    prior = Prior(learnt.mean, {name: float(np.hypot(sd, doubt)) for name, sd in learnt.sd.items()})
     return msgspec.structs.replace(
-        state, prior=Prior(learnt.mean, doubtful), attempts={}, trials=0, moves=0, returns=0, is_settled=False
+        state, prior=prior, attempts={}, trials=0, moves=0, returns=0, patience_s=0.0, is_settled=False
     )
 
 
@@ -152,14 +171,20 @@ class _Sight(msgspec.Struct, frozen=True):
 
 
 def _seen(state: TunerState, block: Observation, samples_left: int, settings: TunerSettings) -> _Sight:
-    observations = state.observations
+    observations = _known(state)
+    state = msgspec.structs.replace(state, observations=observations)
     stakes = stakes_of(state, samples_left, settings, block)
     fitted = fit(settings.model, settings.workload, observations, _prior(state, settings))
     ground = surface(fitted, observations, block.hot_share)
     known = ground.at(ground.seen)
     worth = np.log(known.samples_per_s) - price_of(ground.seen, stakes)
-    best = max(range(len(worth)), key=lambda index: (worth[index], -observations[index].configuration.cores, -index))
     own = next(index for index, one in enumerate(observations) if one.configuration == block.configuration)
+    possible = contains(settings.bounds, ground.seen)  # bounds may be narrower than they were
+    possible[own] = True
+    best = max(
+        np.flatnonzero(possible).tolist(),
+        key=lambda index: (worth[index], -observations[index].configuration.cores, -index),
+    )
     believed = msgspec.structs.replace(
         observations[best],
         samples_per_s=float(known.samples_per_s[best]),
@@ -177,10 +202,9 @@ def _open_space(ground: Surface, state: TunerState, stakes: Stakes, settings: Tu
         return np.asarray(np.log(ground.at(array).samples_per_s) - price_of(array, stakes))
 
     space = search_space(settings.bounds, settings.search, worth, settings.seed)
-    out = {_key(one.configuration) for one in state.observations}
-    out |= {key for key, times in state.attempts.items() if times >= ATTEMPTS}
-    is_open = np.array([_key(c) not in out for c in as_configurations(space)], dtype=np.bool_)
-    return space[is_open]
+    out = [one.configuration for one in state.observations]
+    out += [_named(key) for key, times in state.attempts.items() if times >= ATTEMPTS]
+    return space[~np.isin(codes(space), codes(as_array(out)))]
 
 
 def stakes_of(
@@ -206,17 +230,16 @@ def _decide(
 ) -> tuple[TunerState, Decision | None]:
     sight = _seen(state, block, samples_left, settings)
     chosen = _choose(sight, settings, state)
-    was_settled = state.is_settled
-    state = msgspec.structs.replace(state, considered_s=now_s, is_settled=False)
+    was_settled, patience_s = state.is_settled, 2 * max(RECONSIDER_S, state.patience_s)
+    state = msgspec.structs.replace(state, considered_s=now_s, patience_s=0.0, is_settled=False)
     facts = _Facts(sight, news)
     if chosen is not None:
         return _go(state, chosen, facts)
     if sight.advantage > _least_advantage(sight.stakes) and state.returns < MOST_RETURNS:
         return _return(state, facts)
-    settled = msgspec.structs.replace(state, is_settled=True)
     if was_settled and not news:
-        return settled, None
-    return settled, facts.settled()
+        return msgspec.structs.replace(state, is_settled=True, patience_s=patience_s), None
+    return msgspec.structs.replace(state, is_settled=True), facts.settled()
 
 
 def _is_telling(before: ProfileState, after: ProfileState, block: BlockSettings) -> bool:
@@ -233,7 +256,7 @@ def _decide_early(
     block = so_far(state.profile, settings.workload, settings.block)
     if block is None:
         return state, None
-    known = msgspec.structs.replace(state, observations=_with(state.observations, block))
+    known = msgspec.structs.replace(state, observations=joined(state.observations, block))
     sight = _seen(known, block, samples_left, settings)
     chosen = _choose(sight, settings, state)
     facts = _Facts(sight, "")
@@ -262,23 +285,27 @@ class _Chosen(msgspec.Struct, frozen=True):
 
 
 def _choose(sight: _Sight, settings: TunerSettings, state: TunerState) -> _Chosen | None:
-    """The configuration that is worth most: one that surely pays, else a trial. None: nothing is worth it."""
+    """The configuration that is worth most, of those that surely pay and those that may be tried. None: nothing is
+    worth it."""
     options = sight.options
     if not len(options.space):
         return None
     floor = settings.floor if settings.explore != "free" else 0.0
     exact = msgspec.structs.replace(sight.best, log_error=0.0)  # the predictions' errors are of differences to it
     worth = values(options.space, options.predictions, exact, sight.stakes, floor)
-    pays = worth.net_s > LEAST_GAIN * sight.stakes.remaining_s
-    sure = pays & (worth.sure >= SURE) & (worth.holds >= SURE)
-    if sure.any() and state.moves < MOST_MOVES:
-        return _Chosen(int(np.argmax(np.where(sure, worth.net_s, -np.inf))), "move", worth)
-    if settings.explore == "off" or state.trials >= settings.most_trials:
+    share = worth.net_s / sight.stakes.remaining_s if sight.stakes.remaining_s > 0 else np.zeros(len(worth.net_s))
+    sure = (share > WORTH_MOVING) & (worth.sure >= SURE) & (worth.holds >= SURE) & (state.moves < MOST_MOVES)
+    tried = np.zeros_like(sure)
+    if settings.explore != "off" and state.trials < settings.most_trials:
+        tried = share > WORTH_TRYING * HARDER**state.trials
+        if settings.explore == "safe":
+            tried &= worth.holds >= SURE
+        if not (sure | tried).any() and state.trials < DARING_TRIALS:
+            tried = (share > WORTH_DARING) & (worth.holds >= DARING)
+    if not (sure | tried).any():
         return None
-    safe = pays & (worth.holds >= SURE) if settings.explore == "safe" else pays
-    if not safe.any():
-        return None
-    return _Chosen(int(np.argmax(np.where(safe, worth.net_s, -np.inf))), "try", worth)
+    index = int(np.argmax(np.where(sure | tried, worth.net_s, -np.inf)))
+    return _Chosen(index, "move" if sure[index] else "try", worth)
 
 
 class _Facts(msgspec.Struct, frozen=True):
@@ -306,16 +333,16 @@ class _Facts(msgspec.Struct, frozen=True):
         present, best = self.sight.block.configuration, self.sight.best
         second = self.sight.options.fastest()
         if present == best.configuration:
-            text = f"{present} stays: {_why_stay(second, best)}"
+            text = f"{present} stays: {why_stay(second, best)}"
         else:
-            text = f"{present} stays: it is as good as the best known, {_ratio(self.sight.block, best)}"
+            text = f"{present} stays: it is as good as the best known, {ratio(self.sight.block, best)}"
         settled = self.decision("settle", text)
         return msgspec.structs.replace(settled, configuration=present, second=second)
 
 
 def _return(state: TunerState, facts: _Facts) -> tuple[TunerState, Decision]:
     sight = facts.sight
-    text = f"back to {sight.best.configuration}: {_ratio(sight.block, sight.best)}"
+    text = f"back to {sight.best.configuration}: {ratio(sight.block, sight.best)}"
     return msgspec.structs.replace(state, returns=state.returns + 1), facts.decision("return", text)
 
 
@@ -332,7 +359,7 @@ def _go(state: TunerState, chosen: _Chosen, facts: _Facts) -> tuple[TunerState, 
     gain = expected.samples_per_s / sight.best.samples_per_s - 1
     sure = float(chosen.values.sure[chosen.index])
     text = (
-        f"{target} is expected to train {_rate(expected)} samples/s ({gain:+.0%} of the best known, "
+        f"{target} is expected to train {rate(expected)} samples/s ({gain:+.0%} of the best known, "
         f"{sight.best.configuration}); it pays with {sure:.0%}"
     )
     if is_trial:
@@ -358,20 +385,5 @@ def _key(configuration: Configuration) -> str:
     return f"{c.workers},{c.servers},{c.worker_cores},{c.server_cores}"
 
 
-def _rate(expected: Forecast) -> str:
-    return f"{expected.samples_per_s:,.0f} ({expected.low:,.0f} to {expected.high:,.0f})"
-
-
-def _ratio(block: Observation, best: Observation) -> str:
-    return (
-        f"{block.configuration} trains {block.samples_per_s:,.0f} samples/s, "
-        f"{best.configuration} {best.samples_per_s:,.0f}"
-    )
-
-
-def _why_stay(second: Forecast | None, best: Observation) -> str:
-    speed = f"{best.samples_per_s:,.0f} samples/s measured"
-    if second is None:
-        return f"{speed}, and every other configuration that is allowed was measured"
-    share = second.samples_per_s / best.samples_per_s - 1
-    return f"{speed}; of those not measured {second.configuration} is the best: {_rate(second)} ({share:+.0%})"
+def _named(key: str) -> Configuration:
+    return Configuration(*map(int, key.split(",")))

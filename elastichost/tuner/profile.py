@@ -14,7 +14,20 @@ import numpy as np
 
 from elastichost.tuner.facts import Configuration, Observation, Workload
 
-__all__ = ["BlockSettings", "Look", "ProfileState", "Totals", "fold", "log_error_of", "merged", "so_far", "speed_of"]
+__all__ = [
+    "BlockSettings",
+    "Look",
+    "ProfileState",
+    "Totals",
+    "change_of",
+    "fold",
+    "joined",
+    "log_error_of",
+    "merged",
+    "rescaled",
+    "so_far",
+    "speed_of",
+]
 
 USUAL_CORRELATION = 0.65  # of neighbouring windows
 USUAL_WINDOWS = 30  # so many windows say as much of it as what is usual
@@ -38,7 +51,8 @@ class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was counted up to now. `configuration`: what runs, as planned; None while it is being changed.
     `is_steady`: there is nothing but training: no checkpoint, no evaluation, everybody present has work. `moving_s`:
-    training that the change lost that was over since the look before."""
+    training that the change lost that was over since the look before. `most_workers`: more would find no memory, or
+    could not be started; None: nothing is known that speaks against any number."""
 
     at_s: float
     configuration: Configuration | None
@@ -47,6 +61,7 @@ class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     totals: Totals = Totals()
     hot_share: float | None = None
     moving_s: float | None = None
+    most_workers: int | None = None
 
 
 class BlockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -234,3 +249,38 @@ def _mean(before: Observation, block: Observation, name: Timing) -> float | None
         return second if first is None else first  # type: ignore[no-any-return]
     total = max(1, before.iterations + block.iterations)
     return float((first * before.iterations + second * block.iterations) / total)
+
+
+# --- what is known of several -----------------------------------------------------------------------------------------
+
+
+def joined(observations: tuple[Observation, ...], block: Observation) -> tuple[Observation, ...]:
+    """One a configuration, in the order in which they were measured first."""
+    known = {one.configuration: one for one in observations}
+    before = known.get(block.configuration)
+    known[block.configuration] = block if before is None else merged(before, block)
+    return tuple(known.values())
+
+
+def change_of(observations: tuple[Observation, ...], block: Observation) -> float:
+    """Of log(samples_per_s), since the block's configuration was measured before. Raises ValueError when it was not."""
+    for one in observations:
+        if one.configuration == block.configuration:
+            return math.log(block.samples_per_s / one.samples_per_s)
+    raise ValueError(f"{block.configuration} was not measured before")
+
+
+def rescaled(observations: tuple[Observation, ...], block: Observation, doubt: float) -> tuple[Observation, ...]:
+    """What was measured of others before the speed changed, as it is now if all changed alike: errors grow by `doubt`
+    times the change, and of what processes timed nothing is left."""
+    change = change_of(observations, block)
+    return tuple(
+        msgspec.structs.replace(
+            one,
+            samples_per_s=one.samples_per_s * math.exp(change),
+            log_error=math.hypot(one.log_error, doubt * change),
+            **dict.fromkeys(TIMINGS),
+        )
+        for one in observations
+        if one.configuration != block.configuration
+    )

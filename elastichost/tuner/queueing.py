@@ -42,6 +42,7 @@ CHUNK = 8192  # configurations predicted at once: their columns stay in the proc
 UNSURE = 0.15  # standard deviation of log(samples_per_s) that is worth a warning when only wide priors say otherwise
 NARROWEST = 0.05  # standard deviation of a parameter that is handed to the next job: no two jobs are equal
 FLAT = 10.0  # priors are so many times as wide where none are wanted
+UNDIVIDED = 1.0  # share of the busiest PS with direct access: all they do is the dense part, which one of them owns
 DEFAULT_SAMPLE_S = 1e-5  # guess where nothing is known at all
 
 
@@ -102,7 +103,7 @@ class QueueingFit:
         says more than the data. `is_extrapolated`: they make most of j Sigma j', and its root is above `UNSURE`; a
         narrow prior, as from history, makes it small.
         """
-        skew = skew_of(self.seen, hot_share) if self.settings.hot_share else 0.0
+        skew = self._skew(hot_share) if self.settings.hot_share else 0.0
         prior_sd = self.estimate.prior_sd
         values, vectors = np.linalg.eigh(prior_sd[:, None] * self.estimate.information * prior_sd)
         known = np.maximum(values, 0.0)
@@ -124,6 +125,10 @@ class QueueingFit:
         log_error = self.factor * np.sqrt(variance + self.estimate.discrepancy[0] ** 2)
         is_extrapolated = (parts[0] > 0.5 * variance) & (variance > UNSURE**2)
         return interval(log_speed, log_error, is_extrapolated)
+
+    def _skew(self, hot_share: float | None) -> float:
+        told = hot_share is not None or any(one.hot_share is not None for one in self.seen)
+        return skew_of(self.seen, hot_share) if told or self.workload.access != "direct" else UNDIVIDED
 
     def posterior(self) -> Prior:
         """Means and standard deviations of the parameters, the latter not below `NARROWEST`."""
@@ -231,7 +236,8 @@ def _evaluation(
     servers = configurations[:, 1]
     shares = 1.0 / servers
     if settings.hot_share:
-        shares = np.clip([one.hot_share or 0.0 for one in seen], shares, 1.0)
+        unknown = UNDIVIDED if workload.access == "direct" else 0.0
+        shares = np.clip([unknown if one.hot_share is None else one.hot_share for one in seen], shares, 1.0)
     columns = Columns(configurations, shares, workload)
 
     def evaluate(theta: Floats) -> tuple[Floats, Floats]:

@@ -94,8 +94,8 @@ def believed(workload: Workload, scale_s: float, *, reads: bool, is_guess: bool)
     if workload.host_cores > 0:
         found += [
             Believed("memory_contention", math.log(0.03), 1.5),  # mu
-            Believed("oversubscription", math.log(0.5), 1.0),  # o
-            Believed("cpu_ratio", math.log(0.9), 0.4),
+            Believed("oversubscription", math.log(0.15), 0.7),  # o: 0.1 to 0.25 in seven recorded jobs
+            Believed("cpu_ratio", math.log(0.9), 0.25),
             Believed("thread_loss", math.log(0.1), 1.5),
             Believed("sharing", 0.0, 1.0),  # g of load
             Believed("packed", _packed(workload.host_cores), 1.5),
@@ -136,6 +136,7 @@ class Columns:
             "m": batch,
             "s": shares,
             "bytes": moved,
+            "1-1/cw": 1.0 - 1.0 / worker_cores,
             "w/cp": workers / server_cores,
             "s/2": shares / 2.0,
         }
@@ -222,7 +223,8 @@ class _Equations:
     def computing(self) -> tuple[Quantity, Quantity | None]:
         """C, and on a shared host its CPU-seconds, threads that wait for each other included:
 
-        n = min(cw, useful_cores); C = a0 + a1 m (1 / n + loss); CPU = a0 + a1 m (1 + loss n).
+        n = min(cw, useful_cores); C = a0 + a1 m (1 / n + loss (1 - 1 / cw)); CPU = a0 + a1 m (1 + loss (1 - 1 / cw) n).
+        One thread loses nothing, and with loss > 1 two are slower than one, as they are where others use the cores too.
         Both grow by 1 + mu min(w CPU / C, H): of all that runs at once, how much more memory time each has.
         """
         leaves, one = self.leaves, self.one
@@ -231,7 +233,7 @@ class _Equations:
         compute = leaves["serial_s"] + work * per_core
         if self.workload.host_cores == 0:
             return compute, None
-        lost = work * leaves["thread_loss"]
+        lost = work * leaves["thread_loss"] * self.columns["1-1/cw"]
         compute = compute + lost
         cpu = leaves["cpu_ratio"] * (leaves["serial_s"] + work + lost / per_core)
         host = self.tape.constant(1.0 / self.workload.host_cores)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from elastichost.job_features import Estimates
 from elastichost.plan import Plan
 from elastichost.tuner.first_plan import FirstPlanRequest
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
@@ -85,7 +86,9 @@ class BalanceLooked(_Line, frozen=True):
 
 
 class MemoryOpened(_Line, frozen=True):
-    """A watch over memory begins, with nothing known."""
+    """A watch over memory begins. memory: what is known of jobs like it."""
+
+    memory: Estimates = Estimates()
 
 
 class MemoryLooked(_Line, frozen=True):

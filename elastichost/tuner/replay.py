@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from elastichost.job_features import Estimates
 from elastichost.tuner.first_plan import first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, observe
 from elastichost.tuner.heat import BucketKey, HeatState, fold
-from elastichost.tuner.memory import MemoryState
+from elastichost.tuner.memory import begin
 from elastichost.tuner.memory import decide as decide_memory
 from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
 from elastichost.tuner.rebalance import BalanceState, Rebalance, decide
@@ -50,7 +51,10 @@ class _Tuner:
         self._settings, self._state = settings, TunerState()
 
     def feed(self, record: TunerLooked) -> tuple[str, str, bool]:
-        self._state, decision = advance(self._state, record.look, record.samples_left, self._settings)
+        try:
+            self._state, decision = advance(self._state, record.look, record.samples_left, self._settings)
+        except Exception as error:  # noqa: BLE001 - a live run tells it, too, and decides no more
+            return _words(record.decision), f"gives up: {type(error).__name__}: {error}", record.decision is None
         return _words(record.decision), _words(decision), _is_same(record.decision, decision)
 
 
@@ -107,8 +111,8 @@ class _Balance:
 
 
 class _Memory:
-    def __init__(self) -> None:
-        self._state = MemoryState()
+    def __init__(self, memory: Estimates) -> None:
+        self._state = begin(memory)
 
     def feed(self, record: MemoryLooked) -> tuple[str, str, bool]:
         self._state, decision = decide_memory(self._state, record.look, record.now_s)
@@ -140,8 +144,8 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
             case BalanceOpened(half_life_s=half_life_s):
                 balance = _Balance(half_life_s)
                 continue
-            case MemoryOpened():
-                memory = _Memory()
+            case MemoryOpened(memory=known):
+                memory = _Memory(known)
                 continue
             case FirstPlanMade():
                 part, (recorded, again, is_same) = "first plan", _first_plan(record)

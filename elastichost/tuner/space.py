@@ -9,15 +9,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.candidates import Bounds, as_configurations, contains, count, enumerate_candidates, neighbours
+from elastichost.tuner.candidates import Bounds, contains, count, enumerate_candidates
 from elastichost.tuner.facts import ConfigurationArray
 
-__all__ = ["ALL_OF_THEM", "Search", "search_space"]
+__all__ = ["ALL_OF_THEM", "Search", "codes", "search_space"]
 
 Search = Literal["auto", "exact", "nsga2"]
 ALL_OF_THEM = 20_000  # so many are predicted in a few milliseconds
 EVOLVED = 6_000  # configurations that NSGA-II looks at: fewer are all looked at, which is better and takes less time
 BEST_POINTS, ROUNDS = 8, 6  # whose neighbours are looked at, so often
+CODE = np.array([4096.0**3, 4096.0**2, 4096.0, 1.0])  # no number is larger, and all of it is exact
 Floats = npt.NDArray[np.float64]
 Worth = Callable[[ConfigurationArray], Floats]
 
@@ -56,17 +57,40 @@ def _coarse_to_fine(bounds: Bounds, worth: Worth) -> ConfigurationArray:
     known = grid[contains(bounds, grid)]
     if not len(known):
         return known
-    known_worth, keys = worth(known), set(map(tuple, known.tolist()))
+    known_worth = worth(known)
     for _ in range(ROUNDS):
         best = np.argsort(-known_worth, kind="stable")[:BEST_POINTS]
-        around = [row for one in as_configurations(known[best]) for row in neighbours(bounds, one).tolist()]
-        new = [row for row in dict.fromkeys(map(tuple, around)) if row not in keys]
-        if not new:
+        around = _around(bounds, known[best])
+        _, first = np.unique(codes(around), return_index=True)
+        around = around[first]
+        new = around[~np.isin(codes(around), codes(known))]
+        if not len(new):
             break
-        keys.update(new)
-        rows = np.array(new, dtype=np.float64)
-        known, known_worth = np.concatenate([known, rows]), np.concatenate([known_worth, worth(rows)])
+        known, known_worth = np.concatenate([known, new]), np.concatenate([known_worth, worth(new)])
     return known[np.lexsort(known.T[::-1])]
+
+
+def codes(configurations: ConfigurationArray) -> Floats:
+    """float64 [n] for float64 [n, 4]: another number for each, ascending in lexicographic order."""
+    found: Floats = configurations @ CODE
+    return found
+
+
+def _around(bounds: Bounds, configurations: ConfigurationArray) -> ConfigurationArray:
+    """What `candidates.neighbours` finds of each of float64 [n, 4], all together; some more than once."""
+    found = []
+    for column in range(configurations.shape[1]):
+        own = configurations[:, column]
+        for values in (own - 1, own + 1, own * 2, np.floor(own / 2)):
+            moved = configurations.copy()
+            moved[:, column] = values
+            found.append(moved)
+    for more, fewer in ((0, 2), (2, 0), (1, 3), (3, 1)):
+        traded = configurations.copy()
+        traded[:, more], traded[:, fewer] = configurations[:, more] * 2, np.floor(configurations[:, fewer] / 2)
+        found.append(traded)
+    array = np.concatenate(found)
+    return array[contains(bounds, array)]
 
 
 def _by_nsga2(bounds: Bounds, worth: Worth, seed: int) -> ConfigurationArray:

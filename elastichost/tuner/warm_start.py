@@ -44,7 +44,7 @@ SIZES = {
 }
 UNKNOWN = 0.5  # of a factor of 2
 # Distance for each that differs.
-WORDS = {"family": 1.0, "mode": 0.7, "access": 1.0, "user": 0.15, "name": 0.1}
+WORDS = {"family": 1.0, "shape": 0.5, "mode": 0.7, "access": 1.0, "user": 0.15, "name": 0.1}
 # Distance where one has some and the other none: it is another kind of job.
 KINDS = {"dynamic_tables": 0.3, "host_cores": 0.7, "gpus": 2.0}
 
@@ -75,7 +75,9 @@ class ColdStart(msgspec.Struct, frozen=True):
 def distance(one: JobFeatures, other: JobFeatures) -> float:
     """Root of the sum of squares of the differences: weighted log ratios of sizes, and penalties for what is not the
     same. Symmetric; 0 for equal jobs."""
-    parts = [WORDS[name] for name in WORDS if getattr(one, name) != getattr(other, name)]
+    pairs = {name: {getattr(one, name), getattr(other, name)} for name in WORDS}
+    # records of before there was a shape do not know theirs
+    parts = [WORDS[name] for name, pair in pairs.items() if len(pair) == 2 and (name != "shape" or "" not in pair)]
     parts += [KINDS[name] for name in KINDS if (getattr(one, name) > 0) != (getattr(other, name) > 0)]
     for name, weight in SIZES.items():
         first, second = float(getattr(one, name)), float(getattr(other, name))

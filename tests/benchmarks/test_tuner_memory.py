@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from benchmarks.tuner import memory
-from benchmarks.tuner.memory import AIMS, KINDS, LEAST_ROWS, Figures, measure, simulate
+from benchmarks.tuner.memory import AIMS, ARMS, KINDS, LEAST_ROWS, Figures, measure, simulate
+from benchmarks.tuner.memory_runs import OFF, RealRun, read_run, with_leads
+from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +35,61 @@ def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: Figures) 
     assert figures.exceeding >= 4
     assert figures.precision >= AIMS["precision"]
     assert figures.recall >= AIMS["recall"]
+    assert figures.die_on < figures.die_off >= figures.exceeding
+    assert 1.0 <= figures.leads[0] <= figures.leads[1]
+
+
+@pytest.mark.parametrize("arm", ARMS[1:])
+def test_what_is_known_of_a_job_does_no_harm_even_if_it_is_of_another(arm: str) -> None:
+    found = measure(range(1), arm)
+    assert found.runs == len(KINDS) and found.exceeding >= 2
+    assert found.precision >= AIMS["precision"]
+    assert found.recall >= AIMS["recall"]
 
 
 def test_figures_are_printed(
     figures: Figures, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(memory, "measure", lambda seeds: figures)
+    monkeypatch.setattr(memory, "measure", lambda seeds, arm: dataclasses.replace(figures, arm=arm))
+    monkeypatch.setattr(memory, "real_runs", lambda: RUNS)
     assert memory.main(["--quick", "--json"]) in (0, 1)
-    assert json.loads(capsys.readouterr().out)["runs"] == 2 * len(KINDS)
-    memory.main(["--quick"])
-    assert "precision" in capsys.readouterr().out
+    told = json.loads(capsys.readouterr().out)
+    assert told["arms"]["known"]["runs"] == 2 * len(KINDS)
+    assert told["real"] == []
+    memory.main(["--quick", "--real"])
+    told = capsys.readouterr().out
+    assert "precision" in told and "with the tuner off" in told
+    assert "7.5 s before memory would have ended, an action takes 2.5 s; rows were dropped 1.0 s later" in told
+
+
+OFF_RUN = RealRun(OFF, "failed", 60_000)
+ACT_RUN = RealRun("act", "done", 120_000, 2.5, 3.5, 2.5, "", tuple((float(s), 6000 * s) for s in range(21)))
+RUNS = with_leads([OFF_RUN, ACT_RUN])
+
+
+def test_a_lead_is_the_time_until_the_run_without_the_tuner_ended() -> None:
+    assert [OFF_RUN, msgspec.structs.replace(ACT_RUN, lead_s=7.5)] == RUNS
+    assert with_leads([msgspec.structs.replace(OFF_RUN, status="done"), ACT_RUN])[1].lead_s is None
+
+
+def test_a_run_directory_is_read(tmp_path: Path) -> None:
+    def looked(at_s: float, kind: str, live: float) -> MemoryLooked:
+        look = MemoryLook(int(1000 * at_s), 1, 1.0, 100.0 * at_s, 1.0, live, 0.0, (HostLook(0, 1, 1, 0.0, 1.0),))
+        return MemoryLooked(50.0 + at_s, look, MemoryDecision(kind, ""))  # type: ignore[arg-type]
+
+    records = [
+        MemoryOpened(),
+        looked(0, "stay", 0),
+        looked(1, "warn", 100),
+        looked(2, "evict", 200),
+        looked(3, "stay", 250),
+    ]
+    (tmp_path / "decisions.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in records))
+    (tmp_path / "result.json").write_text('{"status": "done"}')
+    (tmp_path / "status.json").write_text('{"samples_trained": 3000}')
+    budget = "memory: 1 MB may be used; if it grows as jobs like it did, 7 MB, at most 9 MB, are needed to its end"
+    (tmp_path / "journal.jsonl").write_text(json.dumps({"kind": "budget", "text": budget}) + "\n")
+    found = read_run("an arm", tmp_path)
+    assert (found.status, found.samples, found.alarm_s, found.dropped_s) == ("done", 3000, 2.0, 3.0)
+    assert found.foreseen == "7 MB, at most 9 MB, are needed to its end"
+    assert found.course[-1] == (3.0, 3000)

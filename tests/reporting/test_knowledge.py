@@ -43,8 +43,8 @@ def test_every_decision_and_what_was_measured_afterwards(records: list[Record]) 
     told = known(records).decisions()
     made = decisions_in(records)
     assert [(one.at_s, one.reason) for one in told] == [(at_s, one.reason) for at_s, one in made]
-    tries = [one for one in told if one.kind == "try"]
-    assert tries
+    changes = [one for one in told if one.kind in ("try", "move")]
+    assert changes
     for one, later in itertools.pairwise(told):
         if one.kind in ("try", "move", "return"):
             # a trial ends with the measurement that the next decision is made from
@@ -66,7 +66,7 @@ def test_the_model_against_what_was_measured(records: list[Record]) -> None:
     model = known(records).model()
     assert model is not None
     assert not model.problem
-    assert len(model.measured) >= 3
+    assert len(model.measured) >= 2
     speeds = [one.measured.samples_per_s for one in model.measured]
     assert speeds == sorted(speeds, reverse=True)
     foretold = {one.configuration: one.expected for _, one in decisions_in(records) if one.kind in ("try", "move")}

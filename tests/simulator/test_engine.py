@@ -185,6 +185,13 @@ def test_a_grant_that_does_not_fit_on_hosts_is_refused() -> None:
     assert min(one.waited_s for one in found.jobs) == 0.0 < max(one.waited_s for one in found.jobs)
 
 
+def test_of_new_workers_as_many_come_as_there_is_room_for() -> None:
+    small, large = Configuration(2, 1, 4, 4), Configuration(9, 1, 4, 4)  # 36 and 4 cores on two hosts of 16
+    policy = first_then(Grant(small, 4 * GB), Grant(large, 6 * GB))
+    found, _ = run(policy, job(samples=60_000_000), options=Settings(hosts=(Host(16, 64 * GB),) * 2, rates=QUIET))
+    assert found.jobs[0].final == Configuration(7, 1, 4, 4) and found.refused == 0
+
+
 def test_decisions_come_on_time() -> None:
     policy = Scripted(lambda view: {one.job: Grant(one.request, 8 * GB) for one in view.jobs if one.running is None})
     run(policy, job(0, arrived_s=10.0), job(1, arrived_s=50.0))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from elastichost.simulator.cluster import Host
 from elastichost.simulator.settings import Settings
 from elastichost.simulator.streams import IncidentRates
-from elastichost.simulator.views import ClusterView, Grant, Policy
+from elastichost.simulator.views import Ailment, ClusterView, Grant, Knowing, Policy
 
 __all__ = ["QUIET", "Watched", "cluster"]
 
@@ -27,6 +27,10 @@ class Watched:
         self._policy = policy
         self.name = policy.name
         self.seen: list[tuple[ClusterView, dict[int, Grant]]] = []
+
+    def hear(self, ailing: Mapping[int, Ailment]) -> None:
+        if isinstance(self._policy, Knowing):
+            self._policy.hear(ailing)
 
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
         grants = self._policy.decide(view, now_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -42,6 +43,41 @@ def test_a_want_is_granted_after_some_looks_or_it_is_full(left: int, given_share
             break
     assert found.is_full == (now[0].wanted > left)
     assert found.is_full or now[0].open >= now[0].wanted
+
+
+@given(left=st.integers(0, 1 << 35), given_shares=shares())
+def test_of_several_wants_one_is_granted_if_it_can_be(left: int, given_shares: list[ServerShare]) -> None:
+    """All may want something at once, and nobody takes anything meanwhile: nobody keeps from others what is too little
+    for itself."""
+    now, wants = given_shares, [share.wanted for share in given_shares if share.wanted]
+    for _ in range(60):
+        found = share_out(left, now)
+        now = [msgspec.structs.replace(share, granted=found.granted[share.server]) for share in now]
+    served = [share for share in now if share.wanted and share.open >= share.wanted]
+    assert found.is_full == any(want > left for want in wants)
+    assert bool(served) == any(want <= left for want in wants)
+
+
+@pytest.mark.parametrize(
+    ("left", "shares", "opened", "is_full"),
+    [
+        (50, [(0, 60), (0, 40)], [0, 40], True),  # the one that fits is granted, whoever asks for more
+        (100, [(50, 60), (50, 60)], [50, 25], False),  # one gives back, so that the other can have it
+        (100, [(50, 60), (25, 60)], [60, 25], False),  # and has it at the next look
+        (100, [(60, 60), (20, 50)], [60, 20], False),  # who was granted something takes it first
+        (0, [(0, 10)], [0], True),
+        (-30, [(40, 0), (0, 10)], [0, 0], True),
+        (100, [(0, 0), (0, 0)], [25, 25], False),
+    ],
+)
+def test_two_that_want_something_at_once(
+    left: int, shares: list[tuple[int, int]], opened: list[int], is_full: bool
+) -> None:
+    """shares: (open, wanted) of each."""
+    found = share_out(left, [ServerShare(i, 7 + has, 7, wanted) for i, (has, wanted) in enumerate(shares)])
+    now = [found.granted[i] - 7 for i in range(len(shares))]
+    assert now[: len(opened)] == opened
+    assert found.is_full == is_full
 
 
 def test_little_is_open_when_little_is_left() -> None:

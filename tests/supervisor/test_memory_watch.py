@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,20 +13,23 @@ import numpy as np
 import pytest
 
 from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseStore
 from elastichost.arena.host import arena_root, is_in_memory
 from elastichost.arena.layout import plan_layout
 from elastichost.config import load_job
 from elastichost.errors import ExitCode, MemoryBudgetError
-from elastichost.plan import Plan, ProcessSpec
+from elastichost.job_features import Estimates
+from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.ps.store import RowStore
 from elastichost.sharding import BUCKETS_PER_TABLE, even_shard_map
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.memory_watch import EXPECTED_BYTES, MemoryWatch, memory_of_host
 from elastichost.supervisor.recording import Recorder
+from elastichost.tuner.memory_growth import forecast
 
 MB = 1 << 20
 PRIVATE = 5 * MB
-SUPERVISOR, FORK_SERVER = 1001, 1002
+SUPERVISOR, FORK_SERVER, SERVER = 1001, 1002, 1003
 JOB = """
 [model]
 build = "elastichost.models:dlrm"
@@ -52,23 +56,36 @@ def model(evict_after_samples: int = 0) -> ModelSpec:
 
 
 class Scene:
-    """One host, one PS, one worker that is planned. `said`: (kind, text) of what was noted."""
+    """One host, one PS, one worker that is planned. `said`: (kind, text) of what was noted. PS take EXPECTED_BYTES of
+    their own, which is known once they `are_measured`."""
 
-    def __init__(self, directory: Path, budget: int, memory: str, mode: str = "async", **of_model: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        budget: int,
+        memory: str,
+        mode: str = "async",
+        known: Estimates = Estimates(),  # noqa: B008, frozen
+        **of_model: int,
+    ) -> None:
         self.arena = Arena.create(directory, plan_layout(model(**of_model), 7, 1 << 28))
         path = directory / "job.toml"
         path.write_text(JOB.format(memory=memory, mode=mode))
         servers = (ProcessSpec(role="server", index=0, cores=(), threads=1),)
         self.said: list[tuple[str, str]] = []
-        self.now_s = 100.0
-        fleet: Any = type("Fleet", (list,), {"live": lambda *_: (), "working": lambda *_: (), "named": lambda *_: None})
+        self.now_s, self.grant_takes_s = 100.0, 0.0
+        kinds = {"live": lambda *_: (), "working": lambda *_: self.workers, "named": lambda *_: None}
+        fleet: Any = type("Fleet", (list,), kinds)
+        self.workers: list[Any] = []
+        self.are_measured = True
+        record = SimpleNamespace(process=ProcessId("server", 0, 1), spec=servers[0], is_live=True, pid=SERVER)
         run: Any = SimpleNamespace(
             job=load_job(path, environ={}),
             plan=Plan(servers, "direct", "a test"),
-            fleet=fleet(),
+            fleet=fleet([record]),
             supervisor_pid=SUPERVISOR,
             launcher=SimpleNamespace(server_pid=FORK_SERVER),
-            now_s=lambda: self.now_s,
+            now_s=lambda: self.now_s + self.grant_takes_s,
             note=lambda kind, text, **_: self.said.append((kind, text)),
             recorder=Recorder(),
         )
@@ -80,7 +97,7 @@ class Scene:
             holdings=SimpleNamespace(is_handed_over=True),
         )
         self.ledger: Any = SimpleNamespace(samples_planned=4_000_000, samples_accounted=500_000)
-        self.watch = MemoryWatch(run, (self.arena,), roster, EXPECTED_BYTES + 2 * PRIVATE + budget)
+        self.watch = MemoryWatch(run, (self.arena,), roster, EXPECTED_BYTES + 2 * PRIVATE + budget, known)
         self.arena.allowance = self.arena.board.allowance(0)
         self.store = RowStore(self.arena, 7)
         self.store.adopt([(0, 0), *((1, bucket) for bucket in range(BUCKETS_PER_TABLE))], initialise=True)
@@ -89,6 +106,7 @@ class Scene:
     def look(self, seconds: float = 0.1) -> None:
         self.now_s += seconds
         private = {SUPERVISOR: PRIVATE, FORK_SERVER: PRIVATE, 99: 10**12}
+        private |= {SERVER: EXPECTED_BYTES} if self.are_measured else {}
         self.watch.look(self.ledger, None, private, self.now_s)
 
     def see(self, count: int = 2000) -> int:
@@ -145,7 +163,7 @@ def test_a_want_that_passes_ends_nothing(scene: Callable[..., Scene]) -> None:
     assert made.see() == 2000
     for _ in range(100):
         made.look()
-    assert made.said == []
+    assert [kind for kind, _ in made.said] == ["budget"]
 
 
 def test_with_a_way_out_ids_go_without_a_row_until_some_is_free(scene: Callable[..., Scene]) -> None:
@@ -172,6 +190,35 @@ def test_processes_that_are_to_come_and_those_that_were_measured_count(scene: Ca
     facts = made.watch._grant({SUPERVISOR: 3, FORK_SERVER: 4, 77: 10**9})
     assert facts[0].private_bytes == EXPECTED_BYTES + 7, "the planned PS, and nobody else's process"
     assert facts[0].left_bytes > 0
+    facts = made.watch._grant({SUPERVISOR: 3, FORK_SERVER: 4, SERVER: 5})
+    assert facts[0].private_bytes == 12
+
+
+def test_the_budget_is_told_once_when_all_is_measured(scene: Callable[..., Scene]) -> None:
+    made = scene(60 * MB, "watch")
+    made.are_measured = False
+    for _ in range(30):
+        made.look()
+    assert made.said == []
+    made.are_measured = True
+    for _ in range(30):
+        made.look()
+    ((kind, text),) = made.said
+    assert kind == "budget"
+    assert f"{(EXPECTED_BYTES + 2 * PRIVATE + 60 * MB) / 1e6:,.1f} MB may be used" in text
+    assert f"the processes {(EXPECTED_BYTES + 2 * PRIVATE) / 1e6:,.1f} MB" in text
+    assert "jobs like it" not in text
+
+
+def test_while_processes_are_measured_no_job_ends(scene: Callable[..., Scene]) -> None:
+    """They count as more than they take: that is known a moment later."""
+    made = scene(20 * MB, "off")
+    made.are_measured = False
+    made.train(60)
+    assert made.watch._shortage._full_s is not None, "nothing could be granted for a while"
+    made.are_measured = True
+    with pytest.raises(MemoryBudgetError):
+        made.train(20)
 
 
 def test_new_ids_end_with_the_epoch_in_which_all_have_their_rows(scene: Callable[..., Scene]) -> None:
@@ -191,6 +238,112 @@ def test_what_is_in_force_outlives_a_supervisor(scene: Callable[..., Scene]) -> 
     watch: Any = made.watch
     again = MemoryWatch(watch._run, (made.arena,), watch._roster, 1 << 30)
     assert (again._actor.horizon, again._actor.admit_after, again._actor.shortens_own) == (77_000, 4, False)
+
+
+def test_ids_that_were_left_out_before_a_supervisor_died_are_not_after_it(scene: Callable[..., Scene]) -> None:
+    made = scene(60 * MB, "act")
+    made.train(100)
+    assert made.arena.board.leaves_out
+    watch: Any = made.watch
+    MemoryWatch(watch._run, (made.arena,), watch._roster, 1 << 40)
+    assert not made.arena.board.leaves_out
+
+
+def test_a_fault_of_the_tuner_ends_the_foresight_and_not_the_run(
+    scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    made = scene(60 * MB, "act")
+    monkeypatch.setattr("elastichost.supervisor.memory_watch.decide", fails)
+    made.train(100)
+    assert [text for _, text in made.said if "not foreseen any more: ZeroDivisionError: by nothing" in text]
+    assert made.arena.board.leaves_out, "grants hold, and what follows from them"
+
+
+@pytest.mark.parametrize(("takes_s", "least_s", "most_s"), [(0.0, 0.0, 0.1), (0.03, 0.9, 1.1), (0.5, 1.9, 2.1)])
+def test_grants_take_a_small_part_of_the_time(
+    scene: Callable[..., Scene], takes_s: float, least_s: float, most_s: float
+) -> None:
+    made = scene(60 * MB, "off")
+    made.grant_takes_s = takes_s
+    watch: Any = made.watch
+    granted, grant = list[float](), watch._grant
+    watch._grant = lambda private: (granted.append(made.now_s), grant(private))[1]
+    for _ in range(1000):
+        made.look(0.01)
+    between = np.diff(granted)
+    assert least_s <= between.min() and between.max() <= most_s
+
+
+def test_a_grant_that_was_interrupted_delays_the_next_ones_hardly(scene: Callable[..., Scene]) -> None:
+    """A busy machine: the supervisor did not run for a quarter of a second."""
+    made = scene(60 * MB, "off")
+    watch: Any = made.watch
+    for number in range(20):
+        made.grant_takes_s = 0.25 if number == 15 else 0.001
+        made.look()
+    assert watch._grant_at_s - made.now_s <= 0.1
+
+
+# --- what is learnt and what is known ---------------------------------------------------------------------------------
+
+
+def trained(made: Scene, until_s: int, *, since_s: int = 0, rate: int = 20_000) -> None:
+    """Second by second; after n samples there are 6 n^0.75 rows."""
+    made.workers = [SimpleNamespace(samples_per_s=float(rate), pid=SERVER)]
+    dense = DenseStore(made.arena)
+    for second in range(since_s + 1, until_s + 1):
+        samples = made.ledger.samples_accounted = second * rate
+        dense.load(np.zeros(8, np.float32), None, second, samples, 0)
+        made.see(round(6 * samples**0.75) - made.key)
+        for _ in range(10):
+            made.look()
+
+
+def test_a_watch_learns_what_the_next_one_of_such_a_job_foresees(scene: Callable[..., Scene]) -> None:
+    made = scene(600 * MB, "watch")
+    trained(made, 40)
+    found = made.watch.learnt(is_whole=True)
+    assert math.exp(found.mean["beta"]) == pytest.approx(0.75, abs=0.05)
+    live = made.watch._state.growth.points[-1][1]
+    assert math.exp(found.mean["growth_bytes"]) == pytest.approx(live)
+    assert math.exp(found.mean["rows_by_1e6_samples"]) == pytest.approx(6 * 1e6**0.75, rel=0.1)
+    later = scene(600 * MB, "watch", known=found)
+    trained(later, 2)
+    (told,) = [text for kind, text in later.said if kind == "budget"]
+    assert "if it grows as jobs like it did" in told
+    state: Any = later.watch._state
+    foreseen = forecast(state.growth, 8e5)
+    assert foreseen is not None
+    assert foreseen.median == pytest.approx(6 * (8e5**0.75 - 4e4**0.75) * state.growth.row_bytes, rel=0.15)
+
+
+def test_what_was_interfered_with_is_learnt_up_to_then(scene: Callable[..., Scene]) -> None:
+    made = scene(600 * MB, "watch")
+    trained(made, 20)
+    before = made.watch.learnt(is_whole=True)
+    watch: Any = made.watch
+    watch._actor.horizon = 9000
+    trained(made, 25, since_s=20)
+    after = made.watch.learnt(is_whole=True)
+    assert set(before.mean) - set(after.mean) == {"growth_bytes"}
+    assert after.mean["beta"] == before.mean["beta"]
+
+
+def test_later_epochs_teach_nothing_of_the_law(scene: Callable[..., Scene]) -> None:
+    """An epoch has 1,000,000 samples: the next one brings no new ids."""
+    made = scene(600 * MB, "watch")
+    trained(made, 50)
+    first = made.watch.learnt(is_whole=True)
+    more = made.ledger.samples_accounted
+    for second in range(1, 20):
+        made.ledger.samples_accounted = more + 20_000 * second
+        DenseStore(made.arena).load(np.zeros(8, np.float32), None, 100 + second, more + 20_000 * second, 0)
+        for _ in range(10):
+            made.look()
+    assert made.watch.learnt(is_whole=True) == first
 
 
 def test_fixed_tables_alone_are_not_watched(tmp_path: Path, scene: Callable[..., Scene]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,34 @@ def test_without_a_path_nothing_is_recorded() -> None:
     recorder.write(LINES[0])
     recorder.close()
     assert not recorder.problem
+
+
+def test_a_resumed_run_begins_a_line_of_its_own_after_one_that_was_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    for cut in (1, 5, 40):
+        path.unlink(missing_ok=True)
+        recorder = Recorder(path)
+        recorder.write(LINES[0])
+        recorder.write(LINES[1])
+        recorder.close()
+        path.write_bytes(path.read_bytes()[:-cut])
+        recorder = Recorder(path)
+        recorder.write(LINES[0])
+        recorder.write(LINES[2])
+        recorder.close()
+        kept = LINES[:2] if cut == 1 else LINES[:1]  # with 1 only the end of the line is missing
+        assert tuple(read_records(path)) == (*kept, LINES[0], LINES[2])
+
+
+def test_after_half_a_line_nothing_more_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "decisions.jsonl"
+    recorder = Recorder(path)
+    recorder.write(LINES[0])
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:10]))  # as a disk that gets full
+    recorder.write(LINES[1])
+    monkeypatch.undo()
+    recorder.write(LINES[2])
+    recorder.close()
+    assert "not recorded any more" in recorder.problem
+    assert tuple(read_records(path)) == LINES[:1]

@@ -5,6 +5,7 @@ The model sleeps: so workers do not compete for the cores of whatever machine th
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,28 @@ def test_a_size_that_was_asked_for_stays(folder: Path, build: str) -> None:
     assert code == 0, errors
     assert run.result()["processes"]["workers"] == 1
     assert any("from now on the tuner only watches" in event.text for event in tuner_says(run))
+
+
+DIES = """
+    import os, pathlib
+    builds = pathlib.Path(__file__).with_name("builds")
+    with builds.open("a") as file:
+        file.write("x")
+    if builds.stat().st_size > 2:  # after the probe and the first worker
+        os._exit(9)
+"""
+
+
+def test_a_plan_that_cannot_be_had_is_taken_back(folder: Path, build: str) -> None:
+    """Every further worker dies while it starts."""
+    model = folder / "slow.py"
+    model.write_text(re.sub(r"(def build\(.*\n)", lambda found: found.group(1) + DIES, model.read_text(), count=1))
+    run = Supervised(folder, template=TUNED, build=build, rows=150_000, mode="act", first=1)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"]["trained"] == 150_000
+    assert run.result()["processes"]["workers"] == 1
+    lost = run.events("process_lost")
+    assert lost and all(not event.process.startswith("worker-0") for event in lost)
+    back = [event for event in run.events("decision") if "the plan before comes back" in event.text]
+    assert 1 <= len(lost) <= 8 and back

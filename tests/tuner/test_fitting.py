@@ -132,7 +132,8 @@ def test_leaving_a_configuration_out_is_the_same_as_refitting_without_it() -> No
     generator = np.random.default_rng(1)
     design = np.column_stack([np.ones(8), np.arange(8.0)])
     groups = np.array([0, 0, 1, 2, 3, 4, 5, 6])
-    logs = design @ np.array([0.3, 0.1]) + 1e-3 * generator.normal(size=8)
+    logs = design @ np.array([0.3, 0.1]) + 0.02 * generator.normal(size=8)
+    logs[7] += 0.5  # it pulls the line towards itself: without it, it is missed by nearly twice as much
     measured = rows(logs, 0.5, groups)
     prior_sd = np.full(2, 4.0)
     found = estimate(lambda theta: (design @ theta, design), measured, belief(np.zeros(2), prior_sd))
@@ -145,8 +146,8 @@ def test_leaving_a_configuration_out_is_the_same_as_refitting_without_it() -> No
         deviation = np.sqrt(spread**2 + np.einsum("ij,jk,ik->i", left, inverse, left))
         scores.extend(np.abs(logs[~kept] - left @ theta) / deviation)
     quantile = max(scores) / 1.6448536269514722
-    assert quantile < 1.0
-    assert conformal_factor(found, measured, kind=0) == pytest.approx(max(quantile, 0.1) ** (8 / 48), rel=0.01)
+    assert 0.2 < quantile < 1.0, "no bound of the factor hides what it is"
+    assert conformal_factor(found, measured, kind=0) == pytest.approx(quantile ** (8 / 48), rel=0.02)
 
 
 def test_intervals_widen_when_left_out_configurations_are_missed() -> None:
@@ -157,6 +158,24 @@ def test_intervals_widen_when_left_out_configurations_are_missed() -> None:
     measured = msgspec.structs.replace(measured, discrepancy=np.array([0.03]))
     found = estimate(lambda theta: (design @ theta, design), measured, belief(np.zeros(2), 10.0))
     assert conformal_factor(found, measured, kind=0) > 1.0
+
+
+def test_intervals_that_hold_what_they_promise_stay_as_they_are() -> None:
+    """Of many configurations with normal residuals nine of ten new ones are inside, with the factor as without it."""
+    generator = np.random.default_rng(4)
+    inside, factors = [], []
+    for _ in range(5):
+        design = np.column_stack([np.ones(200), generator.normal(size=(200, 2))])
+        logs = design @ np.array([1.0, 0.5, -0.3]) + 0.08 * generator.normal(size=200)
+        measured = msgspec.structs.replace(rows(logs, 0.02), discrepancy=np.array([0.08]))
+        found = estimate(lambda theta, x=design: (x @ theta, x), measured, belief(np.zeros(3), 10.0))
+        factors.append(conformal_factor(found, measured, kind=0))
+        new = np.column_stack([np.ones(1000), generator.normal(size=(1000, 2))])
+        truth = new @ np.array([1.0, 0.5, -0.3]) + 0.08 * generator.normal(size=1000)
+        deviation = np.sqrt(np.einsum("ij,jk,ik->i", new, found.covariance, new) + found.discrepancy[0] ** 2)
+        inside.append(np.mean(np.abs(truth - new @ found.theta) < 1.645 * factors[-1] * deviation))
+    assert np.mean(factors) == pytest.approx(1.0, abs=0.12)
+    assert 0.86 < np.mean(inside) < 0.94
 
 
 # --- drift ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.tuner.memory import MemoryState, decide, predict
+from elastichost.job_features import Estimates
+from elastichost.tuner.memory import MemoryState, begin, decide, predict
 from elastichost.tuner.memory_facts import AGE_EDGES, HostLook, MemoryDecision, MemoryLook
 from elastichost.tuner.memory_horizon import LATE, kept_bytes, longest_horizon
 
@@ -119,6 +121,73 @@ def test_what_is_possible_is_done_in_order() -> None:
             break
     assert (decision.kind, decision.host, decision.target) == ("move", 0, 1)
     assert 0.1 <= decision.share <= 0.9
+
+
+def known(beta: float = 0.8, scale: float = 20.0) -> Estimates:
+    """What jobs like `look_at`'s have taught."""
+    mean = {"rows_by_1e6_samples": math.log(rows_at(1e6, beta, scale)), "beta": math.log(beta)}
+    return Estimates(mean, dict.fromkeys(mean, 0.05))
+
+
+def test_who_knows_the_growth_sees_the_end_at_once() -> None:
+    """Half a minute before it: without that knowledge nobody looks so far ahead after a few seconds."""
+    budget = 0.45e9
+    at_s = exceeds_at(budget)
+    assert 20 < at_s < 60
+    alarms = []
+    for begun in (MemoryState(), begin(known())):
+        state = begun
+        for second in range(at_s):
+            state, decision = decide(state, look_at(second, budget=budget), float(second))
+            if decision.kind != "stay":
+                alarms.append(second)
+                break
+    assert len(alarms) == 2 and alarms[1] < alarms[0]
+
+
+def test_before_the_first_sample_the_whole_run_is_predicted() -> None:
+    start = msgspec.structs.replace(look_at(0, total=10**7), samples_per_s=0.0)
+    state, decision = decide(begin(known()), start, 0.0)
+    assert decision.kind == "stay" and decision.exceeds_in_s is None
+    median, high = predict(state, start, 1e7)
+    truth = BASE + rows_at(1e7) * ROW
+    assert median == pytest.approx(truth, rel=0.1)
+    assert median < high < 1.5 * truth
+
+
+@pytest.mark.parametrize("job", [known(0.5, 20_000.0), known(0.9, 1e-3)])
+def test_knowledge_of_another_job_gives_way(job: Estimates) -> None:
+    """It foretold far more, or next to nothing."""
+    at_s = exceeds_at(2e9)
+    state, alarm_s, total = begin(job), None, round(0.9 * RATE * at_s)
+    for second in range(at_s):
+        state, decision = decide(state, look_at(second, budget=2e9), float(second))
+        if decision.kind != "stay":
+            alarm_s = second
+            break
+    assert alarm_s is not None and 60 <= at_s - alarm_s < 0.9 * at_s
+    state = begin(job)
+    for second in range(round(0.85 * at_s)):
+        state, decision = decide(state, look_at(second, budget=2e9, total=round(0.8 * total)), float(second))
+        assert decision.kind == "stay"
+
+
+def test_a_run_that_stands_still_has_no_end_of_memory() -> None:
+    look = msgspec.structs.replace(look_at(50, budget=0.5e9), samples_per_s=0.0)
+    state = MemoryState()
+    for second in range(1, 50):
+        state, _ = decide(state, look_at(second, budget=0.5e9), float(second))
+    _, decision = decide(state, look, 50.0)
+    assert decision.exceeds_in_s is None
+
+
+def test_no_fewer_workers_are_left_than_the_job_asks_for() -> None:
+    at_s = exceeds_at(2e9)
+    facts: dict[str, Any] = {"possible": ("shrink",), "workers": 4, "worker_bytes": 50_000_000}
+    seconds = range(at_s - 30, at_s)
+    assert first(seconds, budget=2e9, least_workers=1, **facts)[1].workers < 3
+    few = first(seconds, budget=2e9, least_workers=4, **facts)[1]
+    assert few.kind == "warn"
 
 
 def test_a_warning_is_news_once_a_minute() -> None:

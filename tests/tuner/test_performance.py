@@ -80,6 +80,14 @@ def test_the_newest_tell_how_uneven_the_load_is() -> None:
     assert skew_of([], hot_share=0.3) == 0.3
 
 
+def test_one_server_alone_says_nothing_of_how_uneven_the_load_is() -> None:
+    """It has all of it: what was seen of several holds."""
+    several = [Observation(Configuration(4, p), 1.0, 0.1, at_s=float(p), hot_share=0.25 + 0.75 / p) for p in (2, 4)]
+    alone = Observation(Configuration(4, 1), 1.0, 0.1, at_s=9.0, hot_share=1.0)
+    assert skew_of([*several, alone], hot_share=1.0) == pytest.approx(0.25)
+    assert skew_of([alone], hot_share=1.0) == 0.0
+
+
 def test_an_interval_is_symmetric_in_logarithms_and_finite() -> None:
     found = interval(np.log([100.0, 1e300]), np.array([0.1, 500.0]), np.array([False, True]))
     assert found.high[0] / 100.0 == pytest.approx(100.0 / found.low[0]) == pytest.approx(math.exp(0.16448536))

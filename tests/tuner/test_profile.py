@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, Observation, Workload
-from elastichost.tuner.profile import BlockSettings, Look, ProfileState, Totals, fold, log_error_of, merged
+from elastichost.tuner.profile import (
+    BlockSettings,
+    Look,
+    ProfileState,
+    Totals,
+    change_of,
+    fold,
+    joined,
+    log_error_of,
+    merged,
+    rescaled,
+)
 
 TWO, THREE = Configuration(2, 1), Configuration(3, 1)
 JOB = Workload(batch_size=100)
@@ -151,3 +162,22 @@ def test_blocks_merge_by_precision() -> None:
     assert both.compute_s == 0.02
     with pytest.raises(ValueError, match="not one configuration"):
         merged(sure, Observation(THREE, 100.0, 0.01))
+
+
+def test_a_configuration_is_kept_once_where_it_was_first() -> None:
+    first, other, again = (Observation(one, rate, 0.01) for one, rate in ((TWO, 100.0), (THREE, 150.0), (TWO, 110.0)))
+    both = joined(joined(joined((), first), other), again)
+    assert [one.configuration for one in both] == [TWO, THREE]
+    assert both[0] == merged(first, again) and both[1] == other
+
+
+def test_after_a_change_of_speed_all_is_rescaled_and_doubted() -> None:
+    before = (Observation(TWO, 100.0, 0.01, compute_s=0.02), Observation(THREE, 150.0, 0.01, compute_s=0.02))
+    block = Observation(TWO, 70.0, 0.02, compute_s=0.03)
+    assert change_of(before, block) == pytest.approx(math.log(0.7))
+    [other] = rescaled(before, block, 0.5)
+    assert other.configuration == THREE and other.compute_s is None
+    assert other.samples_per_s == pytest.approx(105.0)
+    assert other.log_error == pytest.approx(math.hypot(0.01, 0.5 * math.log(0.7)))
+    with pytest.raises(ValueError, match="was not measured before"):
+        rescaled(before[1:], block, 0.5)

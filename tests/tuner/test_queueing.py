@@ -198,6 +198,16 @@ def test_a_hot_server_is_hot_with_any_number_of_servers() -> None:
     assert fitted.predict(many, hot_share=0.9).samples_per_s[0] < 0.5 * fitted.predict(many).samples_per_s[0]
 
 
+def test_ps_that_only_apply_the_dense_part_make_no_difference_by_their_number() -> None:
+    """Direct access: one PS owns the dense vector, and nobody counts what PS are asked for."""
+    workload = Workload(512, host_cores=2, dense_bytes=100_000, row_bytes=1664)
+    timings = {"compute_s": 2.5e-3, "reader_s": 0.6e-3, "exchange_s": 0.5e-3, "server_cpu_s": 0.5e-3}
+    seen = [Observation(Configuration(2, 1), 320_000.0, 0.03, worker_cpu_s=2.6e-3, **timings)]
+    for workers in (1, 2, 4):
+        found = fit(workload, seen).predict(as_array([Configuration(workers, servers) for servers in (1, 2, 4)]))
+        assert np.ptp(np.log(found.samples_per_s)) < 0.03
+
+
 # --- any input --------------------------------------------------------------------------------------------------------
 
 configurations = st.builds(

@@ -119,6 +119,18 @@ def test_a_slow_reader_sets_the_pace() -> None:
     assert found == pytest.approx(3 / 1e-3, rel=0.01)
 
 
+def test_one_thread_loses_nothing_and_two_may_be_slower_than_one() -> None:
+    tried = as_array([Configuration(1, 1, 1), Configuration(1, 1, 2), Configuration(1, 1, 4)])
+    found = {
+        loss: evaluate(WORKLOADS[3], held(WORKLOADS[3], thread_loss=math.log(loss)), tried)[1] for loss in (0.1, 3.0)
+    }
+    few, many = (np.exp(found[loss].compute_s.log) for loss in (0.1, 3.0))
+    assert many[0] == pytest.approx(few[0])
+    assert few[0] > few[1] > few[2] and many[2] > many[1] > many[0]
+    used = found[3.0].cpu_s
+    assert used is not None and (np.diff(used.log) > 0).all()
+
+
 def test_a_host_gives_no_more_cores_than_it_has() -> None:
     host = WORKLOADS[3]
     rest = {"memory_contention": math.log(1e-9), "oversubscription": math.log(1e-9), "thread_loss": math.log(1e-9)}

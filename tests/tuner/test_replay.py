@@ -5,10 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from elastichost.job_features import Estimates
 from elastichost.plan import ProcessId
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
 from elastichost.tuner.heat import HeatState, fold
+from elastichost.tuner.memory import begin
+from elastichost.tuner.memory import decide as decide_memory
+from elastichost.tuner.memory_facts import HostLook, MemoryLook
 from elastichost.tuner.rebalance import BalanceState, Rebalance, decide
 from elastichost.tuner.records import (
     BalanceLooked,
@@ -16,6 +20,8 @@ from elastichost.tuner.records import (
     FirstPlanMade,
     HealthLooked,
     HealthOpened,
+    MemoryLooked,
+    MemoryOpened,
     Record,
     moves_of,
 )
@@ -103,3 +109,36 @@ def test_a_part_that_was_never_opened() -> None:
 def test_a_resumed_run_opens_its_parts_anew() -> None:
     once = health_records(10.0)
     assert [one.is_same for one in replay([*once, *once])] == [True, True]
+
+
+def memory_records(known: Estimates) -> list[Record]:
+    """A job that grows by 20 MB a second towards its budget."""
+    state, records = begin(known), list[Record]([MemoryOpened(known)])
+    for second in range(1, 60):
+        made = 2e7 * second
+        host = HostLook(0, 2 * 10**9, 10**9 + int(made), made, 1.0)
+        look = MemoryLook(second * 10**4, 10**7, 1e4, made, 200.0, made, 0.0, (host,), ("evict",))
+        state, decision = decide_memory(state, look, float(second))
+        records.append(MemoryLooked(float(second), look, decision))
+    return records
+
+
+KNOWN = Estimates({"rows_by_1e6_samples": 16.1, "beta": -0.01}, {"rows_by_1e6_samples": 0.1, "beta": 0.05})
+
+
+@pytest.mark.parametrize("known", [Estimates(), KNOWN])
+def test_decisions_about_memory_come_again_with_what_was_known(known: Estimates) -> None:
+    records = memory_records(known)
+    found = list(replay(records))
+    assert found and all(one.part == "memory" and one.is_same for one in found)
+    assert found[0].recorded.startswith("evict")
+
+
+def test_what_was_known_belongs_to_the_record() -> None:
+    """Who knows how fast it grows looks farther ahead from the beginning."""
+    records = [MemoryOpened(KNOWN), *memory_records(Estimates())[1:]]
+    assert not all(one.is_same for one in replay(records))
+
+
+def test_a_record_of_an_earlier_version_knew_nothing() -> None:
+    assert msgspec.json.decode(b'{"type":"MemoryOpened"}', type=MemoryOpened) == MemoryOpened()

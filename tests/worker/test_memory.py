@@ -28,10 +28,18 @@ def test_a_batch_waits_for_memory_and_goes_on_when_it_is_granted(bench: Bench) -
     arena = bench.arena
     arena.allowance = arena.board.allowance(0)
     words = arena.board.server(0)
-    timer = threading.Timer(0.3, lambda: words.grant(PLENTY, PLENTY))
-    timer.start()
+    was_answered = threading.Event()
+
+    def grant_when_asked_again() -> None:
+        while words.refused < 2 and not was_answered.wait(0.005):
+            pass
+        words.grant(PLENTY, PLENTY)
+
+    supervisor = threading.Thread(target=grant_when_asked_again)
+    supervisor.start()
     prepared = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
-    timer.join()
+    was_answered.set()
+    supervisor.join()
     assert words.refused >= 2, "it asked again and again"
     assert prepared.values.min() >= 0
     again = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)

@@ -9,13 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
+from elastichost.tuner.allocate import Capacity, JobId, JobOptions, Option
 from elastichost.tuner.candidates import Bounds, enumerate_candidates
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation
 from elastichost.tuner.frontier import pareto
 from elastichost.tuner.profile import merged
 
 __all__ = [
+    "Choices",
     "Digests",
+    "Refused",
     "Room",
     "admit",
     "candidates",
@@ -26,6 +29,9 @@ __all__ = [
     "requested_memory",
     "thinned_frontier",
 ]
+
+
+AGAIN_S = REFUSED_S = 300.0
 
 
 class Room:
@@ -114,6 +120,49 @@ def thinned_frontier(gain: npt.NDArray[np.float64], cost: npt.NDArray[np.float64
     places = np.searchsorted(logs, np.linspace(logs[0], logs[-1], most))
     kept: npt.NDArray[np.int64] = front[np.unique(np.minimum(places, len(front) - 1))]
     return kept
+
+
+class Choices:
+    """Who gets what of a cluster, worked out anew when somebody came, went or changed, when an option did, and every
+    AGAIN_S: what is left to train changes slowly."""
+
+    def __init__(self, choose: Callable[[Sequence[JobOptions], Capacity], Mapping[JobId, int]]) -> None:
+        self._choose = choose
+        self._asked: object = None
+        self._at_s = -math.inf
+        self._known: Mapping[JobId, int] = {}
+
+    def of(
+        self, jobs: Sequence[JobOptions], capacity: Capacity, now_s: float, known: Sequence[object]
+    ) -> Mapping[JobId, int]:
+        """Index of the option each job gets. known: of each job, by which its options are seen to have changed."""
+        asked = capacity, tuple((one.job, one.current) for one in jobs), tuple(known)
+        if asked != self._asked or now_s - self._at_s >= AGAIN_S:
+            self._known = self._choose(jobs, capacity)
+            self._asked, self._at_s = asked, now_s
+        return self._known
+
+
+class Refused:
+    """What was asked for and did not fit on the hosts is not asked for again for REFUSED_S. asked: last time."""
+
+    def __init__(self) -> None:
+        self.asked: Mapping[int, Configuration] = {}
+        self._until_s: dict[tuple[int, Configuration], float] = {}
+
+    def note(self, view: ClusterView, now_s: float) -> None:
+        self._until_s = {key: until_s for key, until_s in self._until_s.items() if until_s > now_s}
+        for job in view.jobs:
+            asked = self.asked.get(job.job)
+            if asked is not None and asked != job.running:
+                self._until_s[job.job, asked] = now_s + REFUSED_S
+
+    def without(self, job: JobView, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        """All of them when nothing would be left."""
+        if not self._until_s:
+            return options
+        kept = tuple(one for one in options if (job.job, one.configuration) not in self._until_s)
+        return kept or options
 
 
 class Digests:

@@ -1,63 +1,79 @@
-"""Who knows the truth: true speeds and memory, and the best choice across jobs. What is possible, not a rival. Pure."""
+"""Who knows the truth: true speeds, memory, stragglers and hot PS, and the best choice across jobs. Pure.
+
+What is possible, not a rival. No rule of sharing out is best for every stream of jobs (later arrivals are not known to
+any of them), so there are several oracles, one for each of URGENCIES; a bound for one stream is whichever of them is
+best there, chosen with hindsight.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
+from elastichost.simulator import calibration as world
 from elastichost.simulator.jobs import JobSpec
-from elastichost.simulator.policies.common import candidates, cores_of, thinned_frontier
-from elastichost.simulator.views import ClusterView, Grant, JobView, Limits
-from elastichost.tuner.allocate import Capacity, JobOptions, Option, allocate
+from elastichost.simulator.policies.common import Choices, Refused, candidates, cores_of, thinned_frontier
+from elastichost.simulator.settings import SEAMLESS, move_cost
+from elastichost.simulator.views import Ailment, ClusterView, Grant, JobView, Limits
+from elastichost.tuner.allocate import RHO, Capacity, JobOptions, Option, allocate
 from elastichost.tuner.candidates import as_configurations
 from elastichost.tuner.facts import Configuration, ConfigurationArray
 
-__all__ = ["Oracle"]
+__all__ = ["URGENCIES", "Oracle"]
 
+URGENCIES = (0.25, 0.5, 1.0)
 OPTIONS = 20
-INTERVAL_S = 300.0  # when nobody comes or goes
-MEMORY_AHEAD_S, MEMORY_MARGIN = 600.0, 1.02
-BLOCKS = 3  # that say the same, before anything is done about it
-STRAGGLES = 0.5  # a slowest worker below this is a straggler
-HOT = 1.15  # hot share over what it is while the job is healthy
+PAYS_S = 600.0  # within so long, or what is left of the job, a change has to pay
+TIME_LIMIT_S = 60.0  # nodes bound a search, not time
+MEMORY_AHEAD_S, MEMORY_MARGIN = 600.0, 1.01
+HEALTHY = Ailment(0, 0.0)
 
 
 class Oracle:
-    """Every job's frontier of true speed and cores, and the exact allocation over all jobs, when a job comes or goes
-    and every INTERVAL_S. Memory is granted for the next ten minutes. What is measured tells it of stragglers and hot
-    PS, as it tells others."""
+    """At every arrival, end and tick: every job's frontier of true speed and cores, less what the change to it costs,
+    and the exact allocation over all jobs. Memory is granted for the next ten minutes. Stragglers are replaced and
+    buckets moved as soon as it can decide."""
 
     name = "oracle"
 
-    def __init__(self, jobs: Mapping[int, JobSpec]) -> None:
-        """jobs: the truth about all jobs that will come."""
-        self._jobs = jobs
+    def __init__(self, jobs: Mapping[int, JobSpec], urgency: float = 1.0) -> None:
+        """jobs: the truth about all jobs that will come. urgency: a job counts as its remaining time to the power of
+        -urgency: 1 as whoever has the shortest remaining time first, 0.5 as `tuner.allocate` does."""
+        self._jobs, self._urgency = jobs, urgency
         self._array: ConfigurationArray | None = None
         self._options: dict[int, tuple[Option, ...]] = {}
-        self._decided_s = -INTERVAL_S
-        self._acted_at: dict[int, int] = {}  # job -> blocks it had when a worker or buckets were moved last
+        self._ailing: Mapping[int, Ailment] = {}
+        self._refused = Refused()
+        self._choices = Choices(lambda problem, capacity: allocate(problem, capacity, TIME_LIMIT_S).choices)
+
+    def hear(self, ailing: Mapping[int, Ailment]) -> None:
+        self._ailing = ailing
 
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
         for one in view.ended:
             self._options.pop(one.view.job, None)
-            self._acted_at.pop(one.view.job, None)
+        self._refused.note(view, now_s)
         movable = [job for job in view.jobs if not job.is_changing]
-        if view.trigger == "tick" and now_s - self._decided_s < INTERVAL_S:
-            return {job.job: self._grant(job, job.running) for job in movable if job.running is not None}
-        self._decided_s = now_s
         cores = view.free_cores + sum(job.running.cores for job in movable if job.running is not None)
-        problem = []
-        for job in movable:
-            options = self._known(view.limits, job)
-            at = next((place for place, one in enumerate(options) if one.configuration == job.running), None)
-            problem.append(JobOptions(job.job, job.samples_left, options, current=at))
-        chosen = allocate(problem, Capacity(max(1, cores))).choices
-        return {
-            job.job: self._grant(job, self._options[job.job][chosen[job.job]].configuration)
-            for job in movable
-            if job.job in chosen
-        }
+        known = {job.job: self._charged(job, self._placeable(view.limits, job)) for job in movable}
+        problem = [self._problem(job, known[job.job]) for job in movable]
+        offered = [tuple(one.configuration for one in options) for options in known.values()]
+        chosen = self._choices.of(problem, Capacity(max(1, cores)), now_s, offered)
+        asked = {job.job: known[job.job][chosen[job.job]].configuration for job in movable if job.job in chosen}
+        self._refused.asked = asked
+        return {job.job: self._grant(job, asked[job.job]) for job in movable if job.job in asked}
+
+    def _placeable(self, limits: Limits, job: JobView) -> tuple[Option, ...]:
+        """Without what was refused lately, with what it has."""
+        kept = self._refused.without(job, self._known(limits, job))
+        if job.running is None or any(one.configuration == job.running for one in kept):
+            return kept
+        speed = self._jobs[job.job].truth.speed(job.running).samples_per_s
+        return (*kept, Option(job.running, speed, job.running.cores))
 
     def _known(self, limits: Limits, job: JobView) -> tuple[Option, ...]:
+        """By rising cost, while nothing is wrong with it; nothing will be for long."""
         known = self._options.get(job.job)
         if known is None:
             if self._array is None:
@@ -69,29 +85,66 @@ class Oracle:
             self._options[job.job] = known
         return known
 
-    def _grant(self, job: JobView, configuration: Configuration) -> Grant:
+    def _charged(self, job: JobView, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        """As fast as each is on average over the time in which the change to it has to pay:
+        speed less lost_s / over_s of it, with lost_s = seconds (1 - kept * present speed / speed)."""
+        running = job.running
+        present = next((one for one in options if one.configuration == running), None)
+        if running is None or present is None:
+            return options
         spec = self._jobs[job.job]
-        trained = spec.samples - job.samples_left
+        rows = spec.memory.used_bytes(spec.samples - job.samples_left, running) - running.workers * (
+            spec.memory.worker_bytes
+        )
+        found = []
+        for one in options:
+            then, speed = one.configuration, max(one.samples_per_s, 1e-9)
+            if then != running:
+                # PS that come or go take rows along: from nothing to all of them, as hosts are
+                share = abs(then.servers - running.servers) / max(then.servers, running.servers)
+                seconds, kept = move_cost(SEAMLESS, running, then, share * rows)
+                over_s = max(world.TICK_S, min(PAYS_S, job.samples_left / speed))
+                lost_s = min(over_s, seconds * max(0.0, 1.0 - kept * present.samples_per_s / speed))
+                one = msgspec.structs.replace(one, samples_per_s=speed * (1.0 - lost_s / over_s))
+            found.append(one)
+        return tuple(found)
+
+    def _problem(self, job: JobView, options: tuple[Option, ...]) -> JobOptions:
+        at = next((place for place, one in enumerate(options) if one.configuration == job.running), None)
+        # `allocate` weighs by T^-RHO, T of the cheapest option
+        least = max(min(options, key=lambda one: one.cores).samples_per_s, 1e-9)
+        left_s = max(1.0, job.samples_left / least)
+        weight = left_s ** (RHO - self._urgency)
+        return JobOptions(job.job, max(1.0, job.samples_left), options, current=at, weight=weight)
+
+    def _grant(self, job: JobView, configuration: Configuration) -> Grant:
+        ailment = self._ailing.get(job.job, HEALTHY)
+        is_hot = ailment.hot > 0 and job.running is not None and self._is_worth_moving(job, job.running, ailment.hot)
+        return Grant(
+            configuration,
+            self._memory(job, configuration),
+            replace_straggler=job.running is not None and ailment.stragglers > 0,
+            move_buckets=is_hot,
+        )
+
+    def _memory(self, job: JobView, configuration: Configuration) -> int:
+        spec = self._jobs[job.job]
+        trained, most = spec.samples - job.samples_left, float(spec.samples)
         ahead = spec.truth.speed(configuration).samples_per_s * MEMORY_AHEAD_S
-        needed = MEMORY_MARGIN * spec.memory.used_bytes(min(float(spec.samples), trained + ahead), configuration)
-        half = MEMORY_MARGIN * spec.memory.used_bytes(min(float(spec.samples), trained + ahead / 2), configuration)
+        whole, half = (
+            MEMORY_MARGIN * spec.memory.used_bytes(min(most, trained + share * ahead), configuration)
+            for share in (1.0, 0.5)
+        )
         is_enough = configuration == job.running and half <= job.granted_memory_bytes
-        memory = job.granted_memory_bytes if is_enough else int(needed)
-        if job.running is None or configuration != job.running:
-            return Grant(configuration, memory)
-        is_slow, is_hot = self._straggles(job), self._is_hot(job)
-        if is_slow or is_hot:
-            self._acted_at[job.job] = len(job.observations)
-        return Grant(configuration, memory, replace_straggler=is_slow, move_buckets=is_hot)
+        return job.granted_memory_bytes if is_enough else int(whole) + 1
 
-    def _straggles(self, job: JobView) -> bool:
-        recent = job.slowest[self._acted_at.get(job.job, 0) :][-BLOCKS:]
-        return len(recent) == BLOCKS and max(recent) < STRAGGLES
-
-    def _is_hot(self, job: JobView) -> bool:
-        recent = job.observations[self._acted_at.get(job.job, 0) :][-BLOCKS:]
-        servers, skew = recent[0].configuration.servers if recent else 1, self._jobs[job.job].truth.skew
-        if len(recent) < BLOCKS or servers < 2 or any(one.configuration != job.running for one in recent):
-            return False
-        healthy = skew + (1 - skew) / servers
-        return all((one.hot_share or healthy) > HOT * healthy for one in recent)
+    def _is_worth_moving(self, job: JobView, running: Configuration, hot: float) -> bool:
+        """What moves is the hot share of the rows; while it does, the job is as slow as it is, and less."""
+        spec = self._jobs[job.job]
+        healthy = spec.truth.speed(running).samples_per_s
+        ill = spec.truth.speed(running, min(0.95, spec.truth.skew + hot)).samples_per_s
+        rows = hot * spec.memory.used_bytes(spec.samples - job.samples_left, running)
+        seconds, kept = move_cost(SEAMLESS, running, running, rows)
+        stays_s = job.samples_left / ill
+        moves_s = seconds + max(0.0, job.samples_left - seconds * kept * ill) / healthy
+        return moves_s < stays_s

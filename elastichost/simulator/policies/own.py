@@ -3,9 +3,8 @@ hot PS. Pure; the very functions that a live run uses."""
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,10 +12,10 @@ import numpy as np
 
 from elastichost.job_features import Estimates, JobRecord, PlanSize
 from elastichost.plan import ProcessId
-from elastichost.simulator.policies.common import Digests, candidates, cores_of, thinned_frontier
+from elastichost.simulator.policies.common import Choices, Digests, Refused, candidates, cores_of, thinned_frontier
 from elastichost.simulator.policies.own_memory import MemoryGrants
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
-from elastichost.tuner.allocate import Capacity, JobOptions, Option, allocate, weighted_greedy
+from elastichost.tuner.allocate import Capacity, JobId, JobOptions, Option, allocate, weighted_greedy
 from elastichost.tuner.candidates import Bounds, as_configurations
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
 from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
@@ -29,6 +28,7 @@ OPTIONS = 20
 COLD = Configuration(4, 2, 4, 4)
 COLD_LEFT_S = 1200.0  # what a job is taken to need that nothing is known of
 REMEMBERED = 400  # jobs
+FITS = 8  # models that one decision fits; the others' turn comes with the next one, so that a decision takes no longer
 TIME_LIMIT_S = 60.0  # nodes bound a search, not time: the same jobs get the same answer on every machine
 CAUTION = 0.5  # of its error a prediction is taken less: what is sure is preferred to what may be
 WORTH, WORTH_S = 0.03, 5.0  # a move gains this share of the speed, and so many seconds, or it is not made
@@ -54,6 +54,7 @@ class _Job:
     prior: Prior | None = None
     first: Configuration | None = None
     fitted_at: tuple[int, int] | None = None
+    turn: int = 0  # fits of all jobs until its own last one
     fitted: Fit | None = None
     options: tuple[Option, ...] = ()
     health: HealthState = field(default_factory=HealthState)
@@ -75,12 +76,15 @@ class Elastichost:
         self._records: list[JobRecord] = []
         self._memory = MemoryGrants(predicts=parts.memory)
         self._array: ConfigurationArray | None = None
+        self._turn, self._refused = 0, Refused()
+        self._choices = Choices(_exact if parts.exact else weighted_greedy)
 
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
         for one in view.ended:
             self._learn(one, now_s)
         self._digests.forget(view.ended)
         movable = [job for job in view.jobs if self._is_movable(job, view)]
+        self._refused.note(view, now_s)
         chosen = self._allocate(view, movable)
         grants: dict[int, Grant | None] = {}
         for job in view.jobs:
@@ -94,6 +98,7 @@ class Elastichost:
                 target = job.running
             memory = self._memory.granted(job, target, self._speed(job, target))
             grants[job.job] = self._cared_for(job, Grant(target, memory), now_s)
+        self._refused.asked = {job: grant.configuration for job, grant in grants.items() if grant is not None}
         return grants
 
     def _is_movable(self, job: JobView, view: ClusterView) -> bool:
@@ -109,15 +114,14 @@ class Elastichost:
     def _allocate(self, view: ClusterView, movable: list[JobView]) -> dict[int, Configuration]:
         cores = view.free_cores + sum(job.running.cores for job in movable if job.running is not None)
         problem, options = [], {}
+        due = self._due(movable)
         for job in movable:
-            known = options[job.job] = self._options(view.limits, job)
+            known = self._options(view.limits, job, is_due=job.job in due)
+            known = options[job.job] = self._refused.without(job, known)
             at = next((place for place, one in enumerate(known) if one.configuration == job.running), None)
             problem.append(JobOptions(job.job, max(job.samples_left, 1.0), known, current=at))
-        capacity = Capacity(max(1, cores))
-        if self._parts.exact:
-            chosen = allocate(problem, capacity, TIME_LIMIT_S).choices
-        else:
-            chosen = weighted_greedy(problem, capacity)
+        versions = [(one.options, self._jobs[job.job].turn) for one, job in zip(problem, movable, strict=True)]
+        chosen = self._choices.of(problem, Capacity(max(1, cores)), view.now_s, versions)
         found = {}
         for job in movable:
             if job.job in chosen:
@@ -142,17 +146,28 @@ class Elastichost:
             return job.samples_left / COLD_LEFT_S
         return float(state.fitted.predict(as_array([configuration])).samples_per_s[0])
 
-    def _options(self, limits: Limits, job: JobView) -> tuple[Option, ...]:
+    def _due(self, jobs: list[JobView]) -> set[int]:
+        """Those of whom something new is known, and whose models are the oldest."""
+        waiting = []
+        for job in jobs:
+            state = self._jobs.get(job.job)
+            if state is None or state.fitted_at != Digests.age(job, self._digests.update(job)):
+                waiting.append((state.turn if state is not None else 0, job.job))
+        return {number for _, number in sorted(waiting)[:FITS]}
+
+    def _options(self, limits: Limits, job: JobView, *, is_due: bool) -> tuple[Option, ...]:
         """The frontier of its configurations and what runs, by rising cost."""
         state = self._jobs.get(job.job)
         if state is None:
             state = self._jobs[job.job] = self._begun(limits, job)
         seen = self._digests.update(job)
-        age = Digests.age(job, seen)
-        if state.fitted_at != age:
-            state.fitted_at = age
+        if is_due:
+            self._turn += 1
+            state.turn, state.fitted_at = self._turn, Digests.age(job, seen)
             state.fitted = self._fit(job, state, seen)
             state.options = self._frontier(limits, job, state)
+        elif not state.options:
+            state.options = self._unknown(job, state)
         if job.running is not None and all(one.configuration != job.running for one in state.options):
             here = Option(job.running, self._speed(job, job.running), job.running.cores)
             state.options = (*state.options, here)
@@ -168,8 +183,7 @@ class Elastichost:
 
     def _frontier(self, limits: Limits, job: JobView, state: _Job) -> tuple[Option, ...]:
         if state.fitted is None:
-            first = state.first or COLD
-            return (Option(first, job.samples_left / COLD_LEFT_S, first.cores),)
+            return self._unknown(job, state)
         if self._array is None:
             self._array = candidates(limits)
         predicted = state.fitted.predict(self._array)
@@ -177,6 +191,11 @@ class Elastichost:
         front = thinned_frontier(speeds, cores_of(self._array), OPTIONS)
         rows = zip(as_configurations(self._array[front]), speeds[front].tolist(), strict=True)
         return tuple(Option(configuration, speed, configuration.cores) for configuration, speed in rows)
+
+    def _unknown(self, job: JobView, state: _Job) -> tuple[Option, ...]:
+        """What a job begins with of which no model knows anything yet."""
+        first = state.first or COLD
+        return (Option(first, job.samples_left / COLD_LEFT_S, first.cores),)
 
     # --- beginning and end --------------------------------------------------------------------------------------------
 
@@ -228,16 +247,13 @@ class Elastichost:
         )
 
     def _straggles(self, job: JobView, state: _Job, now_s: float) -> bool:
-        """The slowest worker beside its peers, judged by `tuner.health`. The least of w healthy ones that are measured
-        with an error looks slow too: about exp(-error * sqrt(2 ln w)) of the others."""
+        """The slowest worker beside its peers, judged by `tuner.health`."""
         if len(job.slowest) <= state.judged:
             return False
         state.judged = len(job.slowest)
-        newest = job.observations[-1]
-        usual = math.exp(-newest.log_error * math.sqrt(2 * math.log(newest.configuration.workers)))
         speeds = tuple(
             WorkerSpeed(ProcessId("worker", index, 1), rate, rate, has_work=True)
-            for index, rate in enumerate((1.0, 1.0, job.slowest[-1] / usual))
+            for index, rate in enumerate((1.0, 1.0, job.slowest[-1]))
         )
         state.health, remarks = observe(state.health, speeds, HEALTH, now_s)
         return any(remark.replace for remark in remarks)
@@ -259,6 +275,10 @@ class Elastichost:
             return False
         state.moved_at = len(job.observations)
         return True
+
+
+def _exact(jobs: Sequence[JobOptions], capacity: Capacity) -> dict[JobId, int]:
+    return dict(allocate(jobs, capacity, TIME_LIMIT_S).choices)
 
 
 def _skew(hot_share: float | None, servers: int) -> float:

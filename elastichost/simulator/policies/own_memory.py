@@ -14,9 +14,11 @@ __all__ = ["MemoryGrants"]
 AHEAD_S = 600.0  # a grant reaches so far; it is renewed when it reaches less than half as far
 SHORT_S = 90.0
 SURE = 0.995
+SAFE = 0.95  # with which a grant lasts half as long, or it is renewed
 MARGIN = 1.02  # of everything: what is measured may be a little wrong
 FIRST_GROWTH = 0.15  # of the fixed tables, before anything is known
-KILLED = 1.5  # times as much after a kill
+KILLED = 2.0  # times as much after a kill, from then on
+EXPECTED = 2.0  # standard deviations that a job may grow more than jobs like it did
 TOO_MUCH = 1.25  # times what is needed is given back
 
 
@@ -29,10 +31,11 @@ class MemoryGrants:
         self._seen: dict[int, int] = {}
         self._expected: dict[int, float] = {}  # bytes of growth, from jobs like it
         self._ooms: dict[int, int] = {}
+        self._least: dict[int, float] = {}  # bytes, since the last kill
 
     def expect(self, job: int, memory: Estimates) -> None:
         if "growth_bytes" in memory.mean:
-            self._expected[job] = math.exp(memory.mean["growth_bytes"] + memory.sd["growth_bytes"])
+            self._expected[job] = math.exp(memory.mean["growth_bytes"] + EXPECTED * memory.sd["growth_bytes"])
 
     def observe(self, job: JobView) -> None:
         state = self._growth.get(job.job, GrowthState())
@@ -48,29 +51,42 @@ class MemoryGrants:
         """What was granted will not last until much can be decided: that comes first."""
         if job.running is None or not self._predicts:
             return False
-        return self._needed(job, job.running, samples_per_s, SHORT_S) > job.granted_memory_bytes
+        needed = self._needed(job, job.running, samples_per_s, SHORT_S, sure=SAFE, margin=1.0)
+        return needed > job.granted_memory_bytes
 
     def granted(self, job: JobView, target: Configuration, samples_per_s: float) -> int:
         """Bytes of all processes together."""
         killed = job.ooms > self._ooms.get(job.job, 0)
         self._ooms[job.job] = job.ooms
-        least = KILLED * job.granted_memory_bytes if killed else 0.0
         if not self._predicts:
-            return int(max(job.granted_memory_bytes, job.requested_memory_bytes, 2 * least / KILLED))
+            doubled = 2 * job.granted_memory_bytes if killed else 0
+            return max(job.granted_memory_bytes, job.requested_memory_bytes, doubled)
+        if killed:
+            self._least[job.job] = KILLED * job.granted_memory_bytes
+        least = self._least.get(job.job, 0.0)
         whole = self._needed(job, target, samples_per_s, AHEAD_S)
         if job.granted_memory_bytes and not killed:
-            half = self._needed(job, target, samples_per_s, AHEAD_S / 2)
-            if half <= job.granted_memory_bytes <= TOO_MUCH * whole:
+            half = self._needed(job, target, samples_per_s, AHEAD_S / 2, sure=SAFE, margin=1.0)
+            if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * whole):
                 return job.granted_memory_bytes
         return int(max(least, whole))
 
-    def _needed(self, job: JobView, target: Configuration, samples_per_s: float, ahead_s: float) -> float:
+    def _needed(
+        self,
+        job: JobView,
+        target: Configuration,
+        samples_per_s: float,
+        ahead_s: float,
+        *,
+        sure: float = SURE,
+        margin: float = MARGIN,
+    ) -> float:
         processes, fixed = _processes(job, target), _fixed(job)
         expected = self._expected.get(job.job)
         if not job.memory:
             if expected is None:
-                return max(MARGIN * (processes + fixed * (1 + FIRST_GROWTH) + 1e9), float(job.requested_memory_bytes))
-            return MARGIN * (processes + fixed * (1 + FIRST_GROWTH) + expected)
+                return max(margin * (processes + fixed * (1 + FIRST_GROWTH) + 1e9), float(job.requested_memory_bytes))
+            return margin * (processes + fixed * (1 + FIRST_GROWTH) + expected)
         newest, before = job.memory[-1], job.observations[-1].configuration
         rows = newest.used_bytes - _processes(job, before)
         ahead = min(job.samples_left, samples_per_s * ahead_s)
@@ -78,12 +94,12 @@ class MemoryGrants:
         if found is None:
             # one look: rows grow no faster than up to now, if all that is not known to be fixed has grown
             more = max(0.0, rows - fixed / (1 + FIRST_GROWTH)) * ahead / max(newest.samples, 1.0)
-            return MARGIN * (processes + rows + min(more, rows))
-        return MARGIN * (processes + rows + quantile(found, SURE))
+            return margin * (processes + rows + min(more, rows))
+        return margin * (processes + rows + quantile(found, sure))
 
     def learnt(self, job: JobView) -> Estimates:
         """For jobs like it: how much it has grown."""
-        for known in (self._growth, self._seen, self._expected, self._ooms):
+        for known in (self._growth, self._seen, self._expected, self._ooms, self._least):
             known.pop(job.job, None)
         if not job.memory:
             return Estimates()

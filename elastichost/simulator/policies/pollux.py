@@ -6,6 +6,7 @@ Qiao, Choe, Subramanya et al., "Pollux: co-adaptive cluster scheduling for goodp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,9 @@ import numpy.typing as npt
 from elastichost.simulator.policies.common import Digests, Room, admit, clamped, make_way, requested_memory
 from elastichost.simulator.views import ClusterView, Grant, JobView
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.performance import fit
+from elastichost.tuner.pollux import PolluxFit, fit
 
-__all__ = ["Pollux", "evolved"]
+__all__ = ["Pollux", "evolved", "hopeful"]
 
 INTERVAL_S = 60.0
 POWER = -1.0
@@ -107,10 +108,17 @@ class Pollux:
         most, request = view.limits.most.workers, job.request
         array = np.tile([1.0, request.servers, request.worker_cores, request.server_cores], (most, 1))
         array[:, 0] = np.arange(1, most + 1)
-        speeds = fit("pollux", job.workload, tuple(seen.values())).predict(array).samples_per_s
+        speeds = hopeful(fit(job.workload, tuple(seen.values()))).predict(array).samples_per_s
         table = np.maximum(speeds, 1e-9) / max(float(speeds[0]), 1e-9)
         self._tables[job.job] = key, table
         return table
+
+
+def hopeful(fitted: PolluxFit) -> PolluxFit:
+    """Section 4.1, prior-driven exploration: what was never seen costs nothing. Without it a job of one worker is taken
+    to scale as the start of the fit says."""
+    unseen = {1: ("alpha", "beta"), 2: ("beta",)}.get(fitted.most_workers, ())
+    return replace(fitted, parameters={**fitted.parameters, **dict.fromkeys(unseen, 0.0)})
 
 
 def evolved(

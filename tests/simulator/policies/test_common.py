@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +13,9 @@ from hypothesis import strategies as st
 from elastichost.simulator.engine import simulate_jobs
 from elastichost.simulator.jobs import DEFAULT_LIMITS
 from elastichost.simulator.policies.common import (
+    Choices,
     Digests,
+    Refused,
     candidates,
     clamped,
     cores_of,
@@ -18,7 +23,8 @@ from elastichost.simulator.policies.common import (
     thinned_frontier,
 )
 from elastichost.simulator.policies.static import Static
-from elastichost.simulator.views import JobView
+from elastichost.simulator.views import ClusterView, JobView
+from elastichost.tuner.allocate import Capacity, JobOptions, Option
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.frontier import pareto
 from elastichost.tuner.profile import merged
@@ -82,3 +88,43 @@ def test_digests_merge_blocks_once() -> None:
     assert known[expected.configuration].samples_per_s == pytest.approx(
         job().truth.speed(expected.configuration).samples_per_s, rel=0.05
     )
+
+
+def test_choices_are_kept_while_nothing_is_new() -> None:
+    asked: list[Sequence[JobOptions]] = []
+
+    def choose(jobs: Sequence[JobOptions], capacity: Capacity) -> Mapping[int | str, int]:
+        asked.append(jobs)
+        return {one.job: 0 for one in jobs}
+
+    option = Option(Configuration(1, 1), 10.0, 2)
+    jobs = [JobOptions(7, 100.0, (option,))]
+    choices = Choices(choose)
+    assert choices.of(jobs, Capacity(8), 0.0, [1]) == {7: 0}
+    choices.of([msgspec.structs.replace(jobs[0], remaining_samples=90.0)], Capacity(8), 30.0, [1])
+    assert len(asked) == 1, "less is left to train, and nothing else"
+    for capacity, known, now_s in ((8, 2, 60.0), (16, 2, 90.0), (16, 2, 500.0)):
+        choices.of(jobs, Capacity(capacity), now_s, [known])
+    assert len(asked) == 4, "other options, other cores, a long time"
+    choices.of([msgspec.structs.replace(jobs[0], current=0)], Capacity(16), 510.0, [2])
+    assert len(asked) == 5
+
+
+def test_what_was_refused_is_not_asked_for_at_once() -> None:
+    watched = Watched(Static())
+    simulate_jobs([job(samples=60_000_000)], watched, cluster(1))
+    view: ClusterView = next(view for view, _ in watched.seen if view.jobs and view.jobs[0].running is not None)
+    running = view.jobs[0].running
+    assert running is not None
+    here, there = (Option(one, 1.0, one.cores) for one in (running, Configuration(9, 9)))
+    refused = Refused()
+    refused.asked = {0: running}
+    refused.note(view, 100.0)
+    assert refused.without(view.jobs[0], (here, there)) == (here, there)
+    refused.asked = {0: there.configuration}
+    refused.note(view, 130.0)
+    assert refused.without(view.jobs[0], (here, there)) == (here,)
+    assert refused.without(view.jobs[0], (there,)) == (there,), "rather that than nothing"
+    refused.asked = {}
+    refused.note(view, 500.0)
+    assert refused.without(view.jobs[0], (here, there)) == (here, there)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.simulator.engine import simulate_jobs
-from elastichost.simulator.policies.pollux import Pollux, evolved
+from elastichost.simulator.policies.pollux import Pollux, evolved, hopeful
+from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
+from elastichost.tuner.pollux import fit
 
 from ..closed_network import job
 from ..watching import Watched, cluster
@@ -50,3 +53,15 @@ def test_a_job_at_most_doubles_at_a_time_and_its_ps_stay() -> None:
     assert all(after <= 2 * max(workers[: place + 1]) for place, after in enumerate(workers[1:]))
     assert {row[1:] for row in rows} == {(2, 2, 2)}
     assert found.jobs[0].outcome == "completed"
+
+
+def test_what_was_never_seen_costs_nothing() -> None:
+    """With one worker seen, a job is taken to scale as well as any could."""
+    seen = [Observation(Configuration(1, 1), 1000.0, 0.02)]
+    fitted = hopeful(fit(Workload(batch_size=100), seen))
+    one, eight = fitted.predict(as_array([Configuration(1, 1), Configuration(8, 1)])).samples_per_s
+    assert eight == pytest.approx(8 * one)
+    seen.append(Observation(Configuration(2, 1), 1200.0, 0.02))
+    seen.append(Observation(Configuration(4, 1), 1250.0, 0.02))
+    known = fit(Workload(batch_size=100), seen)
+    assert hopeful(known) == known

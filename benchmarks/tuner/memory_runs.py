@@ -1,0 +1,167 @@
+"""A real job whose tables outgrow its memory, run four times: with enough of it (that teaches), with too little and
+nobody to care, with the tuner, and with the tuner that knows what the first run taught."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.tuner.records import MemoryLooked
+
+__all__ = ["OFF", "RealRun", "read_run", "real_runs", "real_words", "with_leads"]
+
+LIMIT_S = 300.0
+ENOUGH, TOO_LITTLE = "4GB", "1000MB"
+JOB = """
+[job]
+name = "memory"
+seed = 7
+[model]
+build = "elastichost.models:dlrm"
+args = { bottom = [16, 128], top = [16, 1] }
+[data]
+format = "synthetic"
+[data.synthetic]
+rows = 120_000
+test_rows = 2000
+tables = 4
+table_rows = 1_000_000
+dense = 3
+zipf = 0.2
+unit_rows = 8192
+[tables.default]
+dim = 128
+rows = "dynamic"
+optimizer = { name = "adagrad" }
+[train]
+batch_size = 128
+[resources]
+workers = [1, 2]
+servers = 1
+[tuner]
+mode = "watch"
+first_plan = { workers = 1 }
+"""
+ARMS = {
+    "enough memory": (ENOUGH, "watch", True),
+    "too little, tuner.memory off": (TOO_LITTLE, "off", False),
+    "too little, tuner.memory act": (TOO_LITTLE, "act", False),
+    "the same, and it has run before": (TOO_LITTLE, "act", True),
+}
+OFF = "too little, tuner.memory off"
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    status: str
+
+
+class RealRun(msgspec.Struct, frozen=True):
+    """samples: trained. alarm_s, dropped_s: seconds after the first look, of the first action and of the first look at
+    which rows had been dropped; action_s: what the action was reckoned to take. None: never. foreseen: what the run
+    said of its whole growth at its beginning. course: (seconds, samples) of the looks."""
+
+    arm: str
+    status: str
+    samples: int
+    alarm_s: float | None = None
+    dropped_s: float | None = None
+    action_s: float | None = None
+    foreseen: str = ""
+    course: tuple[tuple[float, int], ...] = ()
+    lead_s: float | None = None  # from the alarm to where the run without the tuner ended
+
+
+def real_runs() -> list[RealRun]:
+    """Raises subprocess.TimeoutExpired."""
+    found: list[RealRun] = []
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        (folder / "job.toml").write_text(JOB)
+        for number, (arm, (memory, mode, has_history)) in enumerate(ARMS.items()):
+            run_dir = folder / str(number)
+            history = str(folder / "history.sqlite") if has_history else "off"
+            _run(folder / "job.toml", {"resources.memory": memory, "tuner.memory": mode}, run_dir, history)
+            found.append(read_run(arm, run_dir))
+            print(real_words(found[-1]), file=sys.stderr, flush=True)
+    return with_leads(found)
+
+
+def _run(job: Path, settings: Mapping[str, str], run_dir: Path, history: str) -> None:
+    overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
+    environ = {**os.environ, "ELASTICHOST_HISTORY": history}
+    with run_dir.with_suffix(".log").open("w") as said:
+        subprocess.run([*command, *overrides], stdout=said, stderr=said, env=environ, timeout=LIMIT_S, check=False)
+
+
+def read_run(arm: str, run_dir: Path) -> RealRun:
+    """What is left of a run."""
+    ended = msgspec.json.decode((run_dir / "result.json").read_bytes(), type=_Ended)
+    looks = [one for one in read_records(run_dir / DECISIONS_FILE) if isinstance(one, MemoryLooked)]
+    began_s = looks[0].now_s if looks else 0.0
+    acted = next((one for one in looks if one.decision.kind not in ("stay", "warn")), None)
+    dropped = next((one for one in looks if one.look.live_bytes < one.look.made_bytes), None)
+    return RealRun(
+        arm,
+        ended.status,
+        _trained(run_dir),
+        acted.now_s - began_s if acted is not None else None,
+        dropped.now_s - began_s if dropped is not None else None,
+        acted.look.action_s if acted is not None else None,
+        _foreseen(run_dir),
+        tuple((one.now_s - began_s, one.look.samples) for one in looks),
+    )
+
+
+def _trained(run_dir: Path) -> int:
+    class Status(msgspec.Struct):
+        samples_trained: int = 0
+
+    return msgspec.json.decode((run_dir / "status.json").read_bytes(), type=Status).samples_trained
+
+
+def _foreseen(run_dir: Path) -> str:
+    class Event(msgspec.Struct):
+        kind: str
+        text: str
+
+    lines = (run_dir / "journal.jsonl").read_bytes().splitlines()
+    events = [msgspec.json.decode(line, type=Event) for line in lines]
+    told = next((event.text for event in events if event.kind == "budget"), "")
+    return told.rpartition("if it grows as jobs like it did, ")[2] if "jobs like it" in told else ""
+
+
+def with_leads(runs: Sequence[RealRun]) -> list[RealRun]:
+    """The lead of each that acted: at its own speed it would have come as far as the one without the tuner did."""
+    died = next((one.samples for one in runs if one.arm == OFF and one.status != "done"), None)
+    if died is None:
+        return list(runs)
+    found = []
+    for one in runs:
+        lead_s = None
+        if one.alarm_s is not None:
+            seconds, samples = zip(*one.course, strict=True)
+            lead_s = float(np.interp(died, samples, seconds)) - one.alarm_s
+        found.append(msgspec.structs.replace(one, lead_s=lead_s))
+    return found
+
+
+def real_words(run: RealRun) -> str:
+    words = [f"real, {run.arm}: {run.status} after {run.samples:,} samples"]
+    if run.foreseen:
+        words.append(f"foreseen at its beginning: {run.foreseen}")
+    if run.alarm_s is not None:
+        words.append(f"acted {run.alarm_s:.1f} s after the first look")
+    if run.lead_s is not None and run.action_s is not None:
+        words.append(f"{run.lead_s:.1f} s before memory would have ended, an action takes {run.action_s:.1f} s")
+    if run.alarm_s is not None and run.dropped_s is not None:
+        words.append(f"rows were dropped {run.dropped_s - run.alarm_s:.1f} s later")
+    return "; ".join(words)

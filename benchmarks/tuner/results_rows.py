@@ -1,0 +1,265 @@
+"""The aims of the tuner beside what was measured: one row for each line of the table in the specification. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from benchmarks.tuner import simulated_results as results
+
+__all__ = ["Row", "rows_of"]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """others: the figure to beat and where it is from. reached: None where there is no aim."""
+
+    what: str
+    others: str
+    aim: str
+    ours: str
+    reached: bool | None
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.reached is None else "yes" if self.reached else "**no**"
+
+
+def rows_of(figures: Mapping[str, msgspec.Raw]) -> list[Row]:
+    """figures: of parts, as they were kept; parts that were not measured have no rows."""
+    makers: dict[str, Callable[[msgspec.Raw], Iterator[Row]]] = {
+        "simulated": _simulated,
+        "real": _real,
+        "accuracy": _accuracy,
+        "search": _search,
+        "live": _live,
+        "memory": _memory,
+        "emulated": _emulated,
+    }
+    return [row for name, make in makers.items() if name in figures for row in make(figures[name])]
+
+
+def _real(raw: msgspec.Raw) -> Iterator[Row]:
+    from benchmarks.tuner import real
+
+    found = msgspec.json.decode(raw, type=real.Figures)
+    ours, paper, optimus, pollux = (found.models[name] for name in ("elastichost", "dlrover_rm", "optimus", "pollux"))
+    yield Row(
+        f"held-out error after {real.MOST} configurations, real runs: median (95 %), P90",
+        f"paper's sum {paper.median:.1%}, Optimus {optimus.median:.1%}, Pollux {pollux.median:.1%}",
+        "<= 8 %, <= 12 %",
+        f"{ours.median:.1%} ({ours.low:.1%}-{ours.high:.1%}), {ours.p90:.1%}",
+        ours.median <= 0.08 and ours.p90 <= 0.12,
+    )
+    yield Row(
+        "true speeds within the 90 % interval, real runs",
+        "",
+        "85-95 %",
+        f"{ours.coverage:.0%}",
+        0.85 <= ours.coverage <= 0.95,
+    )
+
+
+def _accuracy(raw: msgspec.Raw) -> Iterator[Row]:
+    from benchmarks.tuner import accuracy
+
+    found = msgspec.json.decode(raw, type=accuracy.Figures)
+    ours, paper = found.cases["elastichost"], found.cases["dlrover_rm"]
+    yield Row(
+        "the same on simulated queues: median, P90, in the interval",
+        f"the paper's sum {paper.mape_median:.1%}, {paper.mape_p90:.1%}, {paper.coverage:.0%}",
+        "<= 8 %, <= 12 %, 85-95 %",
+        f"{ours.mape_median:.1%}, {ours.mape_p90:.1%}, {ours.coverage:.0%}",
+        accuracy.reaches(found),
+    )
+
+
+def _live(raw: msgspec.Raw) -> Iterator[Row]:
+    from benchmarks.tuner import live
+
+    found = msgspec.json.decode(raw, type=live.Figures)
+    for name, words in (("default", "the default plan"), ("bad", "a bad plan")):
+        end, least = found.end_over_best[name], found.least_over_default[name]
+        soon = ", ".join("never" if one is None else f"{one:.0f}" for one in found.soon_s[name])
+        yield Row(
+            f"retail job from {words}: speed in the end over the best static plan's; seconds until within 5 %",
+            f"{found.best}",
+            ">= 0.95 within 60 s",
+            f"{end}; {soon}",
+            end.median >= 0.95 and all(one is not None and one <= 60 for one in found.soon_s[name]),
+        )
+        if name == "default":
+            yield Row(
+                "slowest 5 s on the way over the default plan's mean", "", ">= 0.9", f"{least}", least.median >= 0.9
+            )
+
+
+def _memory(raw: msgspec.Raw) -> Iterator[Row]:
+    from benchmarks.tuner import memory
+
+    found = msgspec.json.decode(raw, type=memory.Figures)
+    yield Row(
+        "end of memory seen in time: precision, recall, median lead",
+        "",
+        ">= 0.9, >= 0.95, >= time of a move",
+        f"{found.precision:.3f}, {found.recall:.3f}, {found.median_lead_s:.0f} s",
+        found.precision >= 0.9 and found.recall >= 0.95,
+    )
+
+
+def _emulated(raw: msgspec.Raw) -> Iterator[Row]:
+    from benchmarks.tuner import emulated
+
+    found = msgspec.json.decode(raw, type=emulated.Figures)
+    calm = found.steady
+    yield Row(
+        f"{calm.workers} emulated workers: heartbeat handled after (p99), supervisor's share of a core",
+        "",
+        "<= 100 ms, <= 25 %",
+        f"{1e3 * calm.heartbeat_p99_s:.0f} ms, {calm.supervisor_cores:.0%}",
+        calm.heartbeat_p99_s <= 0.1 and calm.supervisor_cores <= 0.25,
+    )
+    for one in found.tuned:
+        yield Row(
+            f"emulated {one.name}, from nothing: true speed of the last plan over the best's; settled after",
+            "",
+            ">= 0.95",
+            f"{one.share:.3f}; {one.settled_s:.0f} s",
+            one.share >= 0.95,
+        )
+
+
+def _search(raw: msgspec.Raw) -> Iterator[Row]:
+    from benchmarks.tuner import search
+
+    found = msgspec.json.decode(raw, type=search.Figures)
+    for words, arms, most in (
+        ("cold", found.cold, 7),
+        ("warm", found.warm, 3),
+        ("cold, recorded grids", found.real_cold, 7),
+        ("warm, recorded grids", found.real_warm, 3),
+    ):
+        ours, bayesian = arms["elastichost"], arms.get("bayesian")
+        others = f"Gaussian-process BO {bayesian.soon.shown('.2f')}" if bayesian is not None else ""
+        yield Row(
+            f"runs within 5 % of the best after at most {most} configurations, {words}",
+            f"{others}; BO with a parametric model: <= 10" if most == 7 else others,
+            ">= 0.9",
+            ours.soon.shown(".2f"),
+            ours.soon.value >= 0.9,
+        )
+    yield Row(
+        "decision of one job, p99, CPU time",
+        "0.4 s (a MIP allocator)",
+        "<= 50 ms",
+        _ms(found.decision_p99_s),
+        found.decision_p99_s <= 0.05,
+    )
+
+
+def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
+    from benchmarks.tuner import simulated_results as results
+
+    found = msgspec.json.decode(raw, type=results.Results)
+    ours, rival = found.spreads["elastichost"], found.spreads[found.best_rival]
+    ratios = found.ratios["elastichost"]
+    best, oracle = ratios[found.best_rival], ratios["oracle"]
+    yield Row(
+        "mean JCT over the best of static, elastic scheduler, Optimus",
+        f"paper 0.69; DLRover-RM here {found.ratios['dlrover_rm'][found.best_rival].shown('.2f')}",
+        "<= 0.65",
+        f"{best.shown('.2f')} ({found.best_rival})",
+        best.high <= 0.65,
+    )
+    tail = ours["completion_p95_s"].mean / rival["completion_p95_s"].mean
+    yield Row("P95 JCT over the same", "paper 0.69", "<= 0.65", f"{tail:.2f}", tail <= 0.65)
+    yield Row(
+        "mean JCT over an oracle's (true speeds, exact, best of three urgencies)",
+        "",
+        "<= 1.05",
+        oracle.shown(".2f"),
+        oracle.mean <= 1.05,
+    )
+    static = found.spreads["static"]["completed"]
+    points = 100 * (ours["completed"].mean - static.mean)
+    yield Row(
+        "jobs completed, points more than with users' plans",
+        "paper +6",
+        ">= +6",
+        f"{points:+.1f} ({ours['completed'].mean:.3f} against {static.shown('.3f')})",
+        points >= 6,
+    )
+    yield Row(
+        "OOM kills a job",
+        f"{found.best_rival} {rival['oom_kills'].mean:.2f}",
+        "none avoidable",
+        f"{ours['oom_kills'].mean:.3f}",
+        ours["oom_kills"].mean == 0,
+    )
+    for name, words, paper in (("cpu_used", "CPU", 0.15), ("memory_used", "memory", 0.20)):
+        gain = ours[name].mean / rival[name].mean - 1
+        yield Row(
+            f"{words} used over allocated, against {found.best_rival}",
+            f"paper +{paper:.0%}",
+            f">= +{paper:.0%}",
+            f"{gain:+.0%} ({ours[name].shown('.2f')} against {rival[name].shown('.2f')})",
+            gain >= paper,
+        )
+    yield from _cured(found)
+    yield from _seen(found)
+    if found.start is not None:
+        start = found.start
+        yield Row(
+            "first plan against the last, smaller over larger: workers, PS, cores",
+            "paper, by eye: 0.75-1, PS less",
+            ">= 0.9",
+            ", ".join(one.shown(".2f") for one in (start.workers, start.servers, start.cores)),
+            min(start.workers.mean, start.servers.mean, start.cores.mean) >= 0.9,
+        )
+    for jobs, aim_s in (("8", 0.05), ("100", 0.2), ("4000", 1.0)):
+        took_s = found.decisions_by_size.get("elastichost", {}).get(jobs)
+        if took_s is not None:
+            yield Row(
+                f"decision about {int(jobs):,} jobs, p99, CPU time",
+                "0.4 s (a MIP allocator)",
+                f"<= {_ms(aim_s)}",
+                _ms(took_s),
+                took_s <= aim_s,
+            )
+
+
+def _cured(found: results.Results) -> Iterator[Row]:
+    if found.hot is None:
+        return
+    for arm, words, paper in (
+        ("without hot servers", "no action", 0.636),
+        ("stop-and-restart migration", "a migration that stops and restarts", 0.724),
+    ):
+        over = found.hot.over[arm]
+        yield Row(
+            f"jobs with a hot PS (+{found.hot.size:.0%} of the work): JCT over {words}",
+            f"paper {paper}",
+            f"< {paper}",
+            over.shown(".2f"),
+            over.mean < paper,
+        )
+
+
+def _seen(found: results.Results) -> Iterator[Row]:
+    if found.care is None:
+        return
+    for one, words in ((found.care.stragglers, "stragglers"), (found.care.memory, "ends of memory")):
+        if one.precision is not None and one.recall is not None:
+            yield Row(
+                f"{words}: precision, recall, in time ({one.count} cases)",
+                "",
+                ">= 0.9, >= 0.95, lead of a move",
+                f"{one.precision.shown('.2f')}, {one.recall.shown('.2f')}, {one.in_time:.2f}",
+                one.precision.mean >= 0.9 and one.recall.mean >= 0.95,
+            )
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.0f} ms"

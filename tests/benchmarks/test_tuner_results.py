@@ -1,0 +1,92 @@
+"""The page of the tuner's measurements: made from what parts print, and the same as what is in the repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks.machine import read_machine
+from benchmarks.tuner import live, real, results
+from benchmarks.tuner.grid_data import GridCase
+from benchmarks.tuner.live import Course
+from benchmarks.tuner.results_plots import save_plots
+from benchmarks.tuner.results_rows import rows_of
+from elastichost.tuner.candidates import Bounds, as_configurations, enumerate_candidates
+from elastichost.tuner.facts import Configuration, Observation, Workload
+
+BOUNDS = Bounds(Configuration(1, 1), Configuration(6, 3), cores=4, oversubscription=2.0)
+WORKLOAD = Workload(batch_size=512, host_cores=4)
+
+
+def case_of(name: str = "a-job") -> GridCase:
+    """Speeds that saturate at four workers, two blocks of each configuration, 2 % apart."""
+    random, blocks = np.random.default_rng(0), []
+    for _ in range(2):
+        for one in as_configurations(enumerate_candidates(BOUNDS)):
+            speed = 50_000.0 * min(one.workers, 4) * float(np.exp(0.02 * random.standard_normal()))
+            blocks.append(Observation(one, speed, 0.02, compute_s=512 * one.workers / speed))
+    return GridCase(name, "synthetic.toml", {}, WORKLOAD, BOUNDS, 2, tuple(blocks))
+
+
+def courses() -> list[Course]:
+    """Two rounds: 3 workers are best; from the bad plan it takes 10 s to get there."""
+    static = {"1x1": 100.0, "2x1": 200.0, "3x1": 220.0, "4x1": 210.0, "2x2": 190.0, "1x1x2": 120.0}
+    found = [Course(name, (rate,) * 4) for name, rate in static.items()]
+    found += [Course("default", (200.0, 190.0, *[218.0] * 10)), Course("bad", (100.0, 150.0, *[216.0] * 10))]
+    return found * 2
+
+
+def test_live_figures_are_over_the_best_static_plan_and_the_default() -> None:
+    found = live.figures_of(courses())
+    assert found.best == "3x1" and found.static["3x1"].median == 220.0
+    assert found.end_over_best["default"].median == pytest.approx(218 / 220)
+    assert found.least_over_default["default"].median == pytest.approx(0.95)
+    assert found.soon_s["bad"] == (2 * live.WINDOW_S,) * 2
+
+
+def test_a_model_is_judged_by_what_it_was_not_shown() -> None:
+    found = real.measure([case_of()], 4, ("grid-test",))
+    ours = found.models["elastichost"]
+    assert ours.median < 0.1 and 0 <= ours.coverage <= 1 and ours.low <= ours.median <= ours.high
+    assert found.by_case["a-job"]["elastichost"] == ours
+    assert 0.005 < found.repeatability["a-job"] < 0.03
+    with pytest.raises(ValueError, match="more than 10"):
+        real.measure([msgspec.structs.replace(case_of(), blocks=case_of().blocks[:10])], 1)
+
+
+def kept_of(part: str, figures: object, tables: str = "a table") -> results.Kept:
+    return results.Kept(part, "2026-01-01T00:00:00", read_machine(), tables, msgspec.Raw(msgspec.json.encode(figures)))
+
+
+def test_the_page_has_every_part_with_its_table_and_plot(tmp_path: Path) -> None:
+    parts = {
+        "real": kept_of("real", real.measure([case_of()], 4), "held-out error"),
+        "live": kept_of("live", live.figures_of(courses()), "from the default"),
+    }
+    figures = {name: one.figures for name, one in parts.items()}
+    plots = save_plots(figures, tmp_path)
+    assert set(plots) == {"real", "live"} and all((tmp_path / name).stat().st_size > 5000 for name in plots.values())
+    page = results.page_of(parts, plots)
+    assert "held-out error" in page and "from the default" in page and f"]({plots['live']})" in page
+    rows = rows_of(figures)
+    assert [row.verdict for row in rows if "slowest" in row.what] == ["yes"]
+    assert sum("in the end" in row.what for row in rows) == 2
+    text = results.with_table(f"before\n{results.BEGIN}\nold\n{results.END}\nafter", results.table_of(rows))
+    assert text.startswith("before") and text.endswith("after") and "old" not in text
+    assert text.count("\n|") == 2 + len(rows)
+    with pytest.raises(ValueError, match="begin"):
+        results.with_table("nothing", "")
+
+
+def test_the_pages_in_the_repository_are_those_of_the_figures_in_it() -> None:
+    """Made again by `python -m benchmarks.tuner.results`."""
+    kept = results.read_kept()
+    plots = {name: f"tuner_{name}.png" for name in ("real", "live", "simulated") if name in kept}
+    assert results.PAGE.read_text() == results.page_of(kept, plots)
+    table = results.table_of(rows_of({name: one.figures for name, one in kept.items()}))
+    assert table in results.RESULTS.read_text()
+    for name in plots.values():
+        assert (results.PAGE.parent / name).exists()

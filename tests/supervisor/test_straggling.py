@@ -1,0 +1,62 @@
+"""What the watch over slow workers records replays to the same remarks, also when workers come and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.supervisor.lifecycle import Event
+from elastichost.supervisor.observed import Fleet
+from elastichost.supervisor.recording import Recorder, read_records
+from elastichost.supervisor.straggling import StragglerWatch
+from elastichost.tuner.replay import replay
+from elastichost.wire.control import Heartbeat
+from elastichost.wire.facts import StepSample
+
+FAST, SLOW = 200, 100  # samples a second
+
+
+def started(fleet: Fleet, index: int, life: int, now_s: float) -> ProcessId:
+    process = ProcessId("worker", index, life)
+    record = fleet.request(process, ProcessSpec("worker", index, (index,), 1), now_s)
+    for event in (Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK):
+        fleet.apply(record, event, now_s)
+    return process
+
+
+def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells_it(tmp_path: Path) -> None:
+    fleet, said, path = Fleet(), list[tuple[float, str]](), tmp_path / "decisions.jsonl"
+    recorder = Recorder(path)
+    clock = SimpleNamespace(now_s=0.0)
+    run: Any = SimpleNamespace(
+        job=SimpleNamespace(supervision=SimpleNamespace(straggler_s=5.0), train=SimpleNamespace(mode="async")),
+        fleet=fleet,
+        recorder=recorder,
+        now_s=lambda: clock.now_s,
+        note=lambda kind, text, **_: said.append((clock.now_s, text)),
+    )
+    training: Any = SimpleNamespace(has_work=lambda process: True)
+    watch = StragglerWatch(run)
+    workers = {started(fleet, 0, 1, 0.0): FAST, started(fleet, 1, 1, 0.0): SLOW}
+    for second in range(1, 30):
+        clock.now_s = float(second)
+        if second == 6:
+            lost = ProcessId("worker", 0, 1)
+            record = fleet.find(lost)
+            assert record is not None
+            fleet.apply(record, Event.EXIT_OTHER, clock.now_s)
+            del workers[lost]
+        if second == 8:
+            workers[started(fleet, 0, 2, clock.now_s)] = FAST
+        for process, rate in workers.items():
+            record = fleet.find(process)
+            assert record is not None
+            sample = StepSample(steps=1, samples=rate, seconds=1.0, compute_s=1.0)
+            fleet.heartbeat(record, Heartbeat(second, sample), clock.now_s)
+        watch.look(training, SimpleNamespace(), clock.now_s)  # type: ignore[arg-type]
+    recorder.close()
+    assert [at_s for at_s, _ in said] == [13.0], "five seconds beside its new peer, not those before"
+    found = list(replay(read_records(path)))
+    assert [one.is_same for one in found] == [True]
