@@ -28,7 +28,7 @@ def test_what_another_version_measured_is_left_out() -> None:
 def test_with_very_many_candidates_the_promising_ones_are_foreseen() -> None:
     bounds = Bounds(Configuration(1, 1), Configuration(128, 64, 128), cores=128)
     assert count(bounds) > ALL_OF_THEM
-    found = foresee("elastichost", Workload(100), bounds, (SEEN,), None, 0.03)
+    found = foresee("elastichost", Workload(100, access="served"), bounds, (SEEN,), None, 0.03)
     assert found is not None
     speeds = [one.samples_per_s for one in found.forecasts]
     assert speeds[0] > 2 * SEEN.samples_per_s
