@@ -51,7 +51,7 @@ MOST_MOVES, MOST_RETURNS = 16, 12  # until the speed changes; trials are not cou
 WORTH_MOVING = 0.005  # of the time that is left: a move that is expected to save less is left alone
 WORTH_TRYING, HARDER = 0.003, 1.5  # the same of a trial; after each one so many times as much
 # where nothing is safe, so often what is rather safe than not is tried, if it is expected to save that much
-DARING, DARING_TRIALS, WORTH_DARING = 0.5, 2, 0.02
+DARING, DARING_TRIALS, WORTH_DARING = 0.5, 2, 0.2
 TIE = 0.005  # configurations that differ by less are equally good
 EARLY = 0.1  # what is so much better, in log speed, is not kept waiting until a block is complete
 RECONSIDER_S = 60.0  # a settled run looks at its candidates again, and each time in vain after twice as long
@@ -262,7 +262,8 @@ def _decide_early(
     facts = _Facts(sight, "")
     if chosen is not None and chosen.kind == "move" and _gain(sight, chosen) + sight.advantage > EARLY:
         return _go(msgspec.structs.replace(state, considered_s=now_s), chosen, facts)
-    if chosen is None and sight.advantage > EARLY + 2 * block.log_error and state.returns < MOST_RETURNS:
+    is_worse = sight.advantage > EARLY + 2 * block.log_error
+    if is_worse and chosen is None and state.returns < MOST_RETURNS:
         return _return(msgspec.structs.replace(state, considered_s=now_s), facts)
     return state, None
 

@@ -1,6 +1,8 @@
-"""Recorded runs on real machines: today's code decides what was decided then. After a change of the tuner that is meant
-to decide otherwise, record them again: `run examples/retail.toml --set 'tuner.first_plan={ workers = 1 }'`, and copy the
-run's decisions.jsonl."""
+"""Recorded runs on real machines: today's code decides what was decided then.
+
+After a change of the tuner that is meant to decide otherwise, record them again: `run examples/retail.toml --set
+'tuner.first_plan={ workers = 1 }'`, and copy the run's decisions.jsonl.
+"""
 
 from __future__ import annotations
 
