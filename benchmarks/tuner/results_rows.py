@@ -198,15 +198,7 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
         f"{ours['oom_kills'].mean:.3f}",
         ours["oom_kills"].mean == 0,
     )
-    for name, words, paper in (("cpu_used", "CPU", 0.15), ("memory_used", "memory", 0.20)):
-        gain = ours[name].mean / rival[name].mean - 1
-        yield Row(
-            f"{words} used over allocated, against {found.best_rival}",
-            f"paper +{paper:.0%}",
-            f">= +{paper:.0%}",
-            f"{gain:+.0%} ({ours[name].shown('.2f')} against {rival[name].shown('.2f')})",
-            gain >= paper,
-        )
+    yield from _gains(found)
     yield from _cured(found)
     yield from _seen(found)
     if found.start is not None:
@@ -228,6 +220,19 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
                 _ms(took_s),
                 took_s <= aim_s,
             )
+
+
+def _gains(found: results.Results) -> Iterator[Row]:
+    ours, rival = found.spreads["elastichost"], found.spreads[found.best_rival]
+    for name, words, paper in (("cpu_used", "CPU", 0.15), ("memory_used", "memory", 0.20)):
+        gain = ours[name].mean / rival[name].mean - 1
+        yield Row(
+            f"{words} used over allocated, against {found.best_rival}",
+            f"paper +{paper:.0%}",
+            f">= +{paper:.0%}",
+            f"{gain:+.0%} ({ours[name].shown('.2f')} against {rival[name].shown('.2f')})",
+            gain >= paper,
+        )
 
 
 def _cured(found: results.Results) -> Iterator[Row]:
