@@ -16,10 +16,11 @@ from typing import Self
 
 import msgspec
 
+from elastichost import history_index
 from elastichost.errors import HistoryError
-from elastichost.job_features import JobRecord
+from elastichost.job_features import JobFeatures, JobMetric, JobRecord
 
-__all__ = ["KEPT", "MAX_RECORD_BYTES", "SCHEMA", "History", "history_path"]
+__all__ = ["KEPT", "MAX_RECORD_BYTES", "SCHEMA", "WAIT_S", "History", "Neighbours", "history_path"]
 
 SCHEMA = 1  # PRAGMA user_version
 APPLICATION = 0x656C6874  # PRAGMA application_id: "elht"
@@ -53,9 +54,18 @@ def history_path(environ: Mapping[str, str]) -> Path | None:
         raise HistoryError(f"where the history lies is not known: {error}", hint=f"set {VARIABLE}") from error
 
 
+class Neighbours(msgspec.Struct, frozen=True):
+    """records: the nearest first; none where nothing is near. known: of how many they are; closest: distance and name
+    of the nearest of all, looked up where nothing is near."""
+
+    records: tuple[JobRecord, ...]
+    known: int
+    closest: tuple[float, str] | None = None
+
+
 class History:
     """The open file; made when it is not there. `kept`: so many records at most, the newest. `unreadable`: records that
-    the last `records` passed over. To be closed before the process forks, as SQLite wants it.
+    the last `records` or `near` passed over. To be closed before the process forks, as SQLite wants it.
 
     Raises HistoryError, from here on, when the file is broken, of a newer schema, of another program, or out of reach.
     """
@@ -87,27 +97,47 @@ class History:
                 hint=f"at most {MAX_RECORD_BYTES:,} are kept; leave observations out",
             )
         with self._explained(), self._writing():
-            self._connection.execute(
+            self._catch_up()
+            number = self._connection.execute(
                 "INSERT INTO records (family, ended_utc, record) VALUES (?, ?, ?)",
                 (record.features.family, record.ended_utc, data),
-            )
-            self._connection.execute(
-                "DELETE FROM records WHERE number <= (SELECT max(number) FROM records) - ?", (self._kept,)
-            )
+            ).lastrowid
+            assert number is not None
+            history_index.put(self._connection, number, record)
+            self._connection.execute("DELETE FROM records WHERE number <= ?", (number - self._kept,))
+            history_index.forget(self._connection, number - self._kept)
 
     def records(self, *, family: str | None = None, limit: int = KEPT) -> tuple[JobRecord, ...]:
         """The newest first; of one model family only, if it is named."""
         query = "SELECT record FROM records WHERE ? IS NULL OR family = ? ORDER BY number DESC LIMIT ?"
         with self._explained():
             rows = self._connection.execute(query, (family, family, limit)).fetchall()
-        decoder, found = msgspec.json.Decoder(JobRecord), list[JobRecord]()
-        self.unreadable = 0
-        for (data,) in rows:
-            try:
-                found.append(decoder.decode(data))
-            except (msgspec.DecodeError, TypeError):
-                self.unreadable += 1
-        return tuple(found)
+        found = [_decoded(data) for (data,) in rows]
+        self.unreadable = sum(record is None for record in found)
+        return tuple(record for record in found if record is not None)
+
+    def near(self, features: JobFeatures, metric: JobMetric, k: int = 5) -> Neighbours:
+        """The k nearest of all records of which a speed was measured, and those that are as near and as new as the last
+        of them: what `warm_start.nearest` finds among all of them, it finds among these. Of the others, which teach of
+        memory only, the first k that are no farther. Reads no other record."""
+        with self._explained():
+            if history_index.catch_up(self._connection):
+                with self._writing():
+                    self._catch_up()
+            known, self.unreadable = history_index.counts(self._connection)
+            found, last, counts = list[JobRecord](), None, {True: 0, False: 0}
+            for one in history_index.near(self._connection, features, metric, k):
+                if counts[True] >= k and one.rank != last:
+                    break
+                if not one.is_measured and counts[False] >= k:
+                    continue
+                record = self._record(one.number)
+                if record is not None:
+                    found.append(record)
+                    counts[one.is_measured] += 1
+                    last = one.rank if one.is_measured else last
+            closest = None if found else history_index.closest(self._connection, features, metric)
+        return Neighbours(tuple(found), known, closest)
 
     def close(self) -> None:
         self._connection.close()
@@ -119,6 +149,16 @@ class History:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    # --- the index ----------------------------------------------------------------------------------------------------
+
+    def _record(self, number: int) -> JobRecord | None:
+        row = self._connection.execute("SELECT record FROM records WHERE number = ?", (number,)).fetchone()
+        return None if row is None else _decoded(row[0])
+
+    def _catch_up(self) -> None:
+        for number in history_index.catch_up(self._connection):
+            history_index.put(self._connection, number, self._record(number))
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -135,6 +175,10 @@ class History:
                 f"this one knows {SCHEMA})",
                 hint=f"update elastichost, or set {VARIABLE} to another file, or to off",
             )
+        if not history_index.is_there(self._connection):  # older versions made none, and do not mind it
+            with self._writing():
+                if not history_index.is_there(self._connection):
+                    history_index.create(self._connection)
         self._write_ahead(wait_s)
         self._connection.execute("PRAGMA synchronous = NORMAL")
 
@@ -182,3 +226,14 @@ class History:
             if code == sqlite3.SQLITE_BUSY:
                 raise HistoryError(f"{self.path}: other runs are writing to it", hint="try again later") from error
             raise HistoryError(f"{self.path}: cannot be used: {error}", hint=ELSEWHERE) from error
+
+
+DECODER = msgspec.json.Decoder(JobRecord)
+
+
+def _decoded(data: bytes) -> JobRecord | None:
+    """None: it is of another version."""
+    try:
+        return DECODER.decode(data)
+    except (msgspec.DecodeError, TypeError):
+        return None

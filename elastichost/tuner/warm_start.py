@@ -8,16 +8,28 @@ How similarity is measured, how plans are averaged and what becomes of the model
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
+from elastichost.job_features import Estimates, JobFeatures, JobMetric, JobRecord, PlanSize
 from elastichost.tuner.candidates import Bounds, nearest_candidate
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.performance import Prior
 
-__all__ = ["NEAR", "ColdStart", "Similar", "WarmStart", "distance", "nearest", "warm_start"]
+__all__ = [
+    "METRIC",
+    "NEAR",
+    "ColdStart",
+    "Similar",
+    "WarmStart",
+    "distance",
+    "nearest",
+    "neighbours",
+    "none_near",
+    "warm_start",
+]
 
 NEAR = 1.2  # jobs farther away teach nothing
 SMOOTHING = 0.5  # weight of the first of those compared; each further one has half as much
@@ -47,6 +59,16 @@ UNKNOWN = 0.5  # of a factor of 2
 WORDS = {"family": 1.0, "shape": 0.5, "mode": 0.7, "access": 1.0, "user": 0.15, "name": 0.1}
 # Distance where one has some and the other none: it is another kind of job.
 KINDS = {"dynamic_tables": 0.3, "host_cores": 0.7, "gpus": 2.0}
+METRIC = JobMetric(
+    words=WORDS,
+    unset_words=("shape",),  # records of before there was a shape do not know theirs
+    sizes=SIZES,
+    kinds=KINDS,
+    unknown=UNKNOWN,
+    failed=FAILED,
+    near=NEAR,
+    band=BAND,
+)
 
 
 class Similar(msgspec.Struct, frozen=True):
@@ -67,25 +89,16 @@ class WarmStart(msgspec.Struct, frozen=True):
 
 
 class ColdStart(msgspec.Struct, frozen=True):
-    """Nothing is known that is near enough."""
+    """No speed is known that is near enough; memory: of the memory curve's parameters, where that is known."""
 
     reason: str
+    memory: Estimates = Estimates()
 
 
 def distance(one: JobFeatures, other: JobFeatures) -> float:
     """Root of the sum of squares of the differences: weighted log ratios of sizes, and penalties for what is not the
     same. Symmetric; 0 for equal jobs."""
-    pairs = {name: {getattr(one, name), getattr(other, name)} for name in WORDS}
-    # records of before there was a shape do not know theirs
-    parts = [WORDS[name] for name, pair in pairs.items() if len(pair) == 2 and (name != "shape" or "" not in pair)]
-    parts += [KINDS[name] for name in KINDS if (getattr(one, name) > 0) != (getattr(other, name) > 0)]
-    for name, weight in SIZES.items():
-        first, second = float(getattr(one, name)), float(getattr(other, name))
-        if first > 0 and second > 0:
-            parts.append(weight * abs(math.log2(first / second)))
-        elif (first > 0) != (second > 0) and name not in KINDS:
-            parts.append(weight * UNKNOWN)
-    return math.hypot(*parts)
+    return METRIC.distance(one, other)
 
 
 def nearest(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> tuple[Similar, ...]:
@@ -94,33 +107,50 @@ def nearest(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> 
     found = []
     for record in records:
         away = distance(features, record.features) + FAILED * (not record.ended_well)
-        if away <= NEAR:
+        if METRIC.is_near(away):
             found.append(Similar(record, away))
     found.sort(key=lambda one: (one.record.ended_utc, msgspec.json.encode(one.record)), reverse=True)
-    found.sort(key=lambda one: math.floor(one.distance / BAND))
+    found.sort(key=lambda one: METRIC.band_of(one.distance))
     return tuple(found[:k])
+
+
+def neighbours(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> tuple[JobRecord, ...]:
+    """Those that `warm_start` looks at, the nearest first: k whose speed was measured, and k that teach of memory."""
+    near = [one.record for one in nearest(features, records, sys.maxsize)]
+    plans = [one for one in near if one.is_measured][:k]
+    memories = [one for one in near if one.memory.mean][:k]
+    return tuple(one for one in near if any(one is other for other in (*plans, *memories)))
+
+
+def none_near(records: int, closest: tuple[float, str] | None) -> ColdStart:
+    """Of so many jobs; closest: the nearest one's distance and name."""
+    if closest is None:
+        return ColdStart("the history is empty")
+    return ColdStart(f"none of {_jobs(records)} is similar: the nearest, {closest[1]}, is {closest[0]:.1f} away")
 
 
 def warm_start(
     features: JobFeatures, records: Sequence[JobRecord], bounds: Bounds, *, model: str = "elastichost", k: int = 5
 ) -> WarmStart | ColdStart:
-    """The plan and the priors of a job, from the k jobs of the history that are most like it.
+    """The plan and the priors of a job, from the k jobs of the history that are most like it, of the memory curve
+    from the k most similar ones that teach of it.
 
     Plan: mean of their best plans by ratios (of logs), with weights SMOOTHING * (1 - SMOOTHING)^rank, less the farther
     away a job is. If one of those plans is close to the mean it is taken, because it was measured and a mean was not;
     then the candidate within `bounds` that is nearest. Priors: `_merged`, of the parameters that `model` has. Raises
     ValueError when nothing fits within the bounds.
     """
-    if not records:
-        return ColdStart("the history is empty")
-    similar = nearest(features, records, k)
+    similar = nearest(features, [one for one in records if one.is_measured], k)
+    memory = _merged(nearest(features, [one for one in records if one.memory.mean], k), lambda record: record.memory)
+    if not similar and nearest(features, records, 1):
+        known = "; how its memory grew is known" if memory.mean else ""
+        return ColdStart(f"of no similar job a speed was measured{known}", memory)
     if not similar:
-        away = min((distance(features, one.features), one.features.name or one.features.family) for one in records)
-        return ColdStart(f"none of {_jobs(len(records))} is similar: the nearest, {away[1]}, is {away[0]:.1f} away")
+        away = [(distance(features, one.features), one.features.name or one.features.family) for one in records]
+        return none_near(len(records), min(away, default=None))
     configuration = nearest_candidate(bounds, _first_plan(features, similar))
     of_model = [one for one in similar if one.record.model == model]
     prior = _merged(of_model, lambda record: record.parameters)
-    memory = _merged(similar, lambda record: record.memory)
     reason = _reason(similar, configuration, len(prior.mean))
     return WarmStart(configuration, Prior(prior.mean, prior.sd), memory, similar, reason)
 

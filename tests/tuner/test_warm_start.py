@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.tuner.candidates import Bounds, as_configurations, enumerate_candidates
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.warm_start import NEAR, ColdStart, WarmStart, distance, nearest, warm_start
+from elastichost.tuner.warm_start import NEAR, ColdStart, WarmStart, distance, nearest, neighbours, warm_start
 
 PLAN = PlanSize(7, 2)
 RETAIL = JobFeatures(
@@ -238,6 +238,39 @@ def test_parameters_are_those_of_the_model_asked_for() -> None:
     assert none.prior.mean == none.prior.sd == {}
     assert none.memory.mean == {"beta": pytest.approx(-0.4)}
     assert "with what was learnt" not in none.reason
+
+
+def of_memory(day: int, beta: float = -0.4) -> JobRecord:
+    """A run that was killed before its speed was measured."""
+    memory = Estimates({"beta": beta}, {"beta": 0.2})
+    return record(
+        PlanSize(16, 1), day=day, samples_per_s=0.0, ended_well=False, parameters=Estimates(), model="", memory=memory
+    )
+
+
+def test_a_run_without_a_speed_teaches_of_memory_and_its_plan_is_not_taken() -> None:
+    killed = [of_memory(day, beta=-0.6) for day in range(10, 20)]
+    found = started(RETAIL, [*killed, record(PlanSize(4, 1), day=1)])
+    assert found.configuration == Configuration(4, 1), "ten newer ones do not crowd out the one that was measured"
+    assert found.prior.mean == {"a0": pytest.approx(-3.0)} and len(found.similar) == 1
+    assert -0.6 < found.memory.mean["beta"] < -0.4
+    alone = warm_start(RETAIL, killed, BOUNDS)
+    assert isinstance(alone, ColdStart)
+    assert alone.memory.mean["beta"] == pytest.approx(-0.6) and alone.memory.sd["beta"] > 0.05
+    assert alone.reason == "of no similar job a speed was measured; how its memory grew is known"
+    assert isinstance(warm_start(TINY, killed, BOUNDS), ColdStart)
+    assert warm_start(TINY, killed, BOUNDS).memory == Estimates()
+
+
+@given(st.lists(records_of_any | st.builds(of_memory, st.integers(1, 9)), max_size=12), st.integers(1, 5))
+def test_of_the_neighbours_alone_the_same_start_is_made(records: list[JobRecord], k: int) -> None:
+    kept = neighbours(RETAIL, records, k)
+    assert len(kept) <= 2 * k
+    found, again = (warm_start(RETAIL, some, BOUNDS, k=k) for some in (records, kept))
+    assert isinstance(found, WarmStart) == isinstance(again, WarmStart)
+    assert again.memory == found.memory
+    if kept:
+        assert again == found
 
 
 def test_nonsense_in_a_record_is_left_out() -> None:
