@@ -1,6 +1,7 @@
 """The true speed of a job: tables of the micro simulator, scaled so that no two jobs are equal. Pure.
 
-Between the points of a table all quantities are linear in log-log. Cores and the costs they share out are one axis: a
+Between the points of a table all quantities are linear in log-log, below one core they follow a rule (`fractional`).
+Cores and the costs they share out are one axis: a
 job whose computing costs `compute_scale` times as much trains on c cores as the table's job on c / compute_scale. So
 what more cores still bring, and where PS become the bottleneck, differs from job to job, and nothing of it is a formula
 that a tuner could fit exactly.
@@ -17,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.simulator.fractional import slower_servers, slower_workers
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload
 
 __all__ = ["QUANTITIES", "JobTruth", "Speed", "SpeedTable", "Truth", "slowed"]
@@ -80,10 +82,14 @@ class SpeedTable:
         self._logs = np.ascontiguousarray(logs.reshape(-1, len(QUANTITIES)), dtype=np.float64)
         self._strides = [int(np.prod(shape[place + 1 : AXES])) for place in range(AXES)]
         corners = [sum(step * stride for step, stride in zip(steps, self._strides, strict=True)) for steps in _STEPS]
+        self._least, self._next = (np.array([axes[2][place], axes[3][place]], dtype=np.float64) for place in (0, 1))
         self._corners = np.array(corners, dtype=np.intp)
 
     def at(self, workers: float, servers: float, worker_cores: float, server_cores: float, skew: float) -> Floats:
         """Logarithms of all QUANTITIES, float64 [7]."""
+        if worker_cores < self._least[0] or server_cores < self._least[1]:
+            points = np.array([[workers, servers, worker_cores, server_cores]], dtype=np.float64)
+            return self._below(points, skew).reshape(-1)
         point = (*(float(x) for x in np.log((workers, servers, worker_cores, server_cores))), skew)
         base, weights = 0, np.ones(1)
         for axis, stride, value in zip(self._axes, self._strides, point, strict=True):
@@ -97,6 +103,14 @@ class SpeedTable:
 
     def rates(self, points: Floats, skew: float) -> Floats:
         """Logarithms of samples_per_s, float64 [n], for float64 [n, 4] as in `at`."""
+        found: Floats = self._between(points, skew, slice(0, 1))[:, 0]
+        below = np.any(points[:, 2:] < self._least, axis=1)
+        if below.any():
+            found[below] = self._below(points[below], skew)[:, 0]
+        return found
+
+    def _between(self, points: Floats, skew: float, quantities: slice) -> Floats:
+        """Logarithms, float64 [n, quantities], interpolated."""
         columns = [*np.log(points).T, np.full(len(points), skew)]
         base, weights = np.zeros(len(points), dtype=np.intp), np.ones((len(points), 1))
         for axis, stride, values in zip(self._axes, self._strides, columns, strict=True):
@@ -107,7 +121,27 @@ class SpeedTable:
             base += cell * stride
             pair = np.stack([1.0 - share, share], axis=1)
             weights = (weights[:, :, None] * pair[:, None, :]).reshape(len(points), -1)
-        found: Floats = (weights * self._logs[base[:, None] + self._corners, 0]).sum(axis=1)
+        found: Floats = np.einsum("nc,ncq->nq", weights, self._logs[base[:, None] + self._corners, quantities])
+        return found
+
+    def _below(self, points: Floats, skew: float) -> Floats:
+        """Logarithms of all QUANTITIES, float64 [n, 7], where a worker or a PS has less cores than the table knows."""
+        kept = points.copy()
+        kept[:, 2:] = np.maximum(points[:, 2:], self._least)
+        shares = np.minimum(points[:, 2:] / self._least, 1.0)
+        at, wider = self._values(kept, skew), []
+        for place in (2, 3):
+            other = kept.copy()
+            # only where the least cores are too many: elsewhere the share is 1, and the rule changes nothing
+            other[:, place] = np.where(shares[:, place - 2] < 1.0, self._next[place - 2], kept[:, place])
+            wider.append(self._values(other, skew))
+        slow = slower_workers(at, wider[0], shares[:, 0], kept[:, 0], self.workload)
+        wider[1][:, 0] *= slow[:, 0] / at[:, 0]
+        ratio = float(self._next[1] / self._least[1])
+        return np.log(slower_servers(slow, wider[1], shares[:, 1], kept, skew, self.workload, ratio))
+
+    def _values(self, points: Floats, skew: float) -> Floats:
+        found: Floats = np.exp(self._between(points, skew, slice(None)))
         return found
 
 
