@@ -21,6 +21,7 @@ __all__ = ["Knapsack", "exact", "fits", "greedy", "possible", "prices", "value_o
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 ROUNDS, HALVINGS = 2, 20  # of the prices: each resource so often, to a millionth
+GAP = 1e-3  # the best value is sought to this share of it: speeds are not known better
 
 
 @dataclass(frozen=True)
@@ -163,12 +164,12 @@ def _filled(knapsack: Knapsack, chosen: Whole, room: Floats, order: Whole) -> Wh
 def exact(
     knapsack: Knapsack, known: Whole, at_prices: Floats, most_items: int, time_limit_s: float, node_limit: int
 ) -> Whole | None:
-    """One item of each group [g] with the most value, to 1e-4 of it; not less than `known`, which fits. None: more than
+    """One item of each group [g] with the most value, to GAP of it; not less than `known`, which fits. None: more than
     `most_items` are left to search, or a limit struck. By HiGHS, through `scipy.optimize.milp`."""
     net, best = _net(knapsack, at_prices)
     bound = float(best.sum()) + float((at_prices * np.where(at_prices > 0, knapsack.room, 0.0)).sum())
     # with this item the bound is L - (best net of its group - its own net)
-    is_open = best[knapsack.group] - net <= bound * (1 + 1e-9) - value_of(knapsack, known)
+    is_open = best[knapsack.group] - net <= bound * (1 + 1e-9) - value_of(knapsack, known) * (1 + GAP)
     is_open[known] = True
     choices = np.bincount(knapsack.group[is_open], minlength=len(known))
     # groups of which one item is left have it
@@ -207,7 +208,7 @@ def _solved(knapsack: Knapsack, time_limit_s: float, node_limit: int) -> Whole |
         integrality=np.ones(items),
         bounds=Bounds(0, 1),
         constraints=limits,
-        options={"time_limit": time_limit_s, "node_limit": node_limit, "mip_rel_gap": 1e-4},
+        options={"time_limit": time_limit_s, "node_limit": node_limit, "mip_rel_gap": GAP},
     )
     if solved.status != 0:
         return None

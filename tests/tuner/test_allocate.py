@@ -22,6 +22,7 @@ from elastichost.tuner.allocate import (
     weighted_greedy,
 )
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.knapsack import GAP
 
 WAYS: dict[str, Callable[[list[JobOptions], Capacity], Mapping[JobId, int]]] = {
     "greedy": weighted_greedy,
@@ -112,7 +113,7 @@ def test_exact_is_the_best_of_all_choices(jobs: list[JobOptions], capacity: Capa
         cores, memory = taken(jobs, choices)
         if cores <= (capacity.cores or math.inf) and memory <= (capacity.memory_bytes or math.inf):
             values.append(total_value(jobs, choices))
-    assert total_value(jobs, best) >= max(values) * (1 - 1e-4)
+    assert total_value(jobs, best) >= max(values) * (1 - GAP)
 
 
 def test_the_value_of_a_choice() -> None:

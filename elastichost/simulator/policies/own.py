@@ -28,9 +28,13 @@ OPTIONS = 20
 COLD = Configuration(4, 2, 4, 4)
 COLD_LEFT_S = 1200.0  # what a job is taken to need that nothing is known of
 REMEMBERED = 400  # jobs
-FITS = 8  # models that one decision fits; the others' turn comes with the next one, so that a decision takes no longer
+# models that one decision fits: one of so many jobs', within these bounds; the others' turn comes with the next one, so
+# that a decision takes no longer
+FITS_OF, LEAST_FITS, MOST_FITS = 8, 3, 24
+# counts of processes that are looked at: next to each other they differ by less than a prediction's error
+WORKERS = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4))
+SERVERS = (1, 2, 3, 4, 6, 8, 12, 16)
 TIME_LIMIT_S = 60.0  # nodes bound a search, not time: the same jobs get the same answer on every machine
-CAUTION = 0.5  # of its error a prediction is taken less: what is sure is preferred to what may be
 WORTH, WORTH_S = 0.03, 5.0  # a move gains this share of the speed, and so many seconds, or it is not made
 HOT, HOT_BLOCKS, HOT_MORE = 1.3, 3, 0.11
 HEALTH = HealthSettings(after_s=60.0, replace_every_s=300.0, hopeless=0.6)
@@ -83,6 +87,8 @@ class Elastichost:
         for one in view.ended:
             self._learn(one, now_s)
         self._digests.forget(view.ended)
+        for job in view.jobs:
+            self._memory.observe(job)
         movable = [job for job in view.jobs if self._is_movable(job, view)]
         self._refused.note(view, now_s)
         chosen = self._allocate(view, movable)
@@ -93,19 +99,21 @@ class Elastichost:
             target = chosen.get(job.job, job.running)
             if target is None:
                 continue
-            self._memory.observe(job)
-            if job.running is not None and self._memory.is_short(job, self._speed(job, job.running)):
-                target = job.running
             memory = self._memory.granted(job, target, self._speed(job, target))
             grants[job.job] = self._cared_for(job, Grant(target, memory), now_s)
         self._refused.asked = {job: grant.configuration for job, grant in grants.items() if grant is not None}
         return grants
 
     def _is_movable(self, job: JobView, view: ClusterView) -> bool:
-        """At a tick, only what was measured where it runs: otherwise nothing new is known of it."""
+        """Not what needs memory first. At a tick, only what was measured where it runs: otherwise nothing new is known
+        of it."""
         if job.is_changing:
             return False
-        if job.running is None or view.trigger != "tick":
+        if job.running is None:
+            return True
+        if job.job in self._jobs and self._memory.is_short(job, self._speed(job, job.running)):
+            return False
+        if view.trigger != "tick":
             return True
         return bool(job.observations) and job.observations[-1].configuration == job.running
 
@@ -153,7 +161,8 @@ class Elastichost:
             state = self._jobs.get(job.job)
             if state is None or state.fitted_at != Digests.age(job, self._digests.update(job)):
                 waiting.append((state.turn if state is not None else 0, job.job))
-        return {number for _, number in sorted(waiting)[:FITS]}
+        most = min(MOST_FITS, max(LEAST_FITS, len(jobs) // FITS_OF))
+        return {number for _, number in sorted(waiting)[:most]}
 
     def _options(self, limits: Limits, job: JobView, *, is_due: bool) -> tuple[Option, ...]:
         """The frontier of its configurations and what runs, by rising cost."""
@@ -185,9 +194,11 @@ class Elastichost:
         if state.fitted is None:
             return self._unknown(job, state)
         if self._array is None:
-            self._array = candidates(limits)
-        predicted = state.fitted.predict(self._array)
-        speeds = predicted.samples_per_s * np.exp(-CAUTION * predicted.log_error)
+            array = candidates(limits)
+            self._array = array[np.isin(array[:, 0], WORKERS) & np.isin(array[:, 1], SERVERS)]
+        # as they are expected: with half an error taken off completion times are 4 % longer, for what is not known well
+        # is then never found out
+        speeds = state.fitted.predict(self._array).samples_per_s
         front = thinned_frontier(speeds, cores_of(self._array), OPTIONS)
         rows = zip(as_configurations(self._array[front]), speeds[front].tolist(), strict=True)
         return tuple(Option(configuration, speed, configuration.cores) for configuration, speed in rows)

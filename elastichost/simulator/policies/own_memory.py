@@ -32,12 +32,18 @@ class MemoryGrants:
         self._expected: dict[int, float] = {}  # bytes of growth, from jobs like it
         self._ooms: dict[int, int] = {}
         self._least: dict[int, float] = {}  # bytes, since the last kill
+        # by job, what was found of so many samples and such a grant: nothing else changes it much
+        self._short: dict[int, tuple[int, Configuration, int, bool]] = {}
+        self._lasting: dict[int, tuple[int, Configuration, int]] = {}
 
     def expect(self, job: int, memory: Estimates) -> None:
         if "growth_bytes" in memory.mean:
             self._expected[job] = math.exp(memory.mean["growth_bytes"] + EXPECTED * memory.sd["growth_bytes"])
 
     def observe(self, job: JobView) -> None:
+        count = len(job.memory)
+        if count == self._seen.get(job.job):
+            return
         state = self._growth.get(job.job, GrowthState())
         row_bytes = 4.0 * max(job.features.mean_dim, 1.0) + 16
         for sample, one in zip(
@@ -45,14 +51,18 @@ class MemoryGrants:
         ):
             rows = sample.used_bytes - _processes(job, one.configuration)  # the fixed ones too: they do not grow
             state = observe(state, int(sample.samples), max(0.0, rows), row_bytes)
-        self._growth[job.job], self._seen[job.job] = state, len(job.memory)
+        self._growth[job.job], self._seen[job.job] = state, count
 
     def is_short(self, job: JobView, samples_per_s: float) -> bool:
         """What was granted will not last until much can be decided: that comes first."""
         if job.running is None or not self._predicts:
             return False
-        needed = self._needed(job, job.running, samples_per_s, SHORT_S, sure=SAFE, margin=1.0)
-        return needed > job.granted_memory_bytes
+        asked = self._seen.get(job.job, 0), job.running, job.granted_memory_bytes
+        known = self._short.get(job.job)
+        if known is None or known[:3] != asked:
+            needed = self._needed(job, job.running, samples_per_s, SHORT_S, sure=SAFE, margin=1.0)
+            known = self._short[job.job] = (*asked, needed > job.granted_memory_bytes)
+        return known[3]
 
     def granted(self, job: JobView, target: Configuration, samples_per_s: float) -> int:
         """Bytes of all processes together."""
@@ -63,11 +73,15 @@ class MemoryGrants:
             return max(job.granted_memory_bytes, job.requested_memory_bytes, doubled)
         if killed:
             self._least[job.job] = KILLED * job.granted_memory_bytes
+        asked = self._seen.get(job.job, 0), target, job.granted_memory_bytes
+        if self._lasting.get(job.job) == asked and not killed:
+            return job.granted_memory_bytes
         least = self._least.get(job.job, 0.0)
         whole = self._needed(job, target, samples_per_s, AHEAD_S)
         if job.granted_memory_bytes and not killed:
             half = self._needed(job, target, samples_per_s, AHEAD_S / 2, sure=SAFE, margin=1.0)
             if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * whole):
+                self._lasting[job.job] = asked
                 return job.granted_memory_bytes
         return int(max(least, whole))
 
@@ -99,7 +113,7 @@ class MemoryGrants:
 
     def learnt(self, job: JobView) -> Estimates:
         """For jobs like it: how much it has grown."""
-        for known in (self._growth, self._seen, self._expected, self._ooms, self._least):
+        for known in (self._growth, self._seen, self._expected, self._ooms, self._least, self._short, self._lasting):
             known.pop(job.job, None)
         if not job.memory:
             return Estimates()
