@@ -32,6 +32,8 @@ from elastichost.tuner.profile import ProfileState, fold
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened
 from elastichost.wire.commands import CommandClient, Reached, Refused, Scale
 
+__all__ = ["COMMON", "Looks", "main", "measure"]
+
 ROUNDS = 2
 SERVERS = (1, 2, 4)
 MOST_S = 6.0  # of a block: noise is seen in the rounds
@@ -73,6 +75,13 @@ class Looks:
         self._decoder = msgspec.json.Decoder(Record)
         self._state = ProfileState()
         self.settings: TunerSettings | None = None
+
+    def wait(self) -> TunerSettings:
+        """Until the run has said what its tuner may do."""
+        while self.settings is None:
+            time.sleep(0.1)
+            self.poll()
+        return self.settings
 
     def poll(self) -> list[Observation]:
         """Blocks that are complete since the last call."""
@@ -122,10 +131,7 @@ def _record(name: str, rounds: int) -> GridCase:
         run_dir = Path(folder) / "run"
         looks = Looks(run_dir / DECISIONS_FILE)
         with running_job(EXAMPLES / job, {**COMMON, **settings}, run_dir):
-            while looks.settings is None:
-                time.sleep(0.1)
-                looks.poll()
-            tuner = looks.settings
+            tuner = looks.wait()
             every = as_configurations(enumerate_candidates(tuner.bounds))
             configurations = [one for one in every if one.servers in SERVERS]
             blocks: list[Observation] = []
@@ -133,13 +139,13 @@ def _record(name: str, rounds: int) -> GridCase:
             for number in range(rounds):
                 shuffled.shuffle(configurations)
                 for configuration in configurations:
-                    blocks.append(_measure(run_dir, looks, configuration))
+                    blocks.append(measure(run_dir, looks, configuration))
                     rate, error = blocks[-1].samples_per_s, blocks[-1].log_error
                     print(f"{name} {number} {configuration}: {rate:,.0f} +- {error:.1%}", file=sys.stderr, flush=True)
     return GridCase(name, job, settings, tuner.workload, tuner.bounds, rounds, tuple(blocks))
 
 
-def _measure(run_dir: Path, looks: Looks, configuration: Configuration) -> Observation:
+def measure(run_dir: Path, looks: Looks, configuration: Configuration) -> Observation:
     """Scales the run and waits for one block of it."""
     client = CommandClient(read_status(run_dir).commands)
     until_s = time.monotonic() + PATIENCE_S

@@ -1,42 +1,66 @@
-"""The live tuner against the best static plan of a grid: where it ends, how soon, and what it costs on the way.
+"""The live tuner against the best static plan: where it ends, how soon, and what it costs on the way.
 
-    python -m benchmarks.tuner.live [--job examples/retail.toml] [--for 60] [--rounds 3] [--json]
+    python -m benchmarks.tuner.live [--job examples/retail.toml] [--for 60] [--rounds 6] [--json]
 
-Each round runs, in turns: the job with everything "auto" from the default plan, the same from a bad plan (one worker,
-one PS), and every static plan of the short list, each for so many seconds of training. Speeds are of samples committed
-(the PS' own log), in windows of WINDOW_S, from the first sample on. Quiet machine, half an hour.
+Machines differ from minute to minute by more than plans do, so each figure is a ratio of what was measured close by:
+
+- courses: each round runs, in turns, the job with everything "auto" from the default plan, the same from a bad plan
+  (one worker, one PS), and the default plan left alone. Speeds are of samples committed (the PS' own log), in windows
+  of WINDOW_S from the first sample on, and are compared window by window: rows are new, and slower, in the first epoch.
+- plans: one run is then scaled back and forth between the short list and all plans that the tuner ended with.
+
+A speed over the best static plan's is that over the default plan's of the same round and the same age, times the
+default plan's over the best one's. Quiet machine, half an hour.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.measuring import Spread, print_table, spread_of, write_json
 from benchmarks.running import EXAMPLES
+from benchmarks.tuner.grid_record import COMMON, Looks, measure
 from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
+from elastichost.supervisor.recording import DECISIONS_FILE
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.records import Record, TunerLooked
 
-__all__ = ["Course", "Figures", "figures_of", "main"]
+__all__ = ["ARMS", "Course", "Figures", "PlanBlocks", "figures_of", "main", "plan_name"]
 
+Floats = npt.NDArray[np.float64]
 WINDOW_S = 5.0
 LAST_S = 20.0  # of which "in the end" is
 LEAST_WINDOWS = 3  # from "soon" on
-STATIC = ("1x1", "2x1", "3x1", "4x1", "2x2")  # workers x PS x threads
+ENOUGH = 0.95  # of the best static plan's speed
+SHORT_LIST = ("2x1", "3x1", "4x1", "2x2", "1x1x2")  # workers x PS x threads: the best of the grid, and what is tried
+PLAN_ROUNDS = 6
 ENDLESS = {"train.epochs": "1000", "checkpoint.every_s": "0", "evaluate.every_samples": "0", "data.test": "[]"}
+ARMS = {
+    "default": {"tuner.warm_start": "false"},
+    "bad": {"tuner.warm_start": "false", "tuner.first_plan": "{ workers = 1, servers = 1, worker_cores = 1 }"},
+    "alone": {"tuner.warm_start": "false", "tuner.mode": '"watch"'},
+}
+TUNED = ("default", "bad")
 
 
 class Course(msgspec.Struct, frozen=True):
-    """One run. rates: samples/s of consecutive windows from the first sample on."""
+    """One run. name: of ARMS. plan: what it ended with. rates: samples/s of consecutive windows, from the first sample
+    on."""
 
     name: str
+    plan: str
     rates: tuple[float, ...]
 
     @property
@@ -44,56 +68,82 @@ class Course(msgspec.Struct, frozen=True):
         return float(np.mean(self.rates[-int(LAST_S / WINDOW_S) :]))
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """end_over_best: speed of the last windows over that of the best static plan. least_over_default: slowest window
-    over the default plan's mean. soon_s: seconds of training until every later window's mean is within 5 % of the best;
-    None: never."""
+class PlanBlocks(msgspec.Struct, frozen=True):
+    """One plan while a run was scaled back and forth: samples/s, one a round."""
 
-    static: dict[str, Spread]
+    plan: str
+    rates: tuple[float, ...]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """plans: each one's speed over the best one's, by round. ended: what each round ended with. end_over_best: speed of
+    the last windows over the best static plan's; plan_over_best: the same of the plan that it ended with, by `plans`.
+    course: over the best static plan's, window by window, median over rounds; soon_s: seconds of training until all
+    that follows is within 5 %, None: never. least_over_default: slowest window over the default plan's of that age;
+    of the median course, and by round. alone_by_chance: the same of the default plan over itself a round later."""
+
+    plans: dict[str, Spread]
     best: str
+    ended: dict[str, tuple[str, ...]]
     end_over_best: dict[str, Spread]
-    least_over_default: dict[str, Spread]
-    soon_s: dict[str, tuple[float | None, ...]]
+    plan_over_best: dict[str, Spread]
+    course: dict[str, tuple[float, ...]]
+    soon_s: dict[str, float | None]
+    least_over_default: dict[str, float]
+    least_by_round: dict[str, Spread]
+    alone_by_chance: Spread | None
     courses: tuple[Course, ...]
+    blocks: tuple[PlanBlocks, ...]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", type=Path, default=EXAMPLES / "retail.toml")
     parser.add_argument("--for", dest="seconds", type=float, default=60.0)
-    parser.add_argument("--static-for", dest="static_s", type=float, default=30.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     courses: list[Course] = []
     for number in range(options.rounds):
-        arms = ["default", "bad", *STATIC]
-        for name in arms[:: -1 if number % 2 else 1]:
-            seconds = options.seconds if name in ("default", "bad") else options.static_s
-            courses.append(_course(options.job, name, seconds))
-            print(f"{name}: {courses[-1].in_the_end:,.0f} samples/s in the end", file=sys.stderr, flush=True)
-    found = figures_of(courses)
+        for name in list(ARMS)[:: -1 if number % 2 else 1]:
+            course = _course(options.job, name, options.seconds)
+            courses.append(course)
+            print(f"{name}: {course.plan}, {course.in_the_end:,.0f} samples/s in the end", file=sys.stderr, flush=True)
+    found = figures_of(courses, _plan_blocks(options.job, {course.plan for course in courses}))
     _show(found)
     if options.json:
         write_json("live", found)
     return 0
 
 
-def _settings(name: str) -> dict[str, str]:
-    if name == "default":
-        return {"tuner.warm_start": "false"}
-    if name == "bad":
-        return {"tuner.warm_start": "false", "tuner.first_plan": "{ workers = 1, servers = 1, worker_cores = 1 }"}
-    workers, servers, *threads = name.split("x")
-    first = f"{{ workers = {workers}, servers = {servers}, worker_cores = {threads[0] if threads else 1} }}"
-    return {"tuner.mode": '"watch"', "tuner.warm_start": "false", "tuner.first_plan": first}
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def plan_name(plan: Configuration) -> str:
+    """Workers x PS x threads."""
+    return f"{plan.workers}x{plan.servers}" + (f"x{plan.worker_cores}" if plan.worker_cores > 1 else "")
+
+
+def _plan_named(name: str) -> Configuration:
+    workers, servers, *threads = map(int, name.split("x"))
+    return Configuration(workers, servers, threads[0] if threads else 1)
 
 
 def _course(job: Path, name: str, seconds: float) -> Course:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        with running_job(job, {**ENDLESS, **_settings(name)}, run_dir):
-            return Course(name, _rates(run_dir, seconds))
+        with running_job(job, {**ENDLESS, **ARMS[name]}, run_dir):
+            rates = _rates(run_dir, seconds)
+            return Course(name, plan_name(_running(run_dir)), rates)
+
+
+def _running(run_dir: Path) -> Configuration:
+    """The plan of the newest look. Raises RuntimeError when there is none."""
+    for line in reversed((run_dir / DECISIONS_FILE).read_bytes().splitlines()[:-1]):
+        record = msgspec.json.decode(line, type=Record)
+        if isinstance(record, TunerLooked) and record.look.configuration is not None:
+            return record.look.configuration
+    raise RuntimeError(f"{run_dir / DECISIONS_FILE}: no plan was looked at")
 
 
 def _rates(run_dir: Path, seconds: float) -> tuple[float, ...]:
@@ -113,49 +163,97 @@ def _rates(run_dir: Path, seconds: float) -> tuple[float, ...]:
     return tuple(rates)
 
 
-def figures_of(courses: Sequence[Course]) -> Figures:
-    """The default plan is the first static one that `default` begins with: two workers a PS, on two cores."""
-    static = {
-        name: spread_of([course.in_the_end for course in courses if course.name == name])
-        for name in STATIC
-        if any(course.name == name for course in courses)
+def _plan_blocks(job: Path, ended: Iterable[str]) -> tuple[PlanBlocks, ...]:
+    """The short list and what the tuner ended with, in mixed order in each round."""
+    plans = list(dict.fromkeys([*SHORT_LIST, *sorted(ended)]))
+    rates: dict[str, list[float]] = {plan: [] for plan in plans}
+    shuffled = random.Random(0)
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        looks = Looks(run_dir / DECISIONS_FILE)
+        with running_job(job, {**COMMON, **ENDLESS}, run_dir):
+            looks.wait()
+            for number in range(PLAN_ROUNDS + 1):
+                shuffled.shuffle(plans)
+                for plan in plans:
+                    rate = measure(run_dir, looks, _plan_named(plan)).samples_per_s
+                    if number > 0:  # the first round has the first epoch
+                        rates[plan].append(rate)
+                        print(f"{plan}: {rate:,.0f} samples/s", file=sys.stderr, flush=True)
+    return tuple(PlanBlocks(plan, tuple(found)) for plan, found in rates.items())
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def figures_of(courses: Sequence[Course], blocks: Sequence[PlanBlocks]) -> Figures:
+    """courses: as many of each of ARMS, by round; the default plan ended with what it began with."""
+    by_arm = {name: [course for course in courses if course.name == name] for name in ARMS}
+    best = max(blocks, key=lambda one: float(np.median(one.rates)))
+    plans = {one.plan: spread_of(np.divide(one.rates, best.rates).tolist()) for one in blocks}
+    alone = by_arm["alone"]
+    level = plans[alone[0].plan].median
+    # over the default plan's, by round and window
+    shares = {name: [_shares(*pair) for pair in zip(by_arm[name], alone, strict=True)] for name in TUNED}
+    middle = {name: np.median(ones, axis=0) for name, ones in shares.items()}
+    ends = {
+        name: [level * one.in_the_end / usual.in_the_end for one, usual in zip(by_arm[name], alone, strict=True)]
+        for name in TUNED
     }
-    best = max(static, key=lambda name: static[name].median)
-    top, usual = static[best].median, static["2x1"].median
-    tuned = {name: [course for course in courses if course.name == name] for name in ("default", "bad")}
+    chance = [float(_shares(later, one).min()) for one, later in itertools.pairwise(alone)]
     return Figures(
-        static=static,
-        best=best,
-        end_over_best={name: spread_of([one.in_the_end / top for one in ones]) for name, ones in tuned.items()},
-        least_over_default={
-            # the first window of a bad start is as bad as its plan
-            name: spread_of([min(one.rates) / usual for one in ones])
-            for name, ones in tuned.items()
-        },
-        soon_s={name: tuple(_soon_s(one, 0.95 * top) for one in ones) for name, ones in tuned.items()},
+        plans=plans,
+        best=best.plan,
+        ended={name: tuple(one.plan for one in by_arm[name]) for name in TUNED},
+        end_over_best={name: spread_of(ends[name]) for name in TUNED},
+        plan_over_best={name: spread_of([plans[one.plan].median for one in by_arm[name]]) for name in TUNED},
+        course={name: tuple((level * middle[name]).tolist()) for name in TUNED},
+        soon_s={name: _soon_s(level * middle[name]) for name in TUNED},
+        least_over_default={name: float(middle[name].min()) for name in TUNED},
+        least_by_round={name: spread_of([float(one.min()) for one in shares[name]]) for name in TUNED},
+        alone_by_chance=spread_of(chance) if chance else None,
         courses=tuple(courses),
+        blocks=tuple(blocks),
     )
 
 
-def _soon_s(course: Course, enough: float) -> float | None:
+def _shares(course: Course, usual: Course) -> Floats:
+    """float64 [n], window by window."""
+    count = min(len(course.rates), len(usual.rates))
+    shares: Floats = np.array(course.rates[:count]) / np.array(usual.rates[:count])
+    return shares
+
+
+def _soon_s(course: Floats) -> float | None:
     """When the mean of all that follows is enough; a window more or less is noise."""
-    for number in range(len(course.rates) - LEAST_WINDOWS + 1):
-        if float(np.mean(course.rates[number:])) >= enough and course.rates[number] >= 0.9 * enough:
+    for number in range(len(course) - LEAST_WINDOWS + 1):
+        if float(course[number:].mean()) >= ENOUGH and course[number] >= 0.9 * ENOUGH:
             return number * WINDOW_S
     return None
 
 
 def _show(found: Figures) -> None:
-    rows = [
-        (name, f"{rate.median:,.0f}", f"{rate.least:,.0f} to {rate.most:,.0f}") for name, rate in found.static.items()
-    ]
-    print_table(("static plan", "samples/s", "range"), rows)
-    print(f"\nbest: {found.best}\n")
+    rows = [(name, str(share)) for name, share in found.plans.items()]
+    print_table(("plan", f"speed over that of {found.best}, by round"), rows)
+    print()
     tuned = []
-    for name, end in found.end_over_best.items():
-        soon = ", ".join("never" if one is None else f"{one:.0f}" for one in found.soon_s[name])
-        tuned.append((name, str(end), str(found.least_over_default[name]), soon))
-    print_table(("start", "end / best", "slowest window / default plan", "s until within 5 %"), tuned)
+    for name in found.ended:
+        soon = found.soon_s[name]
+        tuned.append(
+            (
+                name,
+                ", ".join(found.ended[name]),
+                str(found.plan_over_best[name]),
+                str(found.end_over_best[name]),
+                "never" if soon is None else f"{soon:.0f}",
+                f"{found.least_over_default[name]:.2f}",
+                str(found.least_by_round[name]),
+            )
+        )
+    header = ("start", "ended with", "that plan / best", "end / best", "s until within 5 %", "slowest / default's")
+    print_table((*header, "by round"), tuned)
+    if found.alone_by_chance is not None:
+        print(f"\nslowest window of the default plan over itself, a round later: {found.alone_by_chance}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python -m benchmarks.tuner.results --run all          measures everything: two hours of a quiet machine
     python -m benchmarks.tuner.results --run real,search  measures these parts again
     python -m benchmarks.tuner.results                    makes the page from what was measured last
+    python -m benchmarks.tuner.results --run memory --quick --into FOLDER  tries the way from a part to the page
 
 What a part printed is kept, with its machine, in `benchmarks/tuner/data/results/PART.json`. From these come
 `docs/tuner.md` (every table and plot) and the table of aims in `benchmarks/RESULTS.md`.
@@ -23,7 +24,7 @@ from benchmarks.machine import Machine
 from benchmarks.tuner.results_plots import save_plots
 from benchmarks.tuner.results_rows import Row, rows_of
 
-__all__ = ["PARTS", "Kept", "Part", "main", "page_of", "read_kept", "with_table"]
+__all__ = ["PARTS", "Kept", "Part", "Places", "main", "measured", "page_of", "places_in", "read_kept", "with_table"]
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).parent / "data" / "results"
@@ -68,9 +69,27 @@ class _Said(msgspec.Struct, frozen=True):
     figures: msgspec.Raw
 
 
-def measured(name: str) -> Kept:
-    """Runs the part. Raises RuntimeError when it says no figures; an aim that was missed is no failure."""
-    command = [sys.executable, "-m", f"benchmarks.tuner.{name}", "--json", *PARTS[name].arguments]
+class Places(msgspec.Struct, frozen=True):
+    """kept: folder of the figures. results: the file whose table between the marks is replaced."""
+
+    kept: Path = KEPT
+    page: Path = PAGE
+    results: Path = RESULTS
+
+
+def places_in(folder: Path) -> Places:
+    """All of them in one folder, which is made where it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Places(folder / "results", folder / PAGE.name, folder / RESULTS.name)
+    if not found.results.exists():
+        found.results.write_text(f"{BEGIN}\n{END}\n")
+    return found
+
+
+def measured(name: str, more: Sequence[str] = ()) -> Kept:
+    """Runs the part, with more arguments. Raises RuntimeError when it says no figures; an aim that was missed is no
+    failure."""
+    command = [sys.executable, "-m", f"benchmarks.tuner.{name}", "--json", *PARTS[name].arguments, *more]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     *tables, last = done.stdout.rstrip("\n").split("\n")
     try:
@@ -81,15 +100,15 @@ def measured(name: str) -> Kept:
     return Kept(name, stamp, said.machine, "\n".join(tables).strip("\n"), said.figures)
 
 
-def read_kept() -> dict[str, Kept]:
+def read_kept(folder: Path = KEPT) -> dict[str, Kept]:
     """By part, in the order of PARTS; those that were measured."""
-    paths = {name: KEPT / f"{name}.json" for name in PARTS}
+    paths = {name: folder / f"{name}.json" for name in PARTS}
     return {name: msgspec.json.decode(path.read_bytes(), type=Kept) for name, path in paths.items() if path.exists()}
 
 
-def _write(kept: Kept) -> None:
-    KEPT.mkdir(parents=True, exist_ok=True)
-    (KEPT / f"{kept.part}.json").write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+def _write(kept: Kept, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{kept.part}.json").write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
 
 
 def page_of(kept: Mapping[str, Kept], plots: Mapping[str, str]) -> str:
@@ -142,19 +161,24 @@ def with_table(text: str, table: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", default="", help=f"all, or parts with commas between them: {', '.join(PARTS)}")
+    parser.add_argument("--into", type=Path, help="a folder for all that is written, not the repository's")
+    parser.add_argument("--quick", action="store_true", help="parts in their smallest setting; needs --into")
     options = parser.parse_args(arguments)
     names = list(PARTS) if options.run == "all" else [name for name in options.run.split(",") if name]
     if unknown := [name for name in names if name not in PARTS]:
         print(f"no part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
+    if options.quick and options.into is None:
+        print("figures of --quick are no results: say with --into where they go", file=sys.stderr)
+        return 2
+    places, more = Places() if options.into is None else places_in(options.into), ["--quick"] if options.quick else []
     for name in names:
-        print(f"{_command(name)} ...", file=sys.stderr, flush=True)
-        _write(measured(name))
-    kept = read_kept()
-    plots = save_plots({name: one.figures for name, one in kept.items()}, PAGE.parent)
-    PAGE.write_text(page_of(kept, plots))
-    rows = rows_of({name: one.figures for name, one in kept.items()})
-    RESULTS.write_text(with_table(RESULTS.read_text(), table_of(rows)))
+        print(" ".join((_command(name), *more, "...")), file=sys.stderr, flush=True)
+        _write(measured(name, more), places.kept)
+    kept = read_kept(places.kept)
+    figures = {name: one.figures for name, one in kept.items()}
+    places.page.write_text(page_of(kept, save_plots(figures, places.page.parent)))
+    places.results.write_text(with_table(places.results.read_text(), table_of(rows_of(figures))))
     return 0
 
 

@@ -70,20 +70,18 @@ def _accuracy(raw: msgspec.Raw) -> Any:
 
 def _courses(raw: msgspec.Raw) -> Any:
     found = msgspec.json.decode(raw, type=live.Figures)
-    names = list(dict.fromkeys(course.name for course in found.courses if course.name in found.end_over_best))
+    names = list(found.end_over_best)
     figure, panels = _panels(len(names), 4.5 * len(names), 3.4)
     for panel, name in zip(panels, names, strict=True):
-        for course in found.courses:
-            if course.name == name:
-                at_s = [(number + 0.5) * live.WINDOW_S for number in range(len(course.rates))]
-                panel.plot(at_s, [rate / 1e3 for rate in course.rates], color=COLOURS["elastichost"], linewidth=1.2)
-        for plan, rate in found.static.items():
-            panel.axhline(rate.median / 1e3, color="#969696", linewidth=0.7, linestyle=":")
-            panel.annotate(plan, (1.0, rate.median / 1e3), xycoords=("axes fraction", "data"), fontsize=7)
+        at_s = [(number + 0.5) * live.WINDOW_S for number in range(len(found.course[name]))]
+        panel.plot(at_s, found.course[name], color=COLOURS["elastichost"], linewidth=1.2, marker=".")
+        for plan, share in found.plans.items():
+            panel.axhline(share.median, color="#969696", linewidth=0.7, linestyle=":")
+            panel.annotate(plan, (1.0, share.median), xycoords=("axes fraction", "data"), fontsize=7)
         panel.set_ylim(bottom=0)
         panel.set_xlabel("seconds of training")
         panel.set_title(f"start: {name}", loc="left", fontsize=9)
-    panels[0].set_ylabel("thousand samples/s")
+    panels[0].set_ylabel("speed over the best static plan's")
     return figure
 
 

@@ -297,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="a few worlds, one seed, one minute of looks")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     parser.add_argument("--seeds", type=int, help="of the tuner's own arm, in each world and start")
     parser.add_argument("--arms", help="comma-separated; the tuner's own comes first")
     chosen = parser.parse_args(arguments)
@@ -310,10 +310,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = msgspec.structs.replace(options, arms=tuple(chosen.arms.split(",")))
     drifting = options.worlds[:1] if chosen.quick else [one for one in SIMULATED if one.name in DRIFTING]
     figures = measure(options, drifting, lambda text: print(text, file=sys.stderr))
+    show(figures)
     if chosen.json:
-        write_json("tuner-search", figures)
-    else:
-        show(figures)
+        write_json("search", figures)
     return 0 if _reaches(figures) else 1
 
 

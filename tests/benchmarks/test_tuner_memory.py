@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from benchmarks.tuner import memory
-from benchmarks.tuner.memory import AIMS, ARMS, KINDS, LEAST_ROWS, Figures, measure, simulate
+from benchmarks.tuner.memory import AIMS, ARMS, KINDS, LEAST_ROWS, ArmFigures, Figures, measure, simulate
 from benchmarks.tuner.memory_runs import OFF, RealRun, read_run, with_leads
 from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryLook
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 
 @pytest.fixture(scope="module")
-def figures() -> Figures:
+def figures() -> ArmFigures:
     return measure(range(2))
 
 
@@ -31,7 +31,7 @@ def test_runs_grow_and_are_the_same_for_the_same_seed(kind: str) -> None:
     assert run.exceeds_s is None or run.used.max() > run.budget
 
 
-def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: Figures) -> None:
+def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: ArmFigures) -> None:
     assert figures.exceeding >= 4
     assert figures.precision >= AIMS["precision"]
     assert figures.recall >= AIMS["recall"]
@@ -48,18 +48,21 @@ def test_what_is_known_of_a_job_does_no_harm_even_if_it_is_of_another(arm: str) 
 
 
 def test_figures_are_printed(
-    figures: Figures, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    figures: ArmFigures, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(memory, "measure", lambda seeds, arm: dataclasses.replace(figures, arm=arm))
     monkeypatch.setattr(memory, "real_runs", lambda: RUNS)
-    assert memory.main(["--quick", "--json"]) in (0, 1)
-    told = json.loads(capsys.readouterr().out)
-    assert told["arms"]["known"]["runs"] == 2 * len(KINDS)
-    assert told["real"] == []
+    assert memory.main(["--quick", "--json", "--real"]) in (0, 1)
+    *words, last = capsys.readouterr().out.splitlines()
+    said = json.loads(last)
+    assert said["benchmark"] == "memory" and set(said) == {"schema", "benchmark", "machine", "figures"}
+    told = msgspec.convert(said["figures"], Figures)
+    assert told.arms["known"].runs == 2 * len(KINDS) and list(told.real) == RUNS and told.aims == AIMS
+    assert sum("precision" in line for line in words) == len(ARMS), "the tables come before it"
     memory.main(["--quick", "--real"])
-    told = capsys.readouterr().out
-    assert "precision" in told and "with the tuner off" in told
-    assert "7.5 s before memory would have ended, an action takes 2.5 s; rows were dropped 1.0 s later" in told
+    shown = capsys.readouterr().out
+    assert "precision" in shown and "with the tuner off" in shown and "{" not in shown
+    assert "7.5 s before memory would have ended, an action takes 2.5 s; rows were dropped 1.0 s later" in shown
 
 
 OFF_RUN = RealRun(OFF, "failed", 60_000)

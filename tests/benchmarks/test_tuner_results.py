@@ -11,7 +11,7 @@ import pytest
 from benchmarks.machine import read_machine
 from benchmarks.tuner import live, real, results
 from benchmarks.tuner.grid_data import GridCase
-from benchmarks.tuner.live import Course
+from benchmarks.tuner.live import Course, PlanBlocks
 from benchmarks.tuner.results_plots import save_plots
 from benchmarks.tuner.results_rows import rows_of
 from elastichost.tuner.candidates import Bounds, as_configurations, enumerate_candidates
@@ -31,20 +31,29 @@ def case_of(name: str = "a-job") -> GridCase:
     return GridCase(name, "synthetic.toml", {}, WORKLOAD, BOUNDS, 2, tuple(blocks))
 
 
-def courses() -> list[Course]:
-    """Two rounds: 3 workers are best; from the bad plan it takes 10 s to get there."""
-    static = {"1x1": 100.0, "2x1": 200.0, "3x1": 220.0, "4x1": 210.0, "2x2": 190.0, "1x1x2": 120.0}
-    found = [Course(name, (rate,) * 4) for name, rate in static.items()]
-    found += [Course("default", (200.0, 190.0, *[218.0] * 10)), Course("bad", (100.0, 150.0, *[216.0] * 10))]
-    return found * 2
+def live_figures() -> live.Figures:
+    """Two rounds, the machine twice as fast in the second, and each run slow at first; 3 workers are best, the default
+    are 2; from the bad plan it takes 10 s to get there."""
+    courses = []
+    for machine in (1.0, 2.0):
+        of_age = machine * np.array([0.8] + [1.0] * 11)
+        arms = {"default": [200, 190, *[218] * 10], "bad": [100, 150, *[216] * 10], "alone": [200] * 12}
+        for name, rates in arms.items():
+            plan = "2x1" if name == "alone" else "3x1"
+            courses.append(Course(name, plan, tuple((of_age * np.array(rates)).tolist())))
+    blocks = [("2x1", (200.0, 100.0)), ("3x1", (220.0, 110.0)), ("1x1", (100.0, 50.0))]
+    return live.figures_of(courses, [PlanBlocks(*one) for one in blocks])
 
 
 def test_live_figures_are_over_the_best_static_plan_and_the_default() -> None:
-    found = live.figures_of(courses())
-    assert found.best == "3x1" and found.static["3x1"].median == 220.0
+    found = live_figures()
+    assert found.best == "3x1" and found.plans["2x1"].median == pytest.approx(200 / 220)
+    assert found.ended["default"] == ("3x1", "3x1") and found.plan_over_best["default"].median == 1.0
     assert found.end_over_best["default"].median == pytest.approx(218 / 220)
-    assert found.least_over_default["default"].median == pytest.approx(0.95)
-    assert found.soon_s["bad"] == (2 * live.WINDOW_S,) * 2
+    assert found.least_over_default["default"] == pytest.approx(0.95)
+    assert found.soon_s["bad"] == 2 * live.WINDOW_S
+    # the default plan alone is as different from itself as the machine is from round to round
+    assert found.alone_by_chance is not None and found.alone_by_chance.median == pytest.approx(2.0)
 
 
 def test_a_model_is_judged_by_what_it_was_not_shown() -> None:
@@ -64,7 +73,7 @@ def kept_of(part: str, figures: object, tables: str = "a table") -> results.Kept
 def test_the_page_has_every_part_with_its_table_and_plot(tmp_path: Path) -> None:
     parts = {
         "real": kept_of("real", real.measure([case_of()], 4), "held-out error"),
-        "live": kept_of("live", live.figures_of(courses()), "from the default"),
+        "live": kept_of("live", live_figures(), "from the default"),
     }
     figures = {name: one.figures for name, one in parts.items()}
     plots = save_plots(figures, tmp_path)

@@ -237,14 +237,19 @@ def test_an_interval_of_one_value_is_that_value() -> None:
     assert (share.value, share.low, share.high) == (3.0, 3.0, 3.0)
 
 
-def test_it_prints_tables_or_one_object(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_prints_tables_and_one_object_if_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiny = msgspec.structs.replace(TINY, worlds=(HOST,), arms=("elastichost", "random"))
     monkeypatch.setattr(search, "_options", lambda is_quick: tiny)
     assert search.main(["--quick", "--json"]) in (0, 1)
-    figures = json.loads(capsys.readouterr().out)["figures"]
+    *tables, last = capsys.readouterr().out.splitlines()
+    said = json.loads(last)
+    figures = said["figures"]
+    assert said["benchmark"] == "search" and "machine" in said and any("cold starts" in line for line in tables)
     assert set(figures["cold"]) == {"elastichost", "random"} and set(figures["warm"]) == {"elastichost"}
     assert figures["cold"]["elastichost"]["runs"] == 2
     assert figures["decisions"] > 0 and {one["what"] for one in figures["drifts"]} == {"all 1.4", "PS 2.5", "nothing"}
     search.main(["--quick"])
     shown = capsys.readouterr().out
-    assert "cold starts" in shown and "random" in shown and HOST.name in shown
+    assert "cold starts" in shown and "random" in shown and HOST.name in shown and "{" not in shown
