@@ -262,8 +262,11 @@ def _decide_early(
     facts = _Facts(sight, "")
     if chosen is not None and chosen.kind == "move" and _gain(sight, chosen) + sight.advantage > EARLY:
         return _go(msgspec.structs.replace(state, considered_s=now_s), chosen, facts)
-    is_worse = sight.advantage > EARLY + 2 * block.log_error
-    if is_worse and chosen is None and state.returns < MOST_RETURNS:
+    if sight.advantage <= EARLY + 2 * block.log_error:
+        return state, None
+    if chosen is not None and chosen.values.holds[chosen.index] >= SURE:
+        return _go(msgspec.structs.replace(state, considered_s=now_s), chosen, facts)
+    if state.returns < MOST_RETURNS:
         return _return(msgspec.structs.replace(state, considered_s=now_s), facts)
     return state, None
 
