@@ -56,7 +56,7 @@ def _foresee(job: JobSpec, prepared: Preparation) -> Foresight | None:
     from elastichost.tuner.foresight import foresee, measured_before
 
     beginning = prepared.beginning
-    if beginning.request.bounds is None:
+    if beginning.request.bounds is None or beginning.request.features is None:
         return None
     known = measured_before(beginning.features, beginning.request.records)
     workload = workload_of(job, None, prepared.plan.access, len(prepared.cores))
@@ -69,7 +69,7 @@ def _lines(job: JobSpec, prepared: Preparation, found: Foresight | None) -> list
     lines = [("job", job.job.name), ("samples", count_words(samples)), ("starts with", prepared.plan.reason)]
     if job.tuner.mode == "off":
         return [*lines, ("then", 'stays so: tuner.mode = "off"')]
-    if prepared.beginning.request.bounds is None:
+    if prepared.beginning.request.features is None:
         return [*lines, ("then", "stays so: the job file leaves nothing to choose")]
     if found is None:
         text = "nothing like it was measured before: after a few seconds of training the tuner knows, and says, more"

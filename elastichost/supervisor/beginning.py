@@ -19,12 +19,13 @@ from elastichost.plan import Plan
 from elastichost.resources import GpuDevice, Parallelism
 from elastichost.specs import TableSpec
 from elastichost.supervisor.pinning import pin
-from elastichost.supervisor.tuner_settings import bounds_of_job
+from elastichost.supervisor.recollection import EndedSize
+from elastichost.supervisor.tuner_settings import asked_bounds, bounds_of_job
 from elastichost.tuner.candidates import Bounds, count
 from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.first_plan import FirstPlan, FirstPlanRequest, first_plan
-from elastichost.tuner.warm_start import ColdStart, nearest, warm_start
+from elastichost.tuner.warm_start import METRIC, neighbours, none_near
 
 __all__ = ["Beginning", "begin", "features_of"]
 
@@ -47,8 +48,9 @@ def begin(
     cores: tuple[int, ...],
     gpus: tuple[GpuDevice, ...],
     gpu_memory_fraction: float,
+    ended: EndedSize | None = None,
 ) -> Beginning:
-    """A history that cannot be read is a warning."""
+    """ended: of the run that is resumed. A history that cannot be read is a warning."""
     is_served = job.train.mode == "sync" or job.emulate.enabled
     request = FirstPlanRequest(
         cores=cores,
@@ -71,19 +73,25 @@ def begin(
     features = features_of(job, tables, train, cold.access, len(cores), len(gpus))
     bounds = bounds_of_job(job, cold, len(cores))
     warnings: tuple[str, ...] = ()
+    first_wish = job.tuner.first_plan
+    asked = Configuration(first_wish.workers, first_wish.servers, first_wish.worker_cores, 0)
+    if asked != Configuration(0, 0, 0, 0):
+        why_not = _why_not_wished(job, bounds)
+        request = msgspec.structs.replace(request, wished=asked, bounds=bounds, why_not_wished=why_not)
     if job.tuner.mode != "off" and count(bounds) > 1:
-        wished = job.tuner.first_plan
-        asked = Configuration(wished.workers, wished.servers, wished.worker_cores, 0)
         known, why_not, warnings = _history(job, features, bounds)
         request = msgspec.structs.replace(
             request,
-            wished=asked if asked != Configuration(0, 0, 0, 0) else None,
             bounds=bounds,
             model=job.tuner.model,
             features=features,
             records=known,
             why_not=why_not,
         )
+    if ended is not None:
+        size = Configuration(ended.workers, ended.servers, ended.worker_cores)
+        within = asked_bounds(job, cold, len(cores)) if ended.was_asked else bounds
+        request = msgspec.structs.replace(request, ended=size, ended_bounds=within, was_asked=ended.was_asked)
     first = first_plan(request)
     pinned = pin(first.plan, cores)
     return Beginning(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
@@ -91,6 +99,13 @@ def begin(
 
 def _setting(value: Parallelism) -> str | int | tuple[int, int]:
     return (value[0], value[1]) if isinstance(value, list) else value
+
+
+def _why_not_wished(job: JobSpec, bounds: Bounds) -> str:
+    """Why `tuner.first_plan` is not looked at, in words; "" when it is."""
+    if job.tuner.mode == "off":
+        return 'it is not looked at with tuner.mode = "off"'
+    return "" if count(bounds) else f"not even {bounds.least} fits on the job's cores, {bounds.cores}"
 
 
 def _history(job: JobSpec, features: JobFeatures, bounds: Bounds) -> tuple[tuple[JobRecord, ...], str, tuple[str, ...]]:
@@ -102,15 +117,14 @@ def _history(job: JobSpec, features: JobFeatures, bounds: Bounds) -> tuple[tuple
         if not path.exists():
             return (), "", ()
         with History(path) as history:
-            records = history.records()
+            near = history.near(features, METRIC)
             unreadable = history.unreadable
     except (HistoryError, OSError) as error:  # OSError: somebody else's directory
         why = error.message if isinstance(error, HistoryError) else str(error)
         return (), f"without the history: {why}", (f"history: {error}",)
     warnings = (f"history: {unreadable} records of {path} are of another version",) if unreadable else ()
-    known = tuple(similar.record for similar in nearest(features, records))
-    found = warm_start(features, known or records, bounds, model=job.tuner.model)
-    return known, found.reason if isinstance(found, ColdStart) else "", warnings
+    known = neighbours(features, near.records)
+    return known, "" if known else none_near(near.known, near.closest).reason, warnings
 
 
 def features_of(

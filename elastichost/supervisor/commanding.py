@@ -10,14 +10,14 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.micro_batches import step_of
 from elastichost.plan import Plan
-from elastichost.resources import gpu_budget
 from elastichost.sharding import MAX_SERVERS
-from elastichost.supervisor.host import inventory
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
-from elastichost.supervisor.run import Run
-from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, refusal, scaled_text
+from elastichost.supervisor.preflight import Preparation
+from elastichost.supervisor.run import PlanCause, Run
+from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, gpu_refusal, refusal, scaled_text
 from elastichost.tuner.cold_start import resized_plan
+from elastichost.tuner.gpu_shares import most_sharing
 from elastichost.wire.commands import Accepted, Command, CommandServer, Reached, Refused, Scale
 
 __all__ = ["Commander", "refuse_all"]
@@ -29,10 +29,11 @@ NOTED_REFUSALS = 20  # what is no command is noted so often, or a peer could fil
 
 
 class Commander:
-    """Makes a new size the run's plan. `cores`: the job's."""
+    """Makes a new size the run's plan. prepared: with the cores and GPUs of the job."""
 
-    def __init__(self, run: Run, parts: Parts, cores: tuple[int, ...]) -> None:
-        self._run, self._parts, self._cores = run, parts, cores
+    def __init__(self, run: Run, parts: Parts, prepared: Preparation) -> None:
+        self._run, self._parts, self._cores = run, parts, prepared.cores
+        self._gpus = tuple(gpu.index for gpu in prepared.beginning.request.gpus)
         self._dense, self._watermarks = DenseStore(parts.arena), Watermarks(parts.arena.directory)
         self._pace = Pace()
         self._sampled_s = 0.0
@@ -85,6 +86,8 @@ class Commander:
 
     def _handle(self, peer: bytes, command: Command, now_s: float) -> None:
         refused = refusal(command, MAX_WORKERS, MAX_SERVERS, len(self._cores))
+        if refused is None and self._gpus:
+            refused = gpu_refusal(command, most_sharing(self._run.job.resources.workers, len(self._cores)))
         if self.why_not:
             refused = Refused(self.why_not)
         if refused is not None:
@@ -98,7 +101,7 @@ class Commander:
             return
         for warning in warnings:
             self._run.note("warning", warning)
-        self.follow(plan, now_s)
+        self.follow(plan, now_s, "scale")
         self._peers = [peer]
         workers = len(plan.workers)
         text = f"{workers} worker{'s' * (workers != 1)} and {len(plan.servers)} PS are wanted"
@@ -110,29 +113,24 @@ class Commander:
 
     def resized(self, command: Scale, reason: str) -> tuple[Plan, tuple[str, ...]]:
         """The run's plan in this size, pinned, and warnings."""
-        job = self._run.job.resources
-        has_gpus = any(spec.gpu is not None for spec in self._run.plan.workers)
-        gpus = tuple(gpu.index for gpu in gpu_budget(job.gpus, inventory().gpus)) if has_gpus else ()
-        if has_gpus and not gpus:  # NVML does not answer any more: those that the job has are still there
-            gpus = tuple(sorted({spec.gpu for spec in self._run.plan.workers if spec.gpu is not None}))
         resized = resized_plan(
             self._run.plan,
             reason,
             workers=command.workers,
             servers=command.servers,
             worker_cores=command.worker_cores,
-            gpus=gpus,
-            hosts=job.hosts,
+            gpus=self._gpus,
+            hosts=self._run.job.resources.hosts,
         )
         pinned = pin(resized, self._cores)
         return pinned.plan, pinned.warnings
 
-    def follow(self, plan: Plan, now_s: float) -> None:
+    def follow(self, plan: Plan, now_s: float, cause: PlanCause = "") -> None:
         """Makes a plan, from wherever it comes, the run's, and watches what that does. It has workers and PS, and is
         pinned. Whoever waits for the one before is told."""
         self._answer(Refused("another command took its place before it was done"))
         before, self._run.plan = self._run.plan, plan
-        self._run.decided(plan.reason)
+        self._run.decided(plan.reason, cause)
         known = {spec.index for spec in before.workers}
         newcomers = {spec.index: self._last_life(spec.index) for spec in plan.workers if spec.index not in known}
         dip = Dip(now_s, self._dense.samples_applied(), self._pace.before())

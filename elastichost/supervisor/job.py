@@ -12,8 +12,8 @@ import msgspec
 from elastichost.arena.host import Hold, arena_directory, create_directory, owner_of, socket_directory
 from elastichost.checkpoint.format import MANIFEST_NAME, remove_staging
 from elastichost.clock import MonotonicClock
-from elastichost.config import JobSpec
-from elastichost.errors import ElastichostError, PreflightError
+from elastichost.config import JobSpec, load_job
+from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.observer import RunObserver, SilentObserver
 from elastichost.plan import Plan, ProcessId
 from elastichost.supervisor.assembly import Heritage, look_for_checkpoint
@@ -23,7 +23,7 @@ from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.preflight import Preparation, preflight
-from elastichost.supervisor.recollection import Recollection
+from elastichost.supervisor.recollection import EndedSize, Recollection
 from elastichost.supervisor.reconcile import Limits
 from elastichost.supervisor.recording import DECISIONS_FILE, Recorder
 from elastichost.supervisor.rescue import Claim, claim_arena
@@ -113,7 +113,7 @@ def _open_again(job: JobSpec, run_dir: Path | None, resume_from: Path, held: tup
             claim = claim.without_arena("a checkpoint was asked for")
         elif job.resources.hosts > 1 and claim.held is not None:
             claim = claim.without_arena(f"its rows are to lie in the arenas of {job.resources.hosts} hosts now")
-        prepared = preflight(job, claim.bytes)
+        prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.recollection))
         found = look_for_checkpoint(resume_from, claim, directory.mirror) if claim.held is None else None
         remove_staging(directory.checkpoints)
         known = claim.recollection
@@ -127,6 +127,15 @@ def _open_again(job: JobSpec, run_dir: Path | None, resume_from: Path, held: tup
                 directory.discard()
             directory.close()
         raise
+
+
+def _ended_size(directory: RunDirectory, job: JobSpec, known: Recollection) -> EndedSize | None:
+    """None: not known, or the job file says anew what to begin with."""
+    try:
+        before = load_job(directory.resolved, environ={})
+    except ConfigError:
+        return None
+    return known.ended if before.tuner.first_plan == job.tuner.first_plan else None
 
 
 def _new_run_id() -> str:

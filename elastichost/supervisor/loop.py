@@ -40,7 +40,6 @@ from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.reckoning import reckon
 from elastichost.supervisor.recovery import Holdings, Recovery
-from elastichost.supervisor.remembering import remember
 from elastichost.supervisor.rolling_back import roll_back
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.signals import StopSignals
@@ -55,11 +54,9 @@ __all__ = ["Supervisor"]
 
 TICK_S = 0.1
 WATCHING_TICK_S = 0.005  # while the plan changes: when a newcomer trains first is seen in the arena only
-# A process that exits by itself may have said why: its words may still be on the way when its exit is seen.
-LAST_WORDS_S = 0.1
+LAST_WORDS_S = 0.1  # a process that exits may have said why: its words may come after its exit is seen
 STOP_GRACE_S = 3.0
-# A turn that takes longer was no turn: Ctrl-Z, a debugger, a machine that swaps.
-STALL_S = 2.0
+STALL_S = 2.0  # a turn that takes longer was no turn: Ctrl-Z, a debugger, a machine that swaps
 
 
 class _KilledError(Exception):
@@ -77,7 +74,7 @@ class Supervisor:
         self._stragglers = StragglerWatch(run)
         self._parts: Parts | None = None
         self._commander: Commander | None = None
-        self._was_asked = False  # for a size, before a roll back
+        self._was_asked = prepared.beginning.first.is_asked  # for a size, before a resume or a roll back
         self._tuner: AutoTuner | None = None
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
@@ -101,14 +98,17 @@ class Supervisor:
             finish = self._train()
         except _KilledError:
             return self._result("killed", self._signals.exit_code)
+        except Exception:
+            if self._tuner is not None:
+                self._tuner.remember(self._prepared.beginning.features, has_failed=True)
+            raise
         ledger = self._parts.training.ledger if self._parts is not None else None
         if finish is None or ledger is None:
             return self._result("killed", self._signals.exit_code)
         self._state = "stopping"
         self._stop_processes(finish.reason)
         if self._tuner is not None:
-            record = self._tuner.record(self._prepared.beginning.features, ended_well=finish.status == "done")
-            remember(self._run, record)
+            self._tuner.remember(self._prepared.beginning.features, ended_well=finish.status == "done")
         if finish.status == "stopped":
             return self._result("stopped", ExitCode.STOPPED_RESUMABLE)
         if ledger.samples_accounted != ledger.samples_planned:
@@ -128,7 +128,7 @@ class Supervisor:
         self._run.plan = self._prepared.plan
         beginning = self._prepared.beginning
         self._run.recorder.write(FirstPlanMade(beginning.request, beginning.first.plan))
-        self._run.decided(self._prepared.plan.reason)
+        self._run.decided(self._prepared.plan.reason, "scale" if self._was_asked else "start")
         for warning in described[0].warnings:
             self._run.note("warning", warning)
         while True:
@@ -142,7 +142,7 @@ class Supervisor:
         self._parts = assemble(
             self._run, self._prepared, message.model, initial, heritage, lambda: self._signals.count > 0
         )
-        self._commander = Commander(self._run, self._parts, self._prepared.cores)
+        self._commander = Commander(self._run, self._parts, self._prepared)
         self._commander.was_asked = self._was_asked
         self._tuner = self._open_tuner(self._parts, self._commander, message.model)
         while True:

@@ -95,7 +95,8 @@ class MemoryActor:
             return
         target = relocated(self._roster.shard_map, hosts, decision.host, decision.target, decision.share)
         if not moved_buckets(self._roster.shard_map, target):
-            self._run.note("memory", f"host {decision.host} has too few buckets for a part of them to go elsewhere")
+            if self._roster.refuse(decision.target):
+                self._run.note("memory", f"host {decision.host} has too few buckets for a part of them to go elsewhere")
         elif not self._roster.relocate(target, f"host {decision.target} has memory left"):
             self._run.note("memory", "buckets do not move now: something else is changing hands")
 

@@ -128,6 +128,7 @@ class MemoryWatch:
         if now_s < self._look_at_s or not self._roster.was_published:
             return
         self._look_at_s = now_s + LOOK_EVERY_S
+        self._roster.know_room({fact.host: fact.left_bytes for fact in facts})
         if self._mode == "off":
             self._tell_budget(facts)
             return
@@ -281,9 +282,9 @@ class MemoryWatch:
         live = np.array([(fact.reading.live * self._costs.all).sum() for fact in facts])
         shares = live / live.sum() if live.sum() > 0 else np.full(len(facts), 1.0 / len(facts))
         served = set(self._roster.hosts.values())
-        may_start = self._may_resize("servers")
+        may_start, may_take = self._may_resize("servers"), self._roster.may_take
         return tuple(
-            granter.look(fact, float(share), may_take=fact.host in served or may_start)
+            granter.look(fact, float(share), may_take=(fact.host in served or may_start) and may_take(fact.host))
             for granter, fact, share in zip(self._granters, facts, shares, strict=True)
         )
 

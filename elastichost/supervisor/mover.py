@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
 from elastichost.metrics import JournalValue
 from elastichost.plan import ProcessId
@@ -19,6 +20,7 @@ from elastichost.supervisor.migration import (
     MigrationState,
     Move,
 )
+from elastichost.supervisor.retrying import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.run import Run
 from elastichost.wire.control import (
     BucketsMeasured,
@@ -36,6 +38,7 @@ __all__ = ["Mover", "moves_between", "partly_moved"]
 
 RETRY_S = 1.0  # after a round that was given up; doubled with each that follows
 MOST_RETRY_S = 60.0
+NO_ROOM = ("ArenaFullError", "MemoryBudgetError")  # with which a PS says that it has no memory for what comes
 
 
 class Mover:
@@ -47,7 +50,11 @@ class Mover:
         self._round: Migration | None = None
         self._began_s = self._drained_s = 0.0
         self._given_up = 0  # rounds in a row
-        self.not_before_s = 0.0
+        self._not_before_s = 0.0
+        self._retries = Retries()  # of hosts, whose memory was full
+        self._full_host: int | None = None  # that of the last round, when it was given up for want of memory
+        self.left_bytes: dict[int, int] = {}  # host -> memory of its budget that is left, where that is known
+        self.full_s = -math.inf  # when a round was given up for want of memory
 
     # --- facts ----------------------------------------------------------------------------------------------
 
@@ -73,6 +80,29 @@ class Mover:
     def needed(self) -> frozenset[int]:
         """PS that must not be missing, whether they own something or not."""
         return self._round.needed if self._round is not None else frozenset()
+
+    @property
+    def waits(self) -> bool:
+        """A round was given up, and it is too soon for another one."""
+        return self._run.now_s() < self._not_before_s
+
+    @property
+    def is_full(self) -> bool:
+        """The last round was given up for want of memory, and there is no more of it since."""
+        return self._full_host is not None and not self.may_go_to(self._full_host)
+
+    def may_go_to(self, host: int) -> bool:
+        """Its memory was not full lately, or some of it has become free."""
+        return may_try(self._retries, _name(host), self._run.now_s(), self.left_bytes.get(host))
+
+    def has_failed(self, hosts: Iterable[int]) -> bool:
+        """Rows could not go to one of these when it was tried last."""
+        return any(_name(host) in self._retries.known for host in hosts)
+
+    def refuse(self, host: int) -> bool:
+        """Nothing can go there for now. Whether that is news."""
+        self._retries, is_news = failed(self._retries, _name(host), self._run.now_s(), self.left_bytes.get(host))
+        return is_news
 
     # --- the course of a round ------------------------------------------------------------------------------
 
@@ -116,7 +146,9 @@ class Mover:
             now=True,
             data=data,
         )
-        self._given_up = 0
+        self._given_up, self._full_host = 0, None
+        for host in {self._host(target) for target in self._round.targets}:
+            self._retries = succeeded(self._retries, _name(host))
         crash_point("supervisor.move.after_commit")
 
     def published(self) -> None:
@@ -142,17 +174,19 @@ class Mover:
             case BucketsMeasured(request=request, bytes=sizes):
                 self._perform(self._round.measured(server, request, sizes))
             case Copied(copy=number, bytes=copied_bytes, failure=failure):
-                self._perform(self._round.copied(server, number, copied_bytes, failure))
+                effects = self._round.copied(server, number, copied_bytes, failure)
+                is_full = bool(self._round.reason) and failure.startswith(NO_ROOM)
+                self._perform(effects, full_host=self._host(server.index) if is_full else None)
             case Forgotten(request=request):
                 self._round.forgotten(server, request)
                 self._perform(())
 
     # --- effects --------------------------------------------------------------------------------------------
 
-    def _perform(self, effects: tuple[MigrationEffect, ...]) -> None:
+    def _perform(self, effects: tuple[MigrationEffect, ...], *, full_host: int | None = None) -> None:
         assert self._round is not None
         if self._round.state == MigrationState.ABORTED and self._round.reason:
-            self._note_given_up(self._round)
+            self._note_given_up(self._round, full_host)
         for effect in effects:
             match effect:
                 case Measure(server=server, request=request, buckets=buckets):
@@ -169,20 +203,37 @@ class Mover:
         if self._round.is_over:
             self._round = None
 
-    def _note_given_up(self, given_up: Migration) -> None:
+    def _note_given_up(self, given_up: Migration, full_host: int | None) -> None:
+        """What fails again and again for want of memory is told once."""
         reason, given_up.reason = given_up.reason, ""
-        self._given_up += 1
-        wait_s = min(MOST_RETRY_S, RETRY_S * 2 ** (self._given_up - 1))
-        self.not_before_s = self._run.now_s() + wait_s
+        now_s, self._full_host = self._run.now_s(), full_host
+        if full_host is None:
+            self._given_up += 1
+            wait_s = min(MOST_RETRY_S, RETRY_S * 2 ** (self._given_up - 1))
+            self._not_before_s = now_s + wait_s
+        else:
+            self.full_s = now_s
+            if not self.refuse(full_host):
+                return
+            wait_s = waits_s(self._retries, _name(full_host), now_s)
+            reason += f"; tried again when memory has become free there, or in {wait_s:.0f} s, then ever more seldom"
         self._run.note(
             "move_aborted",
             f"{len(given_up.moves)} buckets stay where they are: {reason}",
             data={"buckets": len(given_up.moves), "wait_s": wait_s},
         )
 
+    def _host(self, server: int) -> int:
+        record = self._run.fleet.named("server", server)
+        return record.spec.host if record is not None else 0
+
     def _address(self, server: ProcessId) -> ServerAddress:
         record = self._run.fleet.find(server)
         return ServerAddress(server.index, server.life, record.address if record is not None else "")
+
+
+def _name(host: int) -> str:
+    return f"host {host}"
 
 
 def moves_between(before: ShardMap, after: ShardMap, hosts: dict[int, int]) -> tuple[Move, ...]:

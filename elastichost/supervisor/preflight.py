@@ -20,6 +20,7 @@ from elastichost.specs import TableSpec
 from elastichost.supervisor.beginning import Beginning, begin
 from elastichost.supervisor.emulated import virtual_inventory
 from elastichost.supervisor.host import inventory
+from elastichost.supervisor.recollection import EndedSize
 from elastichost.wire.crash import VARIABLE, parse_setting
 
 __all__ = ["Preparation", "preflight"]
@@ -43,8 +44,9 @@ class Preparation:
         return self.beginning.plan
 
 
-def preflight(job: JobSpec, spare_bytes: int = 0) -> Preparation:
-    """Checks model source, data, tables, memory and cores. spare_bytes: what an arena takes that this run goes on from.
+def preflight(job: JobSpec, spare_bytes: int = 0, ended: EndedSize | None = None) -> Preparation:
+    """Checks model source, data, tables, memory and cores. spare_bytes: what an arena takes that this run goes on from;
+    ended: the size it had.
 
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
     """
@@ -57,7 +59,7 @@ def preflight(job: JobSpec, spare_bytes: int = 0) -> Preparation:
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
     _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # an emulated job has its own
-    beginning = _begin(job, tables, checked.train, host, cores)
+    beginning = _begin(job, tables, checked.train, host, cores, ended)
     return Preparation(
         tables=tables,
         train=checked.train,
@@ -108,7 +110,12 @@ def _table_bytes(job: JobSpec, table: TableSpec) -> int:
 
 
 def _begin(
-    job: JobSpec, tables: tuple[TableSpec, ...], train: DatasetDescription, host: HostInventory, cores: tuple[int, ...]
+    job: JobSpec,
+    tables: tuple[TableSpec, ...],
+    train: DatasetDescription,
+    host: HostInventory,
+    cores: tuple[int, ...],
+    ended: EndedSize | None,
 ) -> Beginning:
     resources = job.resources
     gpus = gpu_budget(resources.gpus, host.gpus)
@@ -120,4 +127,4 @@ def _begin(
         )
     total = min((gpu.memory_bytes for gpu in gpus), default=0)
     fraction = memory_budget_bytes(resources.gpu_memory, total) / total if total else 1.0
-    return begin(job, tables, train, cores, gpus, fraction)
+    return begin(job, tables, train, cores, gpus, fraction, ended)

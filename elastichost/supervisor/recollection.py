@@ -16,8 +16,11 @@ from elastichost.metrics import JournalEvent
 from elastichost.supervisor.judging import JudgeMemory
 from elastichost.supervisor.ledger_facts import Quarantined
 from elastichost.supervisor.outcome import RollBack
+from elastichost.supervisor.run import PlanCause
 
-__all__ = ["ArenaOrigin", "Lineage", "Recollection", "TornLife", "recollect"]
+__all__ = ["ArenaOrigin", "EndedSize", "Lineage", "Recollection", "TornLife", "recollect"]
+
+TUNER = "tuner: "  # so decisions begin that are followed; those of one that only watches do not
 
 # new: filled with initial rows; checkpoint: by PS, from a checkpoint; arena: the one of a supervisor that died.
 ArenaOrigin = Literal["new", "checkpoint", "arena"]
@@ -33,6 +36,15 @@ class TornLife(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __str__(self) -> str:
         within = "a batch" if self.batches == 1 else f"{self.batches} batches"
         return f"worker-{self.worker}.{self.life} died within {within}: rows may hold a part of it"
+
+
+class EndedSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of the newest plan that was more than a trial. was_asked: `scale` asked for it, or for one before it."""
+
+    workers: int
+    servers: int
+    worker_cores: int = 1
+    was_asked: bool = False
 
 
 class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +64,7 @@ class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Recollection(msgspec.Struct, frozen=True):
     """`arena`: path of the newest one, "" when there is none. `is_whole`: its rows were initialised or restored, or
     can be initialised by whoever comes. `has_ended`: the last supervisor ended the run itself and removed its arena.
-    `hosts`: whose arenas the rows lay in."""
+    `hosts`: whose arenas the rows lay in. `ended`: with what the run trained at last, None: not known."""
 
     arena: str = ""
     hosts: int = 1
@@ -63,6 +75,7 @@ class Recollection(msgspec.Struct, frozen=True):
     lives: Mapping[str, int] = {}  # "worker-0" -> its highest life
     next_lease_id: int = 1
     roll_backs: tuple[RollBack, ...] = ()
+    ended: EndedSize | None = None
 
     def lives_of(self, role: str) -> tuple[tuple[int, int], ...]:
         """(index, life) of every life of a role there was."""
@@ -94,6 +107,23 @@ class _LifeData(msgspec.Struct, frozen=True):
 class _TornData(msgspec.Struct, frozen=True):
     life: int
     batches: int = 1
+
+
+class _PlanData(msgspec.Struct, frozen=True):
+    workers: int
+    servers: int
+    worker_cores: int = 0  # 0: of a journal that does not tell
+    cause: PlanCause = ""
+
+
+class _Configuration(msgspec.Struct, frozen=True):
+    workers: int
+    servers: int
+    worker_cores: int
+
+
+class _SettledData(msgspec.Struct, frozen=True):
+    configuration: _Configuration
 
 
 class _EvaluationData(msgspec.Struct, frozen=True):
@@ -138,8 +168,20 @@ def _fold(known: Recollection, event: JournalEvent) -> Recollection:
             return msgspec.structs.replace(known, roll_backs=(*known.roll_backs, entry), is_whole=False)
         case "decision" if "dropped" in event.data:
             return _with(known, stopped_early=True)
+        case "decision" if {"workers", "servers"} <= event.data.keys():
+            return msgspec.structs.replace(known, ended=_size(known.ended, msgspec.convert(event.data, _PlanData)))
+        case "decision" if event.data.get("kind") == "settle" and event.text.startswith(TUNER):
+            size = msgspec.convert(event.data, _SettledData).configuration
+            return msgspec.structs.replace(known, ended=EndedSize(size.workers, size.servers, size.worker_cores))
         case _:
             return known
+
+
+def _size(before: EndedSize | None, plan: _PlanData) -> EndedSize | None:
+    if not (plan.workers and plan.worker_cores) or plan.cause == "trial":
+        return before  # workers were drained because the run ends; or it is not known yet whether it is any good
+    was_asked = plan.cause == "scale" or (plan.cause == "" and before is not None and before.was_asked)
+    return EndedSize(plan.workers, plan.servers, plan.worker_cores, was_asked)
 
 
 def _arena(known: Recollection, data: _ArenaData) -> Recollection:

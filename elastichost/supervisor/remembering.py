@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from elastichost.errors import HistoryError
-from elastichost.history import History, history_path
+from elastichost.history import WAIT_S, History, history_path
 from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.supervisor.run import Run
 from elastichost.tuner.choice import best_known
@@ -17,6 +17,8 @@ from elastichost.tuner.policy import TunerSettings, TunerState, stakes_of
 from elastichost.tuner.profile import merged, so_far
 
 __all__ = ["record_of", "remember"]
+
+SHORT_WAIT_S = 0.5  # for other runs that write to the history
 
 
 def record_of(
@@ -29,10 +31,11 @@ def record_of(
     *,
     ended_well: bool,
 ) -> JobRecord | None:
-    """None: nothing was measured. A block that the end of the run cut short counts for what it is."""
+    """None: nothing was learnt. A block that the end of the run cut short counts for what it is. Without any the record
+    is of the memory only."""
     state = _with_last_block(state, settings)
     if not state.observations:
-        return None
+        return _of_memory(features, final, ended_utc, memory, ended_well=ended_well)
     best = best_known(state.observations, stakes_of(state, 0, settings))
     found = fit(settings.model, settings.workload, state.observations, settings.prior).posterior()
     return JobRecord(
@@ -49,13 +52,23 @@ def record_of(
     )
 
 
+def _of_memory(
+    features: JobFeatures, final: Configuration, ended_utc: str, memory: Estimates, *, ended_well: bool
+) -> JobRecord | None:
+    if not memory.mean:
+        return None
+    size = _size(final)
+    return JobRecord(features, ended_utc, size, 0.0, size, ended_well=ended_well, memory=memory)
+
+
 def remember(run: Run, record: JobRecord | None) -> None:
     """A history that cannot be written is told, and harms nobody."""
     try:
         path = history_path(os.environ)
         if path is None or record is None:
             return
-        with History(path) as history:
+        # processes of a run that failed live on until this returns
+        with History(path, wait_s=WAIT_S if record.is_measured else SHORT_WAIT_S) as history:
             history.add(record)
     except HistoryError as error:
         run.note("warning", f"history: {error}")

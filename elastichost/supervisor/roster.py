@@ -50,7 +50,7 @@ class Roster:
         self._before = (self._made_for, False)  # both, before the hand-over that is under way
         self._mover = Mover(run, self._call_back)
         self._relocation: tuple[ShardMap, str] | None = None  # other owners than the plan's, among the same PS, and why
-        self._round_for = self._made_for
+        self._round_for, self._is_relocating = self._made_for, False  # of the round that was begun last
         self._is_over = self._stays = False
         self._restore_from = restore_from
         self._restored: set[int] = set()
@@ -95,7 +95,7 @@ class Roster:
     def may_cut(self) -> bool:
         """A checkpoint can be taken: nothing changes hands, nor is about to. It need not wait for rows that are only
         being copied."""
-        waits = self._mover.is_open or self._run.now_s() < self._mover.not_before_s
+        waits = self._mover.is_open or self._waits
         return self._hand_over.is_settled and (self._is_reached or waits)
 
     @property
@@ -135,23 +135,48 @@ class Roster:
         if self._mover.is_open:
             self._follow_round(wanted)
             return
-        if self._is_reached or self._run.now_s() < self._mover.not_before_s:
+        if self._is_reached or self._waits:
             return
         there = {r.process.index for r in fleet.live("server") if r.state == State.CONNECTED or r.can_work}
         if not wanted <= there:
             return
         goal = self._goal(wanted)
-        moves = moves_between(self.shard_map, goal, self.hosts)
+        hosts = self.hosts
+        moves = moves_between(self.shard_map, goal, hosts)
         if not moves:
             self._begin(goal, wanted)
             return
-        self._round_for = wanted
-        self._run.note("decision", f"{len(moves)} buckets are to go to other arenas: {self._reason}")
+        self._round_for, self._is_relocating = wanted, self._relocation is not None
+        if not self._mover.has_failed({hosts[move.target] for move in moves}):
+            self._run.note("decision", f"{len(moves)} buckets are to go to other arenas: {self._reason}")
         self._mover.begin(moves)
 
     @property
     def _reason(self) -> str:
         return self._run.plan.reason if self._relocation is None else self._relocation[1]
+
+    @property
+    def _waits(self) -> bool:
+        """It is too soon to try again what was given up last."""
+        is_wanted = self._relocation is None and self._wanted() == self._round_for
+        return self._mover.waits or (is_wanted and self._mover.is_full)
+
+    @property
+    def full_s(self) -> float:
+        """When rows could not go to another host for want of memory, the last time."""
+        return self._mover.full_s
+
+    def may_take(self, host: int) -> bool:
+        """Rows may be tried to go to that host: they did not fail to lately, or memory has become free since."""
+        return self._mover.may_go_to(host)
+
+    def refuse(self, host: int) -> bool:
+        """Nothing can go to that host for now. Whether that is news."""
+        return self._mover.refuse(host)
+
+    def know_room(self, left_bytes: dict[int, int]) -> None:
+        """host -> memory of its budget that is left."""
+        self._mover.left_bytes = left_bytes
 
     def relocate(self, target: ShardMap, reason: str) -> bool:
         """Has buckets go to these owners, PS of the plan, whichever host they are on, as `follow_plan` is called; a
@@ -252,7 +277,10 @@ class Roster:
 
     def moving(self, record: ProcessRecord, message: BucketsMeasured | Copied | Forgotten) -> None:
         """A PS answers what it was asked for a move to another host."""
+        full_s = self._mover.full_s
         self._mover.heard(record.process, message)
+        if self._mover.full_s > full_s and self._is_relocating:  # whoever wanted it may want something else now
+            self._relocation, self._is_moving = None, False
 
     def _perform(self, effects: tuple[HandOverEffect, ...]) -> Publish | None:
         published = None

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from typing_extensions import Buffer
 
@@ -26,7 +27,10 @@ from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.sockets import ControlServer
 
-__all__ = ["Entries", "Run"]
+__all__ = ["Entries", "PlanCause", "Run"]
+
+# of a plan: the first one of a supervisor, a command's, one that the tuner only tries, any other
+PlanCause = Literal["start", "scale", "trial", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +102,19 @@ class Run:
     def now_s(self) -> float:
         return self.clock.now_s()
 
-    def decided(self, reason: str) -> None:
-        """The plan is a new one: why."""
+    def decided(self, reason: str, cause: PlanCause = "") -> None:
+        """The plan is a new one: why. cause: for whoever resumes the run."""
         self.last_decision, plan = reason, self.plan
         if plan.workers:
             self.size = len(plan.workers), len(plan.servers)
-        self.note(
-            "decision",
-            f"plan: {reason}",
-            data={"workers": len(plan.workers), "servers": len(plan.servers), "access": plan.access},
-        )
+        data: dict[str, JournalValue] = {
+            "workers": len(plan.workers),
+            "servers": len(plan.servers),
+            "worker_cores": max((spec.threads for spec in plan.workers), default=0),
+            "access": plan.access,
+            "cause": cause,
+        }
+        self.note("decision", f"plan: {reason}", data=data)
 
     def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Buffer] = ()) -> bool:
         """False when that life cannot be reached: it is ending, and its exit will be seen."""

@@ -88,7 +88,7 @@ class RunDirectory:
 
     def write_facts(self, job: JobSpec) -> None:
         """What is known before anything runs; `latest` points here from now on."""
-        write_atomically(self.path / "job.resolved.toml", to_toml(job).encode())
+        write_atomically(self.resolved, to_toml(job).encode())
         write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(_versions())))
         (self.path / "result.json").unlink(missing_ok=True)
         if self.path.parent.name == RUNS:
@@ -101,6 +101,11 @@ class RunDirectory:
     def checkpoint_places(self) -> tuple[Path, ...]:
         """Where the run keeps checkpoints: its own directory, then the mirror."""
         return (self.checkpoints, *([self.mirror] if self.mirror is not None else []))
+
+    @property
+    def resolved(self) -> Path:
+        """The job of the newest supervisor, with all defaults."""
+        return self.path / "job.resolved.toml"
 
     @property
     def journal(self) -> Path:

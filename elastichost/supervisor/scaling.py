@@ -12,7 +12,7 @@ import numpy as np
 from elastichost.plan import Plan
 from elastichost.wire.commands import Figure, Refused, Scale
 
-__all__ = ["Counts", "Dip", "Pace", "ScaledFigures", "Watch", "refusal", "scaled_text"]
+__all__ = ["Counts", "Dip", "Pace", "ScaledFigures", "Watch", "gpu_refusal", "refusal", "scaled_text"]
 
 WINDOW_S = 0.2
 BEFORE_S = 2.0
@@ -44,6 +44,17 @@ def refusal(command: Scale, max_workers: int, max_servers: int, cores: int) -> R
     if not any(value is not None for value in asked.values()):
         return Refused("nothing to scale", f"name one of {', '.join(bounds)}", True)
     return None
+
+
+def gpu_refusal(command: Scale, most_workers: int) -> Refused | None:
+    """Why so many workers cannot share the GPUs; None when they can."""
+    if command.workers is None or command.workers <= most_workers:
+        return None
+    hint = (
+        f"a worker keeps its share of GPU memory for its life, and shares were cut for {most_workers} workers; "
+        f"resume the run with resources.workers = [1, {command.workers}]"
+    )
+    return Refused(f"workers={command.workers} cannot be", hint, True)
 
 
 # --- throughput -------------------------------------------------------------------------------------------------------

@@ -8,11 +8,13 @@ from elastichost.supervisor.recovery import Recovery
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.training import Training
 from elastichost.tuner.health import HealthSettings, HealthState, Remark, WorkerSpeed, observe
-from elastichost.tuner.records import HealthLooked, HealthOpened
+from elastichost.tuner.health_record import is_telling, packed, rounded
+from elastichost.tuner.records import HealthOpened, SpeedsLooked
 
 __all__ = ["StragglerWatch"]
 
 EVERY_S = 1.0
+RECORDED_EVERY_S = 60.0  # also what tells nothing: so a record shows how fast workers were
 
 
 class StragglerWatch:
@@ -23,7 +25,10 @@ class StragglerWatch:
         self._settings = HealthSettings(after_s=run.job.supervision.straggler_s)
         self._state = HealthState()
         self._next_s = run.now_s() + EVERY_S / 2  # between two reports: neither turn is longer than it must be
-        self._was_opened = self._was_compared = False
+        self._was_opened = False
+        self._recorded = HealthState()  # after the last look that was recorded
+        self._recorded_s = 0.0
+        self._workers: tuple[tuple[int, int], ...] | None = None  # of that look
 
     def look(self, training: Training, recovery: Recovery, now_s: float) -> None:
         """Call it only while workers are free to train."""
@@ -47,13 +52,16 @@ class StragglerWatch:
                 self._run.note("decision", f"{remark.process} is slow: {remark.reason}", process=remark.process.name)
 
     def _record(self, speeds: list[WorkerSpeed], remarks: tuple[Remark, ...], now_s: float) -> None:
-        if not speeds and not self._was_compared:
-            return  # nothing changes
-        self._was_compared = bool(speeds)
+        is_due = bool(speeds) and now_s - self._recorded_s >= RECORDED_EVERY_S
+        if not is_due and not is_telling(self._recorded, self._state, remarks):
+            return
         if not self._was_opened:
             self._was_opened = True
             self._run.recorder.write(HealthOpened(self._settings))
-        self._run.recorder.write(HealthLooked(now_s, tuple(speeds), remarks))
+        found = packed(speeds, self._state, self._workers)
+        self._recorded, self._recorded_s = self._state, now_s
+        self._workers = tuple((speed.process.index, speed.process.life) for speed in speeds)
+        self._run.recorder.write(SpeedsLooked(now_s, found, remarks))
 
 
 def speed_of(record: ProcessRecord, *, has_work: bool, is_sync: bool) -> WorkerSpeed:
@@ -65,8 +73,8 @@ def speed_of(record: ProcessRecord, *, has_work: bool, is_sync: bool) -> WorkerS
     is_known = samples > 0 and compute_s > 0 and wall_s > 0
     return WorkerSpeed(
         record.process,
-        samples / compute_s / threads if is_known else None,
-        samples / wall_s / threads if is_known and not is_sync else None,
+        rounded(samples / compute_s / threads) if is_known else None,
+        rounded(samples / wall_s / threads) if is_known and not is_sync else None,
         has_work=has_work,
         is_gpu=record.spec.gpu is not None,
     )

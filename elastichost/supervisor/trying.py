@@ -1,6 +1,6 @@
 """A change that the tuner made, until it is done: when a newcomer of it dies before it works, the plan before it comes
-back. Nobody asked for that plan: that it cannot be had (no memory, no room on a GPU) must not end a run that trained
-well without it. No I/O.
+back; so it does when buckets find no memory where they should go. Nobody asked for that plan: that it cannot be had (no
+memory, no room on a GPU) must not end a run that trained well without it. No I/O.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from elastichost.plan import Plan, ProcessSpec
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import Fleet, ProcessRecord
 
-__all__ = ["Change", "begun", "failed_newcomer", "without"]
+__all__ = ["Change", "begun", "failed_newcomer", "without", "without_room"]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -20,16 +20,21 @@ class Change(msgspec.Struct, frozen=True):
     before: Plan
     after: Plan
     lives: dict[str, int]
+    began_s: float = 0.0
+
+    @property
+    def more_servers(self) -> bool:
+        return len(self.after.servers) > len(self.before.servers)
 
 
-def begun(before: Plan, after: Plan, fleet: Fleet) -> Change:
+def begun(before: Plan, after: Plan, fleet: Fleet, now_s: float) -> Change:
     known = {_name(spec) for spec in before.processes}
     lives = {}
     for spec in after.processes:
         if _name(spec) not in known:
             record = fleet.named(spec.role, spec.index)
             lives[_name(spec)] = record.process.life if record is not None else 0
-    return Change(before, after, lives)
+    return Change(before, after, lives, now_s)
 
 
 def failed_newcomer(change: Change, fleet: Fleet) -> ProcessRecord | None:
@@ -48,6 +53,16 @@ def without(change: Change, failed: ProcessRecord) -> Plan:
     return msgspec.structs.replace(
         change.before, reason=f"{failed.process} ended before it worked ({cause}): the plan before comes back"
     )
+
+
+def without_room(change: Change, wait_s: float) -> Plan:
+    """The plan before, because rows could not go to where the newer one wanted them. wait_s: until that may be tried
+    again."""
+    why = (
+        "memory was full where buckets should have gone: the plan before comes back, and "
+        f"{len(change.after.servers)} PS are left alone for {wait_s:.0f} s"
+    )
+    return msgspec.structs.replace(change.before, reason=why)
 
 
 def _name(spec: ProcessSpec) -> str:

@@ -10,11 +10,12 @@ from elastichost.sharding import MAX_SERVERS
 from elastichost.specs import ModelSpec
 from elastichost.tuner.candidates import Bounds, count
 from elastichost.tuner.facts import Configuration, Workload
+from elastichost.tuner.gpu_shares import most_sharing
 from elastichost.tuner.performance import Prior
 from elastichost.tuner.policy import TunerSettings
 from elastichost.tuner.profile import BlockSettings
 
-__all__ = ["bounds_of_job", "configuration_of", "tuner_settings", "workload_of"]
+__all__ = ["asked_bounds", "bounds_of_job", "configuration_of", "tuner_settings", "workload_of"]
 
 OVERSUBSCRIPTION = 2.0  # worker threads for each core, at most: beyond, nothing was ever seen to gain
 DIRECT_SERVERS = 4  # with direct access PS have little to do
@@ -38,13 +39,15 @@ def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int) 
 
 def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     """Where the job file leaves room; threads of a worker follow the workers: a fixed number of them keeps its own. So
-    do those of sync mode, whose bits depend on them: with more threads sums are taken in another order."""
+    do those of sync mode, whose bits depend on them: with more threads sums are taken in another order. On GPUs there
+    are never more workers than their memory is shared out for."""
     resources = job.resources
     threads = job.tuner.first_plan.worker_cores or max((spec.threads for spec in plan.workers), default=1)
-    workers = _range(resources.workers, min(MAX_WORKERS, int(cores * OVERSUBSCRIPTION)))
+    has_gpus = any(spec.gpu is not None for spec in plan.workers)
+    most = most_sharing(resources.workers, cores) if has_gpus else int(cores * OVERSUBSCRIPTION)
+    workers = _range(resources.workers, min(MAX_WORKERS, most))
     servers = _range(resources.servers, min(MAX_SERVERS, cores if plan.access == "served" else DIRECT_SERVERS))
-    is_fixed = workers[0] == workers[1] or any(spec.gpu is not None for spec in plan.workers)
-    is_fixed = is_fixed or job.train.mode == "sync"
+    is_fixed = workers[0] == workers[1] or has_gpus or job.train.mode == "sync"
     worker_cores = (threads, threads) if is_fixed else (1, cores)
     beyond = 1.0 if job.emulate.enabled else OVERSUBSCRIPTION  # virtual threads are never in each other's way
     return Bounds(
@@ -53,6 +56,14 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
         cores=cores,
         oversubscription=max(beyond, workers[0] * worker_cores[0] / cores),
     )
+
+
+def asked_bounds(job: JobSpec, plan: Plan, cores: int) -> Bounds:
+    """What `scale` may ask for where the job file leaves room."""
+    has_gpus = any(spec.gpu is not None for spec in plan.workers)
+    most = most_sharing(job.resources.workers, cores) if has_gpus else MAX_WORKERS
+    workers, servers = _range(job.resources.workers, most), _range(job.resources.servers, MAX_SERVERS)
+    return Bounds(Configuration(workers[0], servers[0]), Configuration(workers[1], servers[1], cores))
 
 
 def _range(setting: Parallelism, most: int) -> tuple[int, int]:

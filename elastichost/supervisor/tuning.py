@@ -13,14 +13,17 @@ from elastichost.supervisor.commanding import Commander
 from elastichost.supervisor.counting import Counter
 from elastichost.supervisor.journal import utc_now
 from elastichost.supervisor.parts import Parts
-from elastichost.supervisor.remembering import record_of
+from elastichost.supervisor.remembering import record_of, remember
+from elastichost.supervisor.retrying import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.run import Run
-from elastichost.supervisor.trying import Change, begun, failed_newcomer, without
+from elastichost.supervisor.trying import Change, begun, failed_newcomer, without, without_room
 from elastichost.supervisor.tuner_settings import configuration_of
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.memory_prior import widened
 from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
 from elastichost.tuner.profile import Look
 from elastichost.tuner.records import TunerLooked, TunerOpened
+from elastichost.tuner.solvers import may_evolve, warm_nsga2
 from elastichost.wire.commands import Scale
 
 __all__ = ["AutoTuner"]
@@ -31,7 +34,8 @@ STOOD_STILL_S = 2.0  # between two looks: Ctrl-Z, a machine that swaps; what was
 
 
 class AutoTuner:
-    """What its models need takes 0.3 s to import: that is done in a thread, and looks begin when it is."""
+    """What its models need takes 0.3 s to import, what NSGA-II needs a little more: that is done in a thread, and looks
+    begin when it is."""
 
     def __init__(self, run: Run, parts: Parts, commander: Commander, settings: TunerSettings) -> None:
         self._run, self._parts, self._commander = run, parts, commander
@@ -44,8 +48,9 @@ class AutoTuner:
         self._has_failed = False
         self._change: Change | None = None  # of this tuner, under way
         self._failed_beyond: tuple[int, float] | None = None  # workers there were when more could not be had, and when
+        self._retries = Retries()  # of numbers of PS that could not be had
         self._only_watches = run.job.tuner.mode == "watch"
-        self._importing = threading.Thread(target=_import_solvers, name="tuner", daemon=True)
+        self._importing = threading.Thread(target=_import_solvers, args=(settings,), name="tuner", daemon=True)
         self._importing.start()
         run.recorder.write(TunerOpened(settings))
 
@@ -86,14 +91,30 @@ class AutoTuner:
         if change is None:
             return
         if self._run.plan is not change.after or self._commander.is_settled:
+            if self._run.plan is change.after:
+                self._retries = succeeded(self._retries, _servers(len(change.after.servers)))
             self._change = None  # it is done, or somebody else has changed the plan
             return
-        failed = failed_newcomer(change, self._run.fleet)
-        if failed is not None:
-            self._change = None
-            if failed.process.role == "worker":
+        gone = failed_newcomer(change, self._run.fleet)
+        if gone is not None:
+            if gone.process.role == "worker":
                 self._failed_beyond = len(change.before.workers), now_s
-            self._commander.follow(without(change, failed), now_s)
+            else:
+                self._retries, _ = failed(self._retries, _servers(len(change.after.servers)), now_s)
+            self._change = None
+            self._commander.follow(without(change, gone), now_s)
+        elif change.more_servers and self._parts.roster.full_s > change.began_s:
+            many = _servers(len(change.after.servers))
+            self._retries, _ = failed(self._retries, many, now_s)
+            self._change = None
+            self._commander.follow(without_room(change, waits_s(self._retries, many, now_s)), now_s)
+
+    def _may_try(self, wanted: Configuration, present: Configuration | None, now_s: float) -> bool:
+        """As many PS, or fewer, could be had when they were tried last, or it is long ago."""
+        if present is None:
+            return True
+        more = range(present.servers + 1, wanted.servers + 1)
+        return all(may_try(self._retries, _servers(servers), now_s) for servers in more)
 
     def _most_workers(self, now_s: float) -> int | None:
         """What memory has room for, and what could be started."""
@@ -104,14 +125,20 @@ class AutoTuner:
                 return had if found is None else min(found, had)
         return found
 
-    def record(self, features: JobFeatures, *, ended_well: bool) -> JobRecord | None:
-        """For the history; None: nothing was measured."""
-        if self._has_failed:
-            return None
-        final = configuration_of(self._plan)
+    def remember(self, features: JobFeatures, *, ended_well: bool = False, has_failed: bool = False) -> None:
+        """For jobs like it, in the history."""
+        remember(self._run, self.record(features, ended_well=ended_well, has_failed=has_failed))
+
+    def record(self, features: JobFeatures, *, ended_well: bool, has_failed: bool = False) -> JobRecord | None:
+        """For the history; None: nothing was learnt. has_failed: the run did, and its plans are nothing to begin with;
+        how its memory grew is."""
+        final, ledger = configuration_of(self._plan), self._parts.training.ledger
+        state = TunerState() if has_failed or self._has_failed else self.state
         try:
             memory = self._parts.memory.learnt(is_whole=ended_well)
-            return record_of(features, self.state, self.settings, final, utc_now(), memory, ended_well=ended_well)
+            if not ended_well:
+                memory = widened(memory, ledger.samples_accounted / max(1, ledger.samples_planned))
+            return record_of(features, state, self.settings, final, utc_now(), memory, ended_well=ended_well)
         except Exception as error:  # noqa: BLE001 - nor one that has trained
             self._give_up(error)
             return None
@@ -134,6 +161,8 @@ class AutoTuner:
         return all(parts.training.has_work(record.process) for record in self._run.fleet.working("worker"))
 
     def _follow(self, decision: Decision, now_s: float) -> None:
+        if not self._may_try(decision.configuration, self._configuration(), now_s):
+            return  # it was told when it failed
         text = f"tuner{', which only watches' * self._only_watches}: {decision.reason}"
         self._run.note("decision", text, data=_data(decision))
         if self._only_watches:
@@ -147,18 +176,25 @@ class AutoTuner:
         try:
             # what pinning warns of, more threads than cores, was weighed by the model
             plan, _ = self._commander.resized(command, f"the tuner wants {wanted}")
-        except Exception as error:  # noqa: BLE001 - as above: asking NVML can fail in many ways
+        except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return
         before = self._run.plan
-        self._commander.follow(plan, now_s)
-        self._change = begun(before, plan, self._run.fleet)
+        self._commander.follow(plan, now_s, "trial" if decision.kind == "try" else "")
+        self._change = begun(before, plan, self._run.fleet, now_s)
         self._run.last_decision = text
 
 
-def _import_solvers() -> None:
+def _import_solvers(settings: TunerSettings) -> None:
     import scipy.optimize
     import scipy.special  # noqa: F401
+
+    if may_evolve(settings.bounds, settings.search):
+        warm_nsga2()
+
+
+def _servers(count: int) -> str:
+    return f"{count} PS"
 
 
 def _data(decision: Decision) -> dict[str, JournalValue]:

@@ -8,6 +8,7 @@ import msgspec
 
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.resources import GpuDevice, Parallelism, bounds_of
+from elastichost.tuner.gpu_shares import most_sharing, share_of
 
 __all__ = ["initial_plan", "resized_plan"]
 
@@ -28,14 +29,15 @@ def initial_plan(
     many-thread ones, because a recommendation model's dense part is too small to share out, and two threads on
     cores that others use too collapse to 0.2-0.4 of one (measured). Servers: one, because with direct access a PS
     only makes new rows and applies dense updates. A [min, max] starts at its bound nearest to that.
-    GPUs are dealt to workers round-robin, and the workers on one GPU share `gpu_memory_fraction` of its memory. With
-    several hosts PS are dealt to them round-robin, and rows are served.
+    GPUs are dealt to workers round-robin, and of `gpu_memory_fraction` of its memory each worker on one gets the share
+    that it would have with as many workers as there may ever be (`gpu_shares`). With several hosts PS are dealt to them
+    round-robin, and rows are served.
     """
     worker_count = _clamp(workers, len(cores))
     server_count = _clamp(servers, 1)
     chosen: Literal["direct", "served"] = "served" if access == "served" or hosts > 1 else "direct"
     devices = tuple(gpu.index for gpu in gpus)
-    share = gpu_memory_fraction / _sharers(worker_count, devices) if gpus else 1.0
+    share = share_of(gpu_memory_fraction, most_sharing(workers, len(cores)), len(devices))
     workers_specs = [_worker(index, 1, devices, share) for index in range(worker_count)]
     processes = (*workers_specs, *(_server(index, hosts) for index in range(server_count)))
     return Plan(processes=processes, access=chosen, reason=_reason(worker_count, server_count, cores, chosen))
@@ -54,19 +56,19 @@ def resized_plan(
     """The plan with so many workers and PS, and so many threads a worker (None: as it is). Which core each gets is
     `supervisor.pinning`'s.
 
-    Those that stay keep their indices; the highest go first, the lowest that are free come first. `gpus`, those of the
-    job, are shared out anew as `initial_plan` does; a process keeps its share of one for its life. New PS are
-    dealt to the hosts as there; one of host 0, which the dense vector needs, always stays. Raises ValueError for a plan
-    without workers or PS.
+    Those that stay keep their indices; the highest go first, the lowest that are free come first. `gpus`: those of
+    the job, (): those that the plan has; newcomers are dealt to them as `initial_plan` does, with the same share as
+    all. New PS are dealt to the hosts as there; one of host 0, which the dense vector needs, always stays. Raises
+    ValueError for a plan without workers or PS.
     """
     worker_count = len(plan.workers) if workers is None else workers
     server_count = len(plan.servers) if servers is None else servers
     if min(worker_count, server_count, len(plan.workers), 1 if worker_cores is None else worker_cores) < 1:
         raise ValueError(f"{worker_count} workers and {server_count} PS are no plan")
     first = plan.workers[0]
-    devices = gpus if first.gpu is not None else ()
-    whole = first.gpu_memory_fraction * _sharers(len(plan.workers), devices)
-    share = whole / _sharers(worker_count, devices) if devices else 1.0
+    devices = gpus or tuple(sorted({spec.gpu for spec in plan.workers if spec.gpu is not None}))
+    devices = devices if first.gpu is not None else ()
+    share = first.gpu_memory_fraction if devices else 1.0
     threads = first.threads if worker_cores is None else worker_cores
     present = {(spec.role, spec.index): spec for spec in plan.processes}
     processes = []
@@ -98,11 +100,6 @@ def _worker(index: int, threads: int, gpus: tuple[int, ...], gpu_memory_fraction
 
 def _server(index: int, hosts: int) -> ProcessSpec:
     return ProcessSpec(role="server", index=index, cores=(), threads=1, host=index % hosts)
-
-
-def _sharers(workers: int, gpus: tuple[int, ...]) -> int:
-    """Workers on the GPU that has most of them."""
-    return -(-workers // len(gpus)) if gpus else 1
 
 
 def _clamp(setting: Parallelism, wish: int) -> int:

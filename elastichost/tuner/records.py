@@ -14,6 +14,7 @@ from elastichost.job_features import Estimates
 from elastichost.plan import Plan
 from elastichost.tuner.first_plan import FirstPlanRequest
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
+from elastichost.tuner.health_record import WorkerSpeeds
 from elastichost.tuner.heat import BucketKey
 from elastichost.tuner.memory_facts import MemoryDecision, MemoryLook
 from elastichost.tuner.policy import Decision, TunerSettings
@@ -29,6 +30,7 @@ __all__ = [
     "MemoryLooked",
     "MemoryOpened",
     "Record",
+    "SpeedsLooked",
     "TunerLooked",
     "TunerOpened",
     "moves_of",
@@ -61,8 +63,18 @@ class HealthOpened(_Line, frozen=True):
 
 
 class HealthLooked(_Line, frozen=True):
+    """As every look was recorded once; such records are replayed still."""
+
     now_s: float
     speeds: tuple[WorkerSpeed, ...]
+    remarks: tuple[Remark, ...] = ()
+
+
+class SpeedsLooked(_Line, frozen=True, omit_defaults=True):
+    """The looks that `health_record.is_telling` names, and one a minute."""
+
+    now_s: float
+    speeds: WorkerSpeeds
     remarks: tuple[Remark, ...] = ()
 
 
@@ -108,6 +120,7 @@ Record = (
     | TunerLooked
     | HealthOpened
     | HealthLooked
+    | SpeedsLooked
     | BalanceOpened
     | BalanceLooked
     | MemoryOpened

@@ -10,6 +10,7 @@ import msgspec
 from elastichost.job_features import Estimates
 from elastichost.tuner.first_plan import first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, observe
+from elastichost.tuner.health_record import unpacked
 from elastichost.tuner.heat import BucketKey, HeatState, fold
 from elastichost.tuner.memory import begin
 from elastichost.tuner.memory import decide as decide_memory
@@ -24,6 +25,7 @@ from elastichost.tuner.records import (
     MemoryLooked,
     MemoryOpened,
     Record,
+    SpeedsLooked,
     TunerLooked,
     TunerOpened,
     moves_of,
@@ -75,9 +77,15 @@ def _is_same(one: Decision | None, other: Decision | None) -> bool:
 class _Health:
     def __init__(self, settings: HealthSettings) -> None:
         self._settings, self._state = settings, HealthState()
+        self._workers: tuple[tuple[int, int], ...] = ()
 
-    def feed(self, record: HealthLooked) -> tuple[str, str, bool]:
-        self._state, remarks = observe(self._state, record.speeds, self._settings, record.now_s)
+    def feed(self, record: HealthLooked | SpeedsLooked) -> tuple[str, str, bool]:
+        if isinstance(record, SpeedsLooked):
+            speeds = unpacked(record.speeds, self._workers)
+            self._workers = tuple((speed.process.index, speed.process.life) for speed in speeds)
+        else:
+            speeds = record.speeds
+        self._state, remarks = observe(self._state, speeds, self._settings, record.now_s)
         words = [
             "; ".join(f"{r.process} {'replaced' if r.replace else 'slow'}: {r.reason}" for r in each)
             for each in (record.remarks, remarks)
@@ -122,13 +130,13 @@ class _Memory:
 
 
 def _first_plan(record: FirstPlanMade) -> tuple[str, str, bool]:
-    plan = first_plan(record.request).plan
-    return record.plan.reason, plan.reason, plan == record.plan
+    plan, before = first_plan(record.request).plan, record.plan
+    return before.reason, plan.reason, (plan.processes, plan.access) == (before.processes, before.access)
 
 
 def replay(records: Iterable[Record]) -> Iterator[Replayed]:
     """What was decided, and what is decided now from the same looks. Looks that give nothing, then and now, are left
-    out. Raises ValueError for a look at a part that was never opened."""
+    out. Raises ValueError for a look at a part that was never opened, or that does not fit the one before."""
     tuner: _Tuner | None = None
     health: _Health | None = None
     balance: _Balance | None = None
@@ -151,7 +159,7 @@ def replay(records: Iterable[Record]) -> Iterator[Replayed]:
                 part, (recorded, again, is_same) = "first plan", _first_plan(record)
             case TunerLooked() if tuner is not None:
                 part, (recorded, again, is_same) = "tuner", tuner.feed(record)
-            case HealthLooked() if health is not None:
+            case HealthLooked() | SpeedsLooked() if health is not None:
                 part, (recorded, again, is_same) = "health", health.feed(record)
             case BalanceLooked() if balance is not None:
                 part, (recorded, again, is_same) = "balance", balance.feed(record)

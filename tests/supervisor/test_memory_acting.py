@@ -89,7 +89,10 @@ class Scene:
             note=lambda kind, text, data=None, **_: self.said.append((text, data or {})),
             plan=initial_plan(cores=(0, 1), workers=3, servers=len(hosts)),
         )
-        self.roster: Any = SimpleNamespace(hosts=hosts, shard_map=self.shard_map, relocate=self._relocate)
+        self.refused = set[int]()
+        self.roster: Any = SimpleNamespace(
+            hosts=hosts, shard_map=self.shard_map, relocate=self._relocate, refuse=self._refuse
+        )
         self.commander: Any = SimpleNamespace(
             resized=self._resized, follow=lambda plan, now_s: self.followed.append(plan)
         )
@@ -98,6 +101,11 @@ class Scene:
 
     def again(self) -> MemoryActor:
         return MemoryActor(self.run, self.roster, [arena.board for arena in self.arenas], a_model().tables)
+
+    def _refuse(self, host: int) -> bool:
+        is_news = host not in self.refused
+        self.refused.add(host)
+        return is_news
 
     def _relocate(self, target: ShardMap, reason: str) -> bool:
         if self.may_move:
@@ -171,6 +179,9 @@ def test_what_cannot_move_now_is_told(tmp_path: Path) -> None:
     assert [text for text, _ in scene.said] == ["buckets do not move now: something else is changing hands"]
     scene.do("move", host=0, target=1, share=0.0001)
     assert "too few buckets" in scene.said[-1][0]
+    assert scene.refused == {1}, "it is not asked for again at once"
+    scene.do("move", host=0, target=1, share=0.0001)
+    assert len(scene.said) == 2, "nor told again"
 
 
 def test_what_an_action_did_is_measured_when_its_time_has_come(scene: Scene) -> None:

@@ -95,6 +95,8 @@ class Scene:
             was_published=True,
             is_published=True,
             holdings=SimpleNamespace(is_handed_over=True),
+            know_room=lambda left_bytes: None,
+            may_take=lambda host: True,
         )
         self.ledger: Any = SimpleNamespace(samples_planned=4_000_000, samples_accounted=500_000)
         self.watch = MemoryWatch(run, (self.arena,), roster, EXPECTED_BYTES + 2 * PRIVATE + budget, known)

@@ -24,7 +24,9 @@ from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.specs import TableSpec
 from elastichost.supervisor import migration
 from elastichost.supervisor.lifecycle import Event
+from elastichost.supervisor.memory_acting import relocated
 from elastichost.supervisor.observed import Fleet
+from elastichost.supervisor.retrying import FREED_BYTES
 from elastichost.supervisor.roster import Roster
 from elastichost.wire.control import (
     BucketsMeasured,
@@ -44,6 +46,7 @@ HOSTS = 2
 TABLES = (TableSpec("a", 0, ("a",), "int", rows=6 * 1024), TableSpec("b", 1, ("b",), "int", rows=2 * 1024))
 BUCKETS = [(0, bucket) for bucket in range(6)] + [(1, bucket) for bucket in range(2)]
 BUCKET_BYTES = 100 << 20  # two a round
+NO_ROOM = "ArenaFullError: no room"
 
 
 def spec(index: int) -> ProcessSpec:
@@ -85,6 +88,7 @@ class World(RuleBasedStateMachine):
         self.lives: dict[int, int] = {}
         self.workers: tuple[int, dict[Key, int]] = (0, {})  # epoch and owners, as workers know them
         self.moved: list[int] = []
+        self.said: list[tuple[float, str]] = []  # moves that were announced or given up
         self.run = SimpleNamespace(
             fleet=Fleet(),
             plan=plan({0, *servers}),
@@ -108,6 +112,8 @@ class World(RuleBasedStateMachine):
             self.send(process, message, frames)
 
     def note(self, kind: str, text: str, **more: Any) -> None:
+        if kind == "move_aborted" or "to other arenas" in text:
+            self.said.append((self.now_s, kind))
         if kind == "moved":
             assert more["now"], "the line is on the disk before anybody acts by it"
             self.moved.append(more["data"]["buckets"])
@@ -268,7 +274,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: any(not s.is_told for s in self.servers.values()))
     @rule(data=st.data(), is_full=st.integers(0, 9))
     def a_ps_has_copied(self, data: st.DataObject, is_full: int) -> None:
-        self.copy_on(self.one_of(data, lambda s: not s.is_told), "" if is_full else "no room")
+        self.copy_on(self.one_of(data, lambda s: not s.is_told), "" if is_full else NO_ROOM)
 
     @precondition(lambda self: any(s.pending for s in self.servers.values()))
     @rule(data=st.data())
@@ -281,7 +287,7 @@ class World(RuleBasedStateMachine):
         living = self.one_of(data, lambda s: s.pending and s.order and s.order.moves)
         assert living.order is not None
         living.is_told = True
-        living.answers.append(Copied(living.order.copy, 0, "no room"))
+        living.answers.append(Copied(living.order.copy, 0, NO_ROOM))
 
     @rule(seed=st.integers(0, 1 << 30), number=st.integers(1, 60))
     def time_passes(self, seed: int, number: int) -> None:
@@ -372,3 +378,93 @@ def a_round_is_soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 World.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 TestMovesUnderFire = World.TestCase
+
+
+# --- where there is no room -------------------------------------------------------------------------------------------
+
+
+class Full:
+    """A world whose second host has no memory for buckets while `is_full`; at_s: when it was asked to take some."""
+
+    def __init__(self, servers: set[int]) -> None:
+        self.world = World()
+        self.world.start(servers)
+        self.is_full, self.at_s = True, list[float]()
+        for _ in range(40):
+            self.turn()
+
+    def turn(self) -> None:
+        world = self.world
+        for index in sorted(world.wanting() - set(world.servers)):
+            world.begin_life(index)
+        for living in list(world.servers.values()):
+            while living.inbox:
+                world.take(living)
+            if not living.is_told and living.order is not None:
+                if living.order.moves:
+                    self.at_s.append(world.now_s)
+                world.copy_on(living, NO_ROOM if self.is_full and living.host else "")
+            world.adopt(living)
+            while living.answers:
+                world.hear(living)
+        world.a_turn()
+
+    def turns(self, seconds: float) -> None:
+        until_s = self.world.now_s + seconds
+        while self.world.now_s < until_s:
+            self.turn()
+
+
+def test_a_plan_for_which_there_is_no_room_is_tried_ever_more_seldom_and_told_once() -> None:
+    full = Full(set())
+    full.world.run.plan = plan({0, 1})
+    full.turns(2000.0)
+    waits = [after - before for before, after in zip(full.at_s, full.at_s[1:], strict=False)]
+    assert [round(wait / 30.0) for wait in waits] == [1, 2, 4, 8, 16, 20]
+    assert [kind for _, kind in full.world.said] == ["decision", "move_aborted"]
+    assert full.world.roster.may_cut, "checkpoints are taken meanwhile"
+    full.is_full = False
+    full.turns(700.0)
+    assert sum(full.world.moved) == len(BUCKETS) // 2
+    assert full.world.roster.may_take(1)
+
+
+def test_memory_that_becomes_free_is_seen_before_the_time_is_over() -> None:
+    full = Full(set())
+    full.world.run.plan = plan({0, 1})
+    full.world.roster.know_room({0: 1 << 30, 1: 1 << 20})
+    full.turns(100.0)
+    asked = len(full.at_s)
+    full.is_full = False
+    full.world.roster.know_room({0: 1 << 30, 1: (1 << 20) + FREED_BYTES})
+    full.turns(5.0)
+    assert len(full.at_s) > asked and full.world.moved
+
+
+def test_another_plan_need_not_wait() -> None:
+    full = Full(set())
+    full.world.run.plan = plan({0, 1})
+    full.turns(5.0)
+    full.world.run.plan = plan({0, 2})
+    full.turns(5.0)
+    assert full.world.roster.holdings.is_handed_over
+    assert {owner for row in full.world.roster.shard_map.owners for owner in row} == {0, 2}
+
+
+def test_a_relocation_for_which_there_is_no_room_is_dropped() -> None:
+    """Whoever asked for it decides anew, and is told that this host takes nothing for now."""
+    full = Full({1})
+    full.is_full = False
+    full.turns(20.0)
+    full.is_full = True
+    roster = full.world.roster
+    assert roster.may_take(1)
+    target = relocated(roster.shard_map, roster.hosts, 0, 1, 0.5)
+    moved = len(full.world.moved)
+    assert roster.relocate(target, "host 1 has memory left")
+    full.turns(5.0)
+    assert roster.holdings.is_handed_over and not roster.may_take(1)
+    assert len(full.world.moved) == moved
+    full.turns(600.0)
+    assert roster.holdings.is_handed_over and roster.may_take(1)
+    assert len(full.world.moved) == moved

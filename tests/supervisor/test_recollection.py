@@ -10,7 +10,7 @@ import pytest
 from elastichost.metrics import JournalEvent
 from elastichost.supervisor.judging import JudgeMemory
 from elastichost.supervisor.ledger_facts import Quarantined
-from elastichost.supervisor.recollection import Lineage, Recollection, TornLife, recollect
+from elastichost.supervisor.recollection import EndedSize, Lineage, Recollection, TornLife, recollect
 
 
 def event(kind: str, process: str = "", **data: Any) -> JournalEvent:
@@ -92,3 +92,35 @@ def test_a_journal_of_another_kind_is_refused() -> None:
 def test_in_how_many_arenas_the_rows_were() -> None:
     assert recollect((arena("/one"),)).hosts == 1
     assert recollect((event("arena", path="/one", hosts=3), event("shard_map", epoch=2))).hosts == 3
+
+
+def plan(workers: int, servers: int = 1, worker_cores: int = 1, cause: str = "") -> JournalEvent:
+    return event("decision", workers=workers, servers=servers, worker_cores=worker_cores, access="direct", cause=cause)
+
+
+def settled(workers: int, text: str = "tuner: 3 workers stay") -> JournalEvent:
+    configuration = {"workers": workers, "servers": 1, "worker_cores": 2, "server_cores": 1}
+    return JournalEvent("", 0.0, "decision", text, "", {"kind": "settle", "configuration": configuration})
+
+
+def test_a_run_ended_with_its_newest_plan_that_was_more_than_a_trial() -> None:
+    moved = (plan(2, cause="start"), plan(3, 2))
+    assert recollect(moved).ended == EndedSize(3, 2)
+    tried = (*moved, plan(4, 1, 2, cause="trial"))
+    assert recollect(tried).ended == EndedSize(3, 2)
+    assert recollect((*tried, settled(4))).ended == EndedSize(4, 1, 2)
+    watched = settled(4, "tuner, which only watches: 4 workers stay")
+    assert recollect((*tried, watched)).ended == EndedSize(3, 2)
+    assert recollect((*tried, plan(0, worker_cores=0))).ended == EndedSize(3, 2), "workers were drained at its end"
+
+
+def test_a_size_that_was_asked_for_stays_so_until_a_run_begins_with_another() -> None:
+    asked = (plan(2, cause="start"), plan(5, 2, 1, cause="scale"))
+    assert recollect(asked).ended == EndedSize(5, 2, 1, was_asked=True)
+    assert recollect((*asked, plan(4, 2))).ended == EndedSize(4, 2, 1, was_asked=True), "a worker fewer, for memory"
+    assert recollect((*asked, plan(5, 2, cause="scale"))).ended == EndedSize(5, 2, 1, was_asked=True)
+    assert recollect((*asked, plan(2, cause="start"))).ended == EndedSize(2, 1)
+
+
+def test_a_journal_that_does_not_tell_threads_tells_no_size() -> None:
+    assert recollect((event("decision", workers=3, servers=1, access="direct"),)).ended is None

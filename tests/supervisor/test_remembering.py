@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,15 +14,20 @@ import pytest
 from elastichost.config import JobSpec, load_job
 from elastichost.config_tables import resolve_tables
 from elastichost.datasets import open_reader
-from elastichost.history import History
-from elastichost.job_features import Estimates
+from elastichost.errors import MemoryBudgetError
+from elastichost.history import WAIT_S, History
+from elastichost.job_features import Estimates, JobFeatures, JobRecord
+from elastichost.plan import Plan, ProcessSpec
+from elastichost.supervisor import remembering
 from elastichost.supervisor.beginning import Beginning, begin
+from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.remembering import record_of, remember
+from elastichost.supervisor.tuning import AutoTuner
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.memory import begin as begin_memory
 from elastichost.tuner.memory_growth import GrowthState, is_foreknown, observe
-from elastichost.tuner.memory_prior import learnt
+from elastichost.tuner.memory_prior import BETA, ROWS, learnt
 from elastichost.tuner.policy import TunerSettings, TunerState
 from elastichost.tuner.profile import BlockSettings
 
@@ -90,6 +97,111 @@ def end(run: Any, first: Beginning, memory: Estimates) -> None:
     remember(run, record)
 
 
+class Ended:
+    """What an AutoTuner looks at when its run has ended after a third of its samples."""
+
+    def __init__(self, *, is_measured: bool) -> None:
+        plan = Configuration(2, 1)
+        self.settings = TunerSettings(Workload(batch_size=128, host_cores=2), Bounds(Configuration(1, 1), plan))
+        seen = Observation(plan, 10_000.0, 0.02, 20.0, at_s=30.0)
+        self.state = TunerState(observations=(seen,) if is_measured else ())
+        specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
+        self._plan, self._has_failed = Plan(specs, "direct", "a test"), False
+        self._parts = SimpleNamespace(
+            memory=SimpleNamespace(learnt=lambda *, is_whole: learnt(grown(), 5e7 if is_whole else 0.0)),
+            training=SimpleNamespace(ledger=SimpleNamespace(samples_planned=2_400_000, samples_accounted=800_000)),
+        )
+
+    def record(self, features: JobFeatures, **how: bool) -> JobRecord | None:
+        return AutoTuner.record(self, features, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_a_run_that_was_killed_for_memory_teaches_how_memory_grows(
+    tmp_path: Path, history: Path, is_measured: bool
+) -> None:
+    spec = job(tmp_path)
+    first, whole = beginning(spec), learnt(grown())
+    kept = Ended(is_measured=is_measured).record(first.features, ended_well=False, has_failed=True)
+    assert kept is not None and not kept.is_measured and kept.parameters == Estimates() and not kept.ended_well
+    assert kept.memory.mean == whole.mean, "what it grew by in all is not known"
+    assert all(kept.memory.sd[name] > whole.sd[name] for name in (ROWS, BETA))
+    remember(Told(), kept)  # type: ignore[arg-type]
+    second = beginning(spec)
+    assert second.first.memory.mean == pytest.approx(whole.mean) and second.first.prior is None
+    assert "how its memory grew is known" in second.plan.reason
+    assert second.plan.reason.startswith(first.plan.reason.partition(" (")[0]), "its plan is not taken"
+    assert is_foreknown(observe(begin_memory(second.first.memory).growth, 0, 0.0, ROW))
+
+
+def test_a_run_that_ended_before_its_speed_was_measured_teaches_how_memory_grows(tmp_path: Path) -> None:
+    features = beginning(job(tmp_path)).features
+    stopped = Ended(is_measured=False).record(features, ended_well=False)
+    done = Ended(is_measured=False).record(features, ended_well=True)
+    assert stopped is not None and done is not None and not done.is_measured
+    assert "growth_bytes" in done.memory.mean and "growth_bytes" not in stopped.memory.mean
+    assert done.memory.sd["beta"] < stopped.memory.sd["beta"]
+    asked = Ended(is_measured=True).record(features, ended_well=False)
+    assert asked is not None and asked.is_measured, "whoever stops a run has not made it fail"
+    gave_up = Ended(is_measured=True)
+    gave_up._has_failed = True
+    kept = gave_up.record(features, ended_well=True)
+    assert kept is not None and not kept.is_measured, "a tuner that failed knows nothing of speed"
+
+
+def test_a_run_that_saw_nothing_leaves_nothing(tmp_path: Path) -> None:
+    ended = Ended(is_measured=False)
+    ended._parts.memory.learnt = lambda *, is_whole: Estimates()
+    assert ended.record(beginning(job(tmp_path)).features, ended_well=True) is None
+
+
+def test_a_supervisor_whose_run_fails_remembers_it_and_says_why_it_failed() -> None:
+    told: list[dict[str, bool]] = []
+    tuner = SimpleNamespace(remember=lambda features, **how: told.append(how))
+
+    def train() -> None:
+        raise MemoryBudgetError("too little", hint="more")
+
+    prepared = SimpleNamespace(beginning=SimpleNamespace(features=None))
+    supervisor: Any = SimpleNamespace(_train=train, _tuner=tuner, _prepared=prepared)
+    with pytest.raises(MemoryBudgetError, match="too little"):
+        Supervisor.run(supervisor)
+    assert told == [{"has_failed": True}]
+
+
+class Told:
+    """A run that keeps what is noted."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, kind: str, text: str) -> None:
+        self.said.append(f"{kind}: {text}")
+
+
+def test_a_memory_of_it_does_not_keep_a_failed_run_waiting(
+    tmp_path: Path, history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run writes all the while."""
+    waits_s: list[float] = []
+
+    def opened(path: Path, *, wait_s: float) -> History:
+        waits_s.append(wait_s)
+        return History(path, wait_s=0.0)
+
+    monkeypatch.setattr(remembering, "History", opened)
+    kept = Ended(is_measured=False).record(beginning(job(tmp_path)).features, ended_well=False, has_failed=True)
+    with History(history):
+        other = sqlite3.connect(history, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        run = Told()
+        remember(run, kept)  # type: ignore[arg-type]
+        other.execute("ROLLBACK")
+        other.close()
+    assert len(run.said) == 1 and "other runs are writing" in run.said[0]
+    assert waits_s == [remembering.SHORT_WAIT_S] and waits_s[0] < WAIT_S
+
+
 def test_the_next_run_of_a_job_begins_with_what_the_last_one_learnt(tmp_path: Path, history: Path) -> None:
     spec = job(tmp_path)
     first = beginning(spec)
@@ -123,13 +235,8 @@ def test_without_the_history_nothing_is_known(tmp_path: Path, history: Path, fac
 
 
 def test_a_history_that_cannot_be_written_is_told(tmp_path: Path, history: Path) -> None:
-    said: list[str] = []
-
-    class Run:
-        def note(self, kind: str, text: str) -> None:
-            said.append(f"{kind}: {text}")
-
+    run = Told()
     history.parent.mkdir()
     history.write_bytes(np.random.default_rng(1).bytes(9000))
-    end(Run(), beginning(job(tmp_path, warm_start="false")), Estimates())
-    assert len(said) == 1 and said[0].startswith("warning: history: ")
+    end(run, beginning(job(tmp_path, warm_start="false")), Estimates())
+    assert len(run.said) == 1 and run.said[0].startswith("warning: history: ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, refusal, scaled_text
+from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, gpu_refusal, refusal, scaled_text
 from elastichost.tuner.cold_start import initial_plan
 from elastichost.wire.commands import Scale
 
@@ -22,6 +22,14 @@ def test_bounds_are_told() -> None:
     assert refused(Scale(servers=0)).startswith("servers=0")
     assert refused(Scale(worker_cores=9)).endswith("from 1 to 8 are possible")
     assert refused(Scale()) == "nothing to scale: name one of workers, servers, worker_cores"
+
+
+def test_more_workers_than_gpu_memory_is_shared_out_for_are_refused() -> None:
+    assert gpu_refusal(Scale(workers=4), 4) is None
+    assert gpu_refusal(Scale(servers=9), 4) is None
+    found = gpu_refusal(Scale(workers=5), 4)
+    assert found is not None and found.is_usage
+    assert "shares were cut for 4 workers" in found.hint and "[1, 5]" in found.hint
 
 
 def test_counts_of_a_plan() -> None:

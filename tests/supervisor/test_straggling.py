@@ -60,3 +60,35 @@ def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells
     assert [at_s for at_s, _ in said] == [13.0], "five seconds beside its new peer, not those before"
     found = list(replay(read_records(path)))
     assert [one.is_same for one in found] == [True]
+
+
+def test_what_tells_nothing_is_recorded_once_a_minute(tmp_path: Path) -> None:
+    """Twenty workers, one of them slow for good: an hour of looks."""
+    fleet, path, clock = Fleet(), tmp_path / "decisions.jsonl", SimpleNamespace(now_s=0.0)
+    recorder = Recorder(path)
+    said = list[str]()
+    run: Any = SimpleNamespace(
+        job=SimpleNamespace(supervision=SimpleNamespace(straggler_s=5.0), train=SimpleNamespace(mode="async")),
+        fleet=fleet,
+        recorder=recorder,
+        now_s=lambda: clock.now_s,
+        note=lambda kind, text, **_: said.append(text),
+    )
+    training: Any = SimpleNamespace(has_work=lambda process: True)
+    watch = StragglerWatch(run)
+    workers = [started(fleet, index, 1, 0.0) for index in range(20)]
+    for second in range(1, 3601):
+        clock.now_s = float(second)
+        for process in workers:
+            record = fleet.find(process)
+            assert record is not None
+            rate = 120 if process.index == 7 else 200 + (7 * second + 3 * process.index) % 11
+            sample = StepSample(steps=1, samples=rate, seconds=1.0, compute_s=0.9)
+            fleet.heartbeat(record, Heartbeat(second, sample), clock.now_s)
+        watch.look(training, SimpleNamespace(), clock.now_s)  # type: ignore[arg-type]
+    recorder.close()
+    assert len(said) == 1
+    records = list(read_records(path))
+    assert 60 <= len(records) <= 70
+    assert path.stat().st_size < 40_000
+    assert [one.is_same for one in replay(records)] == [True]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elastichost.config import JobSpec, load_job
+from elastichost.resources import GpuDevice
 from elastichost.supervisor.tuner_settings import bounds_of_job
 from elastichost.tuner.cold_start import initial_plan
 
@@ -46,3 +47,18 @@ def test_in_sync_mode_threads_stay_because_the_bits_depend_on_them(tmp_path: Pat
     assert threads_of(tmp_path, "sync") == (1, 1)
     assert threads_of(tmp_path, "sync", "[1, 4]") == (1, 1)
     assert threads_of(tmp_path, "sync", worker_cores=2) == (2, 2)
+
+
+@pytest.mark.parametrize(("workers", "most"), [('"auto"', CORES), ("[1, 3]", 3), ("[1, 20]", 20)])
+def test_on_gpus_there_are_never_more_workers_than_memory_was_shared_out_for(
+    tmp_path: Path, workers: str, most: int
+) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(mode="async", workers=workers, worker_cores=0))
+    job = load_job(path, environ={})
+    gpus = (GpuDevice(0, "a", 80 << 30),)
+    cores = tuple(range(CORES))
+    plan = initial_plan(cores=cores, workers=job.resources.workers, gpus=gpus, gpu_memory_fraction=0.9)
+    bounds = bounds_of_job(job, plan, CORES)
+    assert bounds.most.workers == most
+    assert bounds.most.workers * plan.workers[0].gpu_memory_fraction <= 0.9 + 1e-9

@@ -3,6 +3,7 @@ measures nothing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,15 +14,19 @@ import pytest
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
 from elastichost.job_features import JobFeatures
-from elastichost.plan import Plan, ProcessSpec
+from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.specs import DenseSpec, ModelSpec, TableSpec
 from elastichost.supervisor import tuning
+from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import Fleet
 from elastichost.supervisor.recording import Recorder, read_records
+from elastichost.supervisor.run import PlanCause
 from elastichost.supervisor.tuning import AutoTuner
 from elastichost.tuner.candidates import Bounds
-from elastichost.tuner.facts import Configuration, Workload
-from elastichost.tuner.policy import TunerSettings
+from elastichost.tuner.cold_start import resized_plan
+from elastichost.tuner.decision import Kind
+from elastichost.tuner.facts import Configuration, Observation, Workload
+from elastichost.tuner.policy import Decision, TunerSettings, measured
 from elastichost.tuner.records import TunerLooked
 
 MODEL = ModelSpec((TableSpec("small", 0, ("f",), "int", rows=100),), (), DenseSpec((), 8, 8), 0, 1)
@@ -33,6 +38,8 @@ class Scene:
 
     def __init__(self, folder: Path) -> None:
         self.arena = Arena.create(folder / "arena", plan_layout(MODEL, 7, 1 << 28))
+        self.followed: list[tuple[float, int]] = []  # when, and the PS of the plan
+        self.causes: list[PlanCause] = []  # of each of them
         self.path, self.said = folder / "decisions.jsonl", list[tuple[str, str]]()
         self.recorder = Recorder(self.path)
         specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
@@ -42,6 +49,7 @@ class Scene:
             fleet=Fleet(),
             recorder=self.recorder,
             note=lambda kind, text, **_: self.said.append((kind, text)),
+            last_decision="",
         )
         idle = SimpleNamespace(is_open=False)
         ledger = SimpleNamespace(samples_planned=1000, samples_accounted=0)
@@ -52,10 +60,28 @@ class Scene:
             training=SimpleNamespace(ledger=ledger, has_work=lambda process: True),
             balancer=SimpleNamespace(hot_share=None),
             memory=SimpleNamespace(most_workers=None),
+            roster=SimpleNamespace(full_s=-math.inf),
         )
-        commander: Any = SimpleNamespace(was_asked=False, is_settled=True, take_moved_s=lambda: None)
+        commander: Any = SimpleNamespace(
+            was_asked=False,
+            is_settled=True,
+            take_moved_s=lambda: None,
+            resized=lambda command, reason: (resized_plan(run.plan, reason, servers=command.servers), ()),
+            follow=self.follow,
+        )
+        self.run, self.parts, self.commander = run, parts, commander
         self.tuner = AutoTuner(run, parts, commander, SETTINGS)
         self.tuner._importing.join()
+
+    def follow(self, plan: Plan, now_s: float, cause: PlanCause = "") -> None:
+        self.causes.append(cause)
+        self.run.plan, self.commander.is_settled = plan, False
+        self.followed.append((now_s, len(plan.servers)))
+
+    def wants(self, servers: int, now_s: float, kind: Kind = "try") -> None:
+        """The tuner decides for so many PS."""
+        wanted = Configuration(1, servers)
+        self.tuner._follow(Decision(kind, wanted, "a test", measured(Observation(wanted, 1.0, 0.1))), now_s)
 
     def looks(self) -> list[TunerLooked]:
         return [one for one in read_records(self.path) if isinstance(one, TunerLooked)]
@@ -99,3 +125,51 @@ def test_the_time_in_which_the_supervisor_stood_still_is_not_measured(scene: Sce
     for at_s in (10.0, 10.5, 11.0, 41.0, 41.5):
         scene.tuner.look(at_s)
     assert [one.look.is_steady for one in scene.looks()] == [False, True, True, False, True]
+
+
+def test_a_plan_for_whose_ps_there_is_no_memory_is_taken_back_and_rests(scene: Scene) -> None:
+    now_s = 100.0
+    for wait_s in (30.0, 60.0):
+        scene.commander.is_settled = True
+        scene.wants(2, now_s)
+        scene.parts.roster.full_s = now_s + 1.0
+        scene.tuner.take_back(now_s + 2.0)
+        assert scene.followed[-2:] == [(now_s, 2), (now_s + 2.0, 1)]
+        assert f"and 2 PS are left alone for {wait_s:.0f} s" in scene.run.plan.reason
+        scene.commander.is_settled = True
+        scene.tuner.take_back(now_s + 3.0)
+        told = len(scene.said)
+        for servers in (2, 3):
+            scene.wants(servers, now_s + 1.0 + wait_s)
+        assert len(scene.said) == told and scene.followed[-1][1] == 1
+        now_s += 2.0 + wait_s
+
+
+def test_a_ps_that_ends_before_it_works_is_not_asked_for_again_at_once(scene: Scene) -> None:
+    scene.wants(2, 100.0)
+    process = ProcessId("server", 1, 1)
+    scene.run.fleet.request(process, ProcessSpec("server", 1, (0,), 1), 100.0).state = State.FAILED
+    scene.tuner.take_back(101.0)
+    assert "server-1.1 ended before it worked" in scene.run.plan.reason
+    scene.commander.is_settled = True
+    for at_s in (102.0, 130.0, 131.5):
+        scene.wants(2, at_s)
+    assert scene.followed == [(100.0, 2), (101.0, 1), (131.5, 2)]
+
+
+def test_one_that_could_be_had_is_not_held_against_it(scene: Scene) -> None:
+    scene.wants(2, 100.0)
+    scene.tuner.take_back(101.0)
+    scene.commander.is_settled = True
+    scene.tuner.take_back(102.0)
+    scene.parts.roster.full_s = 103.0  # something else
+    scene.tuner.take_back(104.0)
+    assert scene.followed == [(100.0, 2)]
+
+
+def test_a_plan_that_is_only_tried_is_told_from_one_that_is_moved_to(scene: Scene) -> None:
+    """Whoever resumes the run begins with none that was only tried."""
+    scene.wants(2, 100.0)
+    scene.commander.is_settled = True
+    scene.wants(3, 110.0, "move")
+    assert scene.causes == ["trial", ""]

@@ -217,6 +217,30 @@ def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeyp
     assert all(one.is_same for one in replay(read_records(run.run_dir / DECISIONS_FILE)))
 
 
+@pytest.mark.matrix
+def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first only looks on, and ends when its budget does, before or after its speed was measured."""
+    path = folder / "history.sqlite"
+    monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
+    plan = 'mode = "watch"\nfirst_plan = { workers = 1 }'
+    (folder / "first").mkdir()
+    run = start(folder / "first", "watch", workers="[1, 2]", tuner=plan)
+    code, errors = run.finish()
+    assert code == 1 and "MemoryBudgetError" in errors
+    with History(path) as history:
+        (failed,) = history.records()
+    assert not failed.ended_well and not failed.is_measured and not failed.parameters.mean
+    assert 0.7 < np.exp(failed.memory.mean["beta"]) <= 1.0
+    assert failed.memory.sd["beta"] > 0.05 and "growth_bytes" not in failed.memory.mean
+    (folder / "second").mkdir()
+    again = start(folder / "second", "act", workers="[1, 2]", tuner=plan)
+    code, errors = again.finish()
+    assert code == 0, errors
+    assert "if it grows as jobs like it did" in again.events("budget")[0].text
+
+
 def trained(folder: Path, memory: str, budget: int, *, is_foreknown: bool) -> Supervised:
     """A run whose size is left open, so that it is remembered."""
     folder.mkdir()

@@ -15,7 +15,11 @@ import numpy as np
 import pytest
 import zmq
 
+from elastichost.metrics import JournalEvent
 from elastichost.ps.applied_log import read_applied
+from elastichost.supervisor.journal import read_journal
+from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.tuner.replay import replay
 from elastichost.wire.commands import Accepted, CommandClient, Reached, Refused, Reply, Scale
 from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
 
@@ -282,3 +286,30 @@ def test_a_command_that_comes_before_there_are_owners_waits_until_there_are(fold
     assert code == 0, errors
     assert run.result()["samples"]["trained"] == SAMPLES
     assert run.result()["processes"]["servers"] == 1
+
+
+def test_a_resumed_run_has_the_size_that_was_asked_for(folder: Path) -> None:
+    """Where the job file leaves it open."""
+    template = JOB.replace("workers = 2", "workers = [1, 3]")
+    template = template.replace('mode = "off"', 'mode = "act"\nwarm_start = false')
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    facts = {"build": f"{folder}/slow.py:build", "rows": 50_000, "epochs": 10_000}
+    run = Supervised(folder, template=template, **facts)
+    run.wait_trained(1)
+    scale(run, workers=3, servers=2)
+    stop(run)
+    again = Supervised(folder, template=template, resume=True, **facts)
+    again.wait_until(lambda: names(again) == {"worker-0", "worker-1", "worker-2", "server-0", "server-1"})
+    again.wait_until(lambda: any("from now on the tuner only watches" in e.text for e in of_session(again, 2)))
+    stop(again)
+    plans = [event for event in of_session(again, 2) if event.text.startswith("plan: ")]
+    assert plans[0].text == "plan: as `scale` asked for before the run was resumed: 3 workers, 2 PS"
+    assert {event.data["workers"] for event in plans} == {3, 0}
+    assert all(one.is_same for one in replay(read_records(run.run_dir / DECISIONS_FILE)))
+
+
+def of_session(run: Supervised, number: int) -> list[JournalEvent]:
+    """Decisions of the supervisor of that number."""
+    events = list(read_journal(run.run_dir / "journal.jsonl"))
+    began = [place for place, event in enumerate(events) if event.kind == "run_started"]
+    return [e for e in events[began[number - 1] :] if e.kind == "decision"] if len(began) >= number else []

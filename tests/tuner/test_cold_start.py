@@ -50,13 +50,20 @@ def test_threads_are_those_of_all_workers() -> None:
     assert plan.servers[0].threads == 1
 
 
-def test_gpus_are_shared_out_anew() -> None:
+def test_newcomers_are_dealt_to_the_gpus_with_the_share_that_all_have() -> None:
     gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
-    plan = initial_plan(cores=(0, 1, 2), workers=1, gpus=gpus, gpu_memory_fraction=0.8)
+    plan = initial_plan(cores=(0,), workers=(1, 4), gpus=gpus, gpu_memory_fraction=0.8)
+    assert [spec.gpu_memory_fraction for spec in plan.workers] == [0.4]
     grown = resized_plan(plan, "asked", workers=4, gpus=(0, 1))
     assert [spec.gpu for spec in grown.workers] == [0, 1, 0, 1]
     assert {spec.gpu_memory_fraction for spec in grown.workers} == {0.4}
     assert resized_plan(grown, "asked", workers=1, gpus=(0, 1)).workers == plan.workers
+
+
+def test_workers_keep_their_gpus_where_none_are_named() -> None:
+    gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
+    plan = initial_plan(cores=(0, 1), workers=2, gpus=gpus)
+    assert resized_plan(plan, "asked", servers=2).workers == plan.workers
 
 
 @pytest.mark.parametrize("sizes", [{"workers": 0}, {"servers": 0}, {"worker_cores": 0}])

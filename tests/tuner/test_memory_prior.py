@@ -21,7 +21,7 @@ from elastichost.tuner.memory_growth import (
     quantile,
     slope,
 )
-from elastichost.tuner.memory_prior import BETA, GROWTH_BYTES, ROW_BYTES, ROWS, learnt, prior_of
+from elastichost.tuner.memory_prior import BETA, GROWTH_BYTES, ROW_BYTES, ROWS, learnt, prior_of, widened
 
 ROW = 150.0
 SCALE = 40.0
@@ -51,6 +51,32 @@ def after(beta: float, looks: int = 300, **facts: float) -> GrowthState:
     prior = prior_of(learnt(grown(beta, looks, **facts)))  # type: ignore[arg-type]
     assert prior is not None
     return GrowthState(prior=prior)
+
+
+def test_what_a_run_teaches_that_ended_early_is_less_sure_the_earlier_it_ended() -> None:
+    whole = learnt(grown(0.7, 100))
+    sds = [widened(whole, share).sd for share in (1.0, 0.5, 0.1, 0.0)]
+    for name in (ROWS, BETA):
+        assert whole.sd[name] < sds[0][name] <= sds[1][name] < sds[2][name] < sds[3][name] < 1.0, name
+    assert all(sd[ROW_BYTES] == whole.sd[ROW_BYTES] for sd in sds), "what a row takes was seen"
+    assert widened(whole, 0.1).mean == whole.mean and prior_of(widened(whole, 0.0)) is not None
+    assert widened(Estimates(), 0.5) == Estimates()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_whole_growth_is_within_what_its_beginning_taught(seed: int) -> None:
+    """A law that bends: the exponent falls from 0.9 to 0.6. Twelve times the samples, three standard deviations."""
+    random, state, made, states = np.random.default_rng(seed), GrowthState(), 0.0, []
+    for number in range(1, 301):
+        beta = 0.9 - 0.3 * number / 300
+        made += SCALE * beta * (20_000 * number) ** (beta - 1) * 20_000 * math.exp(0.1 * random.standard_normal())
+        state = observe(state, number * 20_000, made * ROW, ROW)
+        states.append(state)
+    early, whole = learnt(states[24]), learnt(states[-1])
+    wide = widened(early, 25 / 300)
+    for name in (ROWS, BETA):
+        assert abs(whole.mean[name] - early.mean[name]) < 3 * wide.sd[name], name
+    assert abs(whole.mean[ROWS] - early.mean[ROWS]) > 3 * early.sd[ROWS], "it would have been too sure"
 
 
 @pytest.mark.parametrize("beta", [0.4, 0.65, 0.9])
