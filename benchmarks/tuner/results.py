@@ -3,6 +3,7 @@
     python -m benchmarks.tuner.results --run all          measures everything: two hours of a quiet machine
     python -m benchmarks.tuner.results --run real,search  measures these parts again
     python -m benchmarks.tuner.results                    makes the page from what was measured last
+    python -m benchmarks.tuner.results --take live=FILE  keeps what `python -m benchmarks.tuner.live --json > FILE` said
     python -m benchmarks.tuner.results --run memory --quick --into FOLDER  tries the way from a part to the page
 
 What a part printed is kept, with its machine, in `benchmarks/tuner/data/results/PART.json`. From these come
@@ -24,7 +25,19 @@ from benchmarks.machine import Machine
 from benchmarks.tuner.results_plots import save_plots
 from benchmarks.tuner.results_rows import Row, rows_of
 
-__all__ = ["PARTS", "Kept", "Part", "Places", "main", "measured", "page_of", "places_in", "read_kept", "with_table"]
+__all__ = [
+    "PARTS",
+    "Kept",
+    "Part",
+    "Places",
+    "kept_of",
+    "main",
+    "measured",
+    "page_of",
+    "places_in",
+    "read_kept",
+    "with_table",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).parent / "data" / "results"
@@ -91,13 +104,18 @@ def measured(name: str, more: Sequence[str] = ()) -> Kept:
     failure."""
     command = [sys.executable, "-m", f"benchmarks.tuner.{name}", "--json", *PARTS[name].arguments, *more]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    *tables, last = done.stdout.rstrip("\n").split("\n")
+    return kept_of(name, done.stdout, datetime.now(UTC))
+
+
+def kept_of(name: str, said: str, when: datetime) -> Kept:
+    """said: a part's tables, and in the last line its figures. Raises RuntimeError when there are none."""
+    *tables, last = said.rstrip("\n").split("\n")
     try:
-        said = msgspec.json.decode(last, type=_Said)
+        found = msgspec.json.decode(last, type=_Said)
     except msgspec.DecodeError:
-        raise RuntimeError(f"{name} ended with exit code {done.returncode} and no figures: {last[:200]!r}") from None
-    stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    return Kept(name, stamp, said.machine, "\n".join(tables).strip("\n"), said.figures)
+        raise RuntimeError(f"{name} said no figures in the end: {last[:200]!r}") from None
+    stamp = when.isoformat(timespec="seconds")
+    return Kept(name, stamp, found.machine, "\n".join(tables).strip("\n"), found.figures)
 
 
 def read_kept(folder: Path = KEPT) -> dict[str, Kept]:
@@ -161,11 +179,15 @@ def with_table(text: str, table: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", default="", help=f"all, or parts with commas between them: {', '.join(PARTS)}")
+    parser.add_argument(
+        "--take", action="append", default=[], metavar="PART=FILE", help="keep what a part said into FILE"
+    )
     parser.add_argument("--into", type=Path, help="a folder for all that is written, not the repository's")
     parser.add_argument("--quick", action="store_true", help="parts in their smallest setting; needs --into")
     options = parser.parse_args(arguments)
     names = list(PARTS) if options.run == "all" else [name for name in options.run.split(",") if name]
-    if unknown := [name for name in names if name not in PARTS]:
+    taken = {name: Path(path) for name, _, path in (one.partition("=") for one in options.take)}
+    if unknown := [name for name in (*names, *taken) if name not in PARTS]:
         print(f"no part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
         return 2
     if options.quick and options.into is None:
@@ -175,6 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         print(" ".join((_command(name), *more, "...")), file=sys.stderr, flush=True)
         _write(measured(name, more), places.kept)
+    for name, path in taken.items():
+        _write(kept_of(name, path.read_text(), datetime.fromtimestamp(path.stat().st_mtime, UTC)), places.kept)
     kept = read_kept(places.kept)
     figures = {name: one.figures for name, one in kept.items()}
     places.page.write_text(page_of(kept, save_plots(figures, places.page.parent)))

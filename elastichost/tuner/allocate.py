@@ -101,9 +101,9 @@ def weighted_greedy(jobs: Sequence[JobOptions], capacity: Capacity) -> dict[JobI
 def exact(
     jobs: Sequence[JobOptions], capacity: Capacity, time_limit_s: float = 0.5, node_limit: int = NODE_LIMIT
 ) -> dict[JobId, int]:
-    """For the same jobs as `weighted_greedy` the most value that is possible, to `knapsack.GAP` of it: a multiple-choice
-    knapsack with two resources, by `scipy.optimize.milp` (HiGHS). The greedy answer where that takes longer than the
-    limits (that of time makes a decision depend on the machine, that of nodes does not). Raises as
+    """For the same jobs as `weighted_greedy` the most value that is possible, to `knapsack.GAP` of it: a knapsack of
+    multiple choice with two resources, by `scipy.optimize.milp` (HiGHS). The greedy answer where that takes longer than
+    the limits (that of time makes a decision depend on the machine, that of nodes does not). Raises as
     `weighted_greedy`."""
     problem = _Problem.of(jobs, capacity)
     if not problem.jobs:

@@ -42,6 +42,7 @@ REPEAT_S = 60.0  # the same warning
 CONFIRMING_LOOKS = 2
 CONFIRMING_KNOWLEDGE = 5  # looks, where what is known of jobs like it reaches farther than what was seen
 URGENT_ABOVE = 0.5
+FORESEEN_ABOVE = 0.95  # of what only jobs like it tell
 CONFIRMING_SHARE, CERTAIN_SHARE = 0.3, 0.1  # of the window, if there is time
 
 
@@ -83,7 +84,7 @@ def decide(state: MemoryState, look: MemoryLook, now_s: float) -> tuple[MemorySt
     if seen_s < window_s and memory_growth.is_foreknown(growth):
         # What jobs like it taught reaches farther; but it only counts where it leaves little doubt.
         far = _worst(state, look, window_s)
-        outlook = far if far.chance > URGENT_ABOVE else outlook
+        outlook = far if far.chance > FORESEEN_ABOVE else outlook
     state = _with_alarm(state, outlook, now_s)
     if not _is_certain(state, look, outlook, seen_s, now_s):
         return _calm(state, look, outlook, now_s)

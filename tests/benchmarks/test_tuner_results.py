@@ -99,3 +99,17 @@ def test_the_pages_in_the_repository_are_those_of_the_figures_in_it() -> None:
     assert table in results.RESULTS.read_text()
     for name in plots.values():
         assert (results.PAGE.parent / name).exists()
+
+
+def test_what_a_part_said_into_a_file_is_kept(tmp_path: Path) -> None:
+    figures = msgspec.json.encode({"machine": read_machine(), "figures": live_figures()}).decode()
+    said, into = tmp_path / "said.txt", tmp_path / "into"
+    said.write_text(f"from the default\n{figures}\n")
+    assert results.main(["--take", f"live={said}", "--into", str(into)]) == 0
+    kept = results.read_kept(results.places_in(into).kept)
+    assert list(kept) == ["live"] and kept["live"].tables == "from the default"
+    assert "from the default" in results.places_in(into).page.read_text()
+    assert results.main(["--take", f"nothing={said}", "--into", str(into)]) == 2
+    said.write_text("it failed\n")
+    with pytest.raises(RuntimeError, match="live said no figures"):
+        results.main(["--take", f"live={said}", "--into", str(into)])

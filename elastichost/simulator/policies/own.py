@@ -30,13 +30,14 @@ COLD_LEFT_S = 1200.0  # what a job is taken to need that nothing is known of
 REMEMBERED = 400  # jobs
 # models that one decision fits: one of so many jobs', within these bounds; the others' turn comes with the next one, so
 # that a decision takes no longer
-FITS_OF, LEAST_FITS, MOST_FITS = 8, 3, 24
+FITS_OF, LEAST_FITS, MOST_FITS = 8, 3, 16
 # counts of processes that are looked at: next to each other they differ by less than a prediction's error
 WORKERS = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4))
 SERVERS = (1, 2, 3, 4, 6, 8, 12, 16)
 TIME_LIMIT_S = 60.0  # nodes bound a search, not time: the same jobs get the same answer on every machine
 WORTH, WORTH_S = 0.03, 5.0  # a move gains this share of the speed, and so many seconds, or it is not made
 HOT, HOT_BLOCKS, HOT_MORE = 1.3, 3, 0.11
+FINE = 0.9  # of its peers' speed: `tuner.health` holds nothing against such a worker
 HEALTH = HealthSettings(after_s=60.0, replace_every_s=300.0, hopeless=0.6)
 
 
@@ -53,18 +54,22 @@ class Parts(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Job:
-    """What is remembered of one job. fitted_at: its digest's age at the last fit."""
+    """What is remembered of one job. fitted_at: its digest's age at the last fit; looked_at: blocks it had when it was
+    looked at last, and whether its model was to be fitted anew then."""
 
     prior: Prior | None = None
     first: Configuration | None = None
     fitted_at: tuple[int, int] | None = None
+    looked_at: tuple[int, bool] = (-1, True)
     turn: int = 0  # fits of all jobs until its own last one
     fitted: Fit | None = None
     options: tuple[Option, ...] = ()
     health: HealthState = field(default_factory=HealthState)
     judged: int = 0  # blocks whose slowest worker was looked at
+    is_suspect: bool = False  # it was slow the last time
     skew: float | None = None  # share of the load that no move divides
     moved_at: int = 0  # blocks it had when buckets were moved last
+    weighed: int = 0  # blocks it had when its PS were weighed last
 
 
 class Elastichost:
@@ -159,8 +164,15 @@ class Elastichost:
         waiting = []
         for job in jobs:
             state = self._jobs.get(job.job)
-            if state is None or state.fitted_at != Digests.age(job, self._digests.update(job)):
-                waiting.append((state.turn if state is not None else 0, job.job))
+            if state is None:
+                waiting.append((0, job.job))
+                continue
+            blocks = len(job.observations)
+            if state.looked_at[0] != blocks:
+                is_old = state.fitted_at != Digests.age(job, self._digests.update(job))
+                state.looked_at = blocks, is_old
+            if state.looked_at[1]:
+                waiting.append((state.turn, job.job))
         most = min(MOST_FITS, max(LEAST_FITS, len(jobs) // FITS_OF))
         return {number for _, number in sorted(waiting)[:most]}
 
@@ -169,10 +181,11 @@ class Elastichost:
         state = self._jobs.get(job.job)
         if state is None:
             state = self._jobs[job.job] = self._begun(limits, job)
-        seen = self._digests.update(job)
         if is_due:
+            seen = self._digests.update(job)
             self._turn += 1
             state.turn, state.fitted_at = self._turn, Digests.age(job, seen)
+            state.looked_at = len(job.observations), False
             state.fitted = self._fit(job, state, seen)
             state.options = self._frontier(limits, job, state)
         elif not state.options:
@@ -261,10 +274,13 @@ class Elastichost:
         """The slowest worker beside its peers, judged by `tuner.health`."""
         if len(job.slowest) <= state.judged:
             return False
-        state.judged = len(job.slowest)
+        state.judged, slowest = len(job.slowest), job.slowest[-1]
+        if slowest >= FINE and not state.is_suspect:
+            return False
+        state.is_suspect = slowest < FINE
         speeds = tuple(
             WorkerSpeed(ProcessId("worker", index, 1), rate, rate, has_work=True)
-            for index, rate in enumerate((1.0, 1.0, job.slowest[-1]))
+            for index, rate in enumerate((1.0, 1.0, slowest))
         )
         state.health, remarks = observe(state.health, speeds, HEALTH, now_s)
         return any(remark.replace for remark in remarks)
@@ -273,18 +289,21 @@ class Elastichost:
         """For HOT_BLOCKS blocks one PS has HOT times its share of the load, and clearly more than what no move divides:
         what was left after the last move, or what there was at first, if that is less (shares of p PS are
         skew + (1 - skew) / p)."""
-        servers = job.observations[-1].configuration.servers
-        recent = job.observations[state.moved_at :][-HOT_BLOCKS:]
-        if servers < 2 or len(recent) < HOT_BLOCKS or any(one.configuration != job.running for one in recent):
+        blocks, servers = len(job.observations), job.running.servers if job.running is not None else 0
+        if servers < 2 or blocks == state.weighed or blocks < state.moved_at + HOT_BLOCKS:
+            return False
+        state.weighed = blocks
+        recent = job.observations[-HOT_BLOCKS:]
+        if any(one.configuration != job.running for one in recent):
             return False
         skew = statistics.median(_skew(one.hot_share, servers) for one in recent)
-        if state.skew is None or len(job.observations) == state.moved_at + HOT_BLOCKS:
+        if state.skew is None or blocks == state.moved_at + HOT_BLOCKS:
             state.skew = skew
         state.skew = min(state.skew, skew)
         least = min(_skew(one.hot_share, servers) for one in recent)
         if least < state.skew + HOT_MORE or servers * least + 1 - least <= HOT:
             return False
-        state.moved_at = len(job.observations)
+        state.moved_at = blocks
         return True
 
 

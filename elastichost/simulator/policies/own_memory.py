@@ -76,13 +76,16 @@ class MemoryGrants:
         asked = self._seen.get(job.job, 0), target, job.granted_memory_bytes
         if self._lasting.get(job.job) == asked and not killed:
             return job.granted_memory_bytes
-        least = self._least.get(job.job, 0.0)
-        whole = self._needed(job, target, samples_per_s, AHEAD_S)
+        least, half = self._least.get(job.job, 0.0), math.inf
         if job.granted_memory_bytes and not killed:
             half = self._needed(job, target, samples_per_s, AHEAD_S / 2, sure=SAFE, margin=1.0)
-            if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * whole):
-                self._lasting[job.job] = asked
-                return job.granted_memory_bytes
+        if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * half):  # all the more of what the whole time needs
+            self._lasting[job.job] = asked
+            return job.granted_memory_bytes
+        whole = self._needed(job, target, samples_per_s, AHEAD_S)
+        if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * whole):
+            self._lasting[job.job] = asked
+            return job.granted_memory_bytes
         return int(max(least, whole))
 
     def _needed(
