@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -76,7 +77,7 @@ class Forked:
             if time.monotonic() > deadline_s:
                 raise subprocess.TimeoutExpired("a forked supervisor", timeout or 0.0)
             watched = [self.zygote.connection.fileno(), *([self.stderr] if self.stderr >= 0 else [])]
-            readable = select.select(watched, [], [], 0.5)[0]
+            readable = _readable(watched, 0.5)
             if self.stderr in readable:
                 self._read()
             elif self.returncode is not None and self.stderr >= 0:
@@ -233,10 +234,18 @@ def _reap(connection: socket.socket, known: set[int]) -> None:
                 connection.send(json.dumps(said).encode())
 
 
+def _readable(descriptors: Sequence[int], timeout_s: float) -> list[int]:
+    """select.select knows no descriptor beyond 1023, and other tests of this process may hold many."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(timeout_s * 1000)]
+
+
 def _serve(connection: socket.socket) -> None:
     known: set[int] = set()
     while True:
-        readable = select.select([connection], [], [], 0.01 if known else 0.2)[0]
+        readable = _readable([connection.fileno()], 0.01 if known else 0.2)
         _reap(connection, known)
         if not readable:
             continue
