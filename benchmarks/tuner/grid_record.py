@@ -32,20 +32,19 @@ from elastichost.tuner.profile import ProfileState, fold
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened
 from elastichost.wire.commands import CommandClient, Reached, Refused, Scale
 
-__all__ = ["COMMON", "Looks", "main", "measure"]
+__all__ = ["COMMON", "ENDLESS", "Looks", "main", "measure"]
 
 ROUNDS = 2
 SERVERS = (1, 2, 4)
 MOST_S = 6.0  # of a block: noise is seen in the rounds
 PATIENCE_S = 120.0
+ENDLESS = {"train.epochs": "1000", "checkpoint.every_s": "0", "evaluate.every_samples": "0"}
 COMMON = {
+    **ENDLESS,
     "tuner.mode": '"watch"',
     "tuner.warm_start": "false",
     "tuner.block_s": "3.0",
     "resources.servers": "[1, 4]",
-    "train.epochs": "1000",
-    "checkpoint.every_s": "0",
-    "evaluate.every_samples": "0",
 }
 SYNTHETIC = {"data.synthetic.rows": "20_000_000", "data.synthetic.test_rows": "1_000"}
 CASES: dict[str, tuple[str, dict[str, str]]] = {

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from benchmarks.measuring import Spread, print_table, spread_of, write_json
 from benchmarks.running import EXAMPLES
-from benchmarks.tuner.grid_record import COMMON, Looks, measure
+from benchmarks.tuner.grid_record import COMMON, ENDLESS, Looks, measure
 from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
 from elastichost.supervisor.recording import DECISIONS_FILE
@@ -46,7 +46,7 @@ LEAST_WINDOWS = 3  # from "soon" on
 ENOUGH = 0.95  # of the best static plan's speed
 SHORT_LIST = ("2x1", "3x1", "4x1", "2x2", "1x1x2")  # workers x PS x threads: the best of the grid, and what is tried
 PLAN_ROUNDS = 6
-ENDLESS = {"train.epochs": "1000", "checkpoint.every_s": "0", "evaluate.every_samples": "0", "data.test": "[]"}
+UNJUDGED = {"data.test": "[]"}
 ARMS = {
     "default": {"tuner.warm_start": "false"},
     "bad": {"tuner.warm_start": "false", "tuner.first_plan": "{ workers = 1, servers = 1, worker_cores = 1 }"},
@@ -132,7 +132,7 @@ def _plan_named(name: str) -> Configuration:
 def _course(job: Path, name: str, seconds: float) -> Course:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
-        with running_job(job, {**ENDLESS, **ARMS[name]}, run_dir):
+        with running_job(job, {**ENDLESS, **UNJUDGED, **ARMS[name]}, run_dir):
             rates = _rates(run_dir, seconds)
             return Course(name, plan_name(_running(run_dir)), rates)
 
@@ -171,7 +171,7 @@ def _plan_blocks(job: Path, ended: Iterable[str]) -> tuple[PlanBlocks, ...]:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         looks = Looks(run_dir / DECISIONS_FILE)
-        with running_job(job, {**COMMON, **ENDLESS}, run_dir):
+        with running_job(job, {**COMMON, **UNJUDGED}, run_dir):
             looks.wait()
             for number in range(PLAN_ROUNDS + 1):
                 shuffled.shuffle(plans)

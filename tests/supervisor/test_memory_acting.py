@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,11 +126,21 @@ def look(used: int = 100, samples: int = 50_000) -> MemoryLook:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(tmp_path)
-    yield made
-    for arena in made.arenas:
+def scene_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Scene]]:
+    made: list[Scene] = []
+
+    def make(*facts: Any, **more: Any) -> Scene:
+        made.append(Scene(tmp_path_factory.mktemp("arenas"), *facts, **more))
+        return made[-1]
+
+    yield make
+    for arena in (arena for one in made for arena in one.arenas):
         arena.close()
+
+
+@pytest.fixture
+def scene(scene_of: Callable[..., Scene]) -> Scene:
+    return scene_of()
 
 
 def horizons(scene: Scene) -> list[list[int]]:
@@ -161,20 +171,19 @@ def test_a_worker_goes_and_warnings_are_told(scene: Scene) -> None:
     assert ("a warning", {}) in scene.said
 
 
-def test_buckets_go_to_ps_that_are_there_else_one_is_started(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
+def test_buckets_go_to_ps_that_are_there_else_one_is_started(scene_of: Callable[..., Scene]) -> None:
+    scene = scene_of()
     scene.do("move", host=0, target=1, share=0.5)
     (target,) = scene.relocations
     assert moved_buckets(scene.shard_map, target) == round(0.5 * sum(row.count(0) for row in scene.shard_map.owners))
-    (tmp_path / "alone").mkdir()
-    alone = Scene(tmp_path / "alone", {0: 0})
+    alone = scene_of({0: 0})
     alone.do("move", host=0, target=1, share=0.5)
     assert alone.relocations == []
     assert alone.asked[0][0] == Scale(servers=2)
 
 
-def test_what_cannot_move_now_is_told(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, may_move=False)
+def test_what_cannot_move_now_is_told(scene_of: Callable[..., Scene]) -> None:
+    scene = scene_of(may_move=False)
     scene.do("move", host=0, target=1, share=0.5)
     assert [text for text, _ in scene.said] == ["buckets do not move now: something else is changing hands"]
     scene.do("move", host=0, target=1, share=0.0001)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +37,12 @@ def model() -> ModelSpec:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RowStore:
+def store(tmp_path: Path) -> Iterator[RowStore]:
     arena = Arena.create(tmp_path, plan_layout(model(), 7, 1 << 28))
     made = RowStore(arena, 7)
     made.adopt(BUCKETS, initialise=True)
-    return made
+    yield made
+    arena.close()
 
 
 def see(store: RowStore, keys: np.ndarray, clock: int = 0) -> np.ndarray:

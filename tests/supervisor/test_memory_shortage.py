@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,10 @@ class Scene:
     def _look_on(self, *full: int, **facts: bool) -> None:
         for _ in range(round(1000 / EVERY_S)):
             self.look(*full, **facts)
+
+    def close(self) -> None:
+        for board in self.boards:
+            board.close()
 
     @property
     def leaves_out(self) -> set[bool]:
@@ -139,10 +144,10 @@ def test_a_host_that_is_full_again_and_again_is_told_of_less_and_less_often(tmp_
 def test_warnings_and_their_ends_take_turns(
     tmp_path_factory: pytest.TempPathFactory, turns: list[tuple[tuple[int, ...], bool, int]]
 ) -> None:
-    scene = Scene(tmp_path_factory.mktemp("boards"), may_leave_out=True)
-    for full, is_measured, times in turns:
-        for _ in range(times):
-            scene.look(*full, is_measured=is_measured)
-    kinds = [kind for kind, _ in scene.said]
-    assert kinds == ["warning", "memory"] * (len(kinds) // 2) + ["warning"] * (len(kinds) % 2)
-    assert scene.leaves_out == {len(kinds) % 2 == 1}
+    with contextlib.closing(Scene(tmp_path_factory.mktemp("boards"), may_leave_out=True)) as scene:
+        for full, is_measured, times in turns:
+            for _ in range(times):
+                scene.look(*full, is_measured=is_measured)
+        kinds = [kind for kind, _ in scene.said]
+        assert kinds == ["warning", "memory"] * (len(kinds) // 2) + ["warning"] * (len(kinds) % 2)
+        assert scene.leaves_out == {len(kinds) % 2 == 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,12 +126,16 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Scene]:
-    def make(*facts: Any, **more: Any) -> Scene:
-        directory = tmp_path_factory.mktemp("arena")
-        return Scene(directory, *facts, **more)
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Scene]]:
+    made: list[Scene] = []
 
-    return make
+    def make(*facts: Any, **more: Any) -> Scene:
+        made.append(Scene(tmp_path_factory.mktemp("arena"), *facts, **more))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.arena.close()
 
 
 @pytest.fixture(autouse=True)

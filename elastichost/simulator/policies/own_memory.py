@@ -79,10 +79,9 @@ class MemoryGrants:
         least, half = self._least.get(job.job, 0.0), math.inf
         if job.granted_memory_bytes and not killed:
             half = self._needed(job, target, samples_per_s, AHEAD_S / 2, sure=SAFE, margin=1.0)
-        if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * half):  # all the more of what the whole time needs
-            self._lasting[job.job] = asked
-            return job.granted_memory_bytes
-        whole = self._needed(job, target, samples_per_s, AHEAD_S)
+        whole = half  # at least
+        if not half <= job.granted_memory_bytes <= max(least, TOO_MUCH * half):
+            whole = self._needed(job, target, samples_per_s, AHEAD_S)
         if half <= job.granted_memory_bytes <= max(least, TOO_MUCH * whole):
             self._lasting[job.job] = asked
             return job.granted_memory_bytes
