@@ -90,7 +90,7 @@ def tuner_settings(
     return TunerSettings(
         workload=workload_of(job, model, plan.access, cores),
         bounds=bounds,
-        block=BlockSettings(least_s=section.block_s, most_s=max(20.0, section.block_s)),
+        block=BlockSettings(least_s=section.block_s, most_s=max(BlockSettings().most_s, section.block_s)),
         model=section.model,
         search=section.search,
         explore=section.explore,

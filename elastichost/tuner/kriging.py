@@ -87,6 +87,11 @@ class Surface:
             variance += self.root[beside] ** 2 * (1.0 - own @ self.inverse @ own) - 2.0 * against
         return interval(mean, np.sqrt(np.maximum(variance, 0.0)), told.is_extrapolated)
 
+    def unfamiliar(self, configurations: ConfigurationArray) -> Floats:
+        """One less the likeness to what is most alike of what was measured; float64 [n] for float64 [n, 4]."""
+        unlike: Floats = 1.0 - likeness(configurations, self.seen, self.weights).max(axis=1)
+        return unlike
+
 
 def surface(fitted: Fit, observations: Sequence[Observation], hot_share: float | None) -> Surface:
     """From at least one observation, one a configuration.

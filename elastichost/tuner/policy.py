@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.candidates import as_configurations, contains
-from elastichost.tuner.choice import Stakes, Values, price_of, values
+from elastichost.tuner.candidates import contains
+from elastichost.tuner.choice import Stakes, price_of
 from elastichost.tuner.decision import Decision, Forecast, Kind, TunerSettings, TunerState, measured
-from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
 from elastichost.tuner.fitting import observe
 from elastichost.tuner.kriging import Surface, surface
 from elastichost.tuner.performance import Fit, Prior, fit
@@ -29,11 +29,11 @@ from elastichost.tuner.profile import (
 )
 from elastichost.tuner.reasons import rate, ratio, why_stay
 from elastichost.tuner.space import codes, search_space
+from elastichost.tuner.trials import SURE, Chosen, Options, choose
 
 __all__ = [
     "Decision",
     "Forecast",
-    "Options",
     "TunerSettings",
     "TunerState",
     "absorb",
@@ -42,16 +42,11 @@ __all__ = [
     "stakes_of",
 ]
 
-SURE = 0.8  # chance that a move pays, to call it one; and that a "safe" trial holds the floor
 WANDERING, DOUBT = 0.04, 1.15  # blocks differ by as much without any drift; their errors are so much larger than told
 SUSPICIOUS = 2.5  # of the sums that tell of a change: half-way to it
 FADING = 0.5  # of a change of speed: so doubtful is afterwards what was known before
 ATTEMPTS = 2  # a configuration that was asked for so often and never measured is left alone
-MOST_MOVES, MOST_RETURNS = 16, 12  # until the speed changes; trials are not counted
-WORTH_MOVING = 0.005  # of the time that is left: a move that is expected to save less is left alone
-WORTH_TRYING, HARDER = 0.003, 1.5  # the same of a trial; after each one so many times as much
-# where nothing is safe, so often what is rather safe than not is tried, if it is expected to save that much
-DARING, DARING_TRIALS, WORTH_DARING = 0.5, 2, 0.2
+MOST_RETURNS = 12  # until the speed changes
 TIE = 0.005  # configurations that differ by less are equally good
 EARLY = 0.1  # what is so much better, in log speed, is not kept waiting until a block is complete
 RECONSIDER_S = 60.0  # a settled run looks at its candidates again, and each time in vain after twice as long
@@ -133,34 +128,9 @@ def _prior(state: TunerState, settings: TunerSettings) -> Prior | None:
 # --- what is seen -----------------------------------------------------------------------------------------------------
 
 
-class Options(msgspec.Struct, frozen=True):
-    """Configurations that may be chosen and were not measured, and what is expected of them; float64 [n, 4].
-    predictions: their `log_error` is of the difference to the best known."""
-
-    space: ConfigurationArray
-    predictions: Predictions
-
-    def forecast(self, index: int) -> Forecast:
-        rows, predicted = as_configurations(self.space[[index]]), self.predictions
-        return Forecast(
-            rows[0],
-            float(predicted.samples_per_s[index]),
-            float(predicted.low[index]),
-            float(predicted.high[index]),
-            bool(predicted.is_extrapolated[index]),
-        )
-
-    def fastest(self, *, but: int | None = None) -> Forecast | None:
-        """By prediction; None: there is none (but that one)."""
-        speeds = self.predictions.samples_per_s.copy()
-        if but is not None:
-            speeds[but] = -np.inf
-        return self.forecast(int(np.argmax(speeds))) if len(speeds) > (but is not None) else None
-
-
 class _Sight(msgspec.Struct, frozen=True):
-    """What a decision is made from. block: what was measured last; known: all that was measured, corrected by one
-    another, its first observation the best; advantage: of the best over what runs, in log speed, prices off."""
+    """What a decision is made from. block: what was measured last; best: known, as
+    corrected by the others; advantage: of it over what runs, in log speed, prices off."""
 
     block: Observation
     best: Observation
@@ -191,7 +161,7 @@ def _seen(state: TunerState, block: Observation, samples_left: int, settings: Tu
         log_error=float(known.log_error[best]),
     )
     space = _open_space(ground, state, stakes, settings)
-    options = Options(space, ground.at(space, beside=best))
+    options = Options(space, ground.at(space, beside=best), ground.unfamiliar(space))
     return _Sight(block, believed, float(worth[best] - worth[own]), fitted, stakes, options)
 
 
@@ -229,7 +199,7 @@ def _decide(
     state: TunerState, block: Observation, samples_left: int, settings: TunerSettings, now_s: float, news: str
 ) -> tuple[TunerState, Decision | None]:
     sight = _seen(state, block, samples_left, settings)
-    chosen = _choose(sight, settings, state)
+    chosen = _chosen(sight, settings, state)
     was_settled, patience_s = state.is_settled, 2 * max(RECONSIDER_S, state.patience_s)
     state = msgspec.structs.replace(state, considered_s=now_s, patience_s=0.0, is_settled=False)
     facts = _Facts(sight, news)
@@ -258,7 +228,7 @@ def _decide_early(
         return state, None
     known = msgspec.structs.replace(state, observations=joined(state.observations, block))
     sight = _seen(known, block, samples_left, settings)
-    chosen = _choose(sight, settings, state)
+    chosen = _chosen(sight, settings, state)
     facts = _Facts(sight, "")
     if chosen is not None and chosen.kind == "move" and _gain(sight, chosen) + sight.advantage > EARLY:
         return _go(msgspec.structs.replace(state, considered_s=now_s), chosen, facts)
@@ -271,7 +241,11 @@ def _decide_early(
     return state, None
 
 
-def _gain(sight: _Sight, chosen: _Chosen) -> float:
+def _chosen(sight: _Sight, settings: TunerSettings, state: TunerState) -> Chosen | None:
+    return choose(sight.options, sight.best, sight.stakes, settings, state.trials, state.moves)
+
+
+def _gain(sight: _Sight, chosen: Chosen) -> float:
     """In log speed, over the best known."""
     return float(np.log(sight.options.predictions.samples_per_s[chosen.index] / sight.best.samples_per_s))
 
@@ -280,36 +254,6 @@ def _least_advantage(stakes: Stakes) -> float:
     """That going back pays, and is worth the trouble."""
     share = stakes.moving_s / stakes.remaining_s if stakes.remaining_s > 0 else 1.0
     return max(TIE, -float(np.log1p(-share))) if share < 1.0 else float("inf")
-
-
-class _Chosen(msgspec.Struct, frozen=True):
-    index: int
-    kind: Kind
-    values: Values
-
-
-def _choose(sight: _Sight, settings: TunerSettings, state: TunerState) -> _Chosen | None:
-    """The configuration that is worth most, of those that surely pay and those that may be tried. None: nothing is
-    worth it."""
-    options = sight.options
-    if not len(options.space):
-        return None
-    floor = settings.floor if settings.explore != "free" else 0.0
-    exact = msgspec.structs.replace(sight.best, log_error=0.0)  # the predictions' errors are of differences to it
-    worth = values(options.space, options.predictions, exact, sight.stakes, floor)
-    share = worth.net_s / sight.stakes.remaining_s if sight.stakes.remaining_s > 0 else np.zeros(len(worth.net_s))
-    sure = (share > WORTH_MOVING) & (worth.sure >= SURE) & (worth.holds >= SURE) & (state.moves < MOST_MOVES)
-    tried = np.zeros_like(sure)
-    if settings.explore != "off" and state.trials < settings.most_trials:
-        tried = share > WORTH_TRYING * HARDER**state.trials
-        if settings.explore == "safe":
-            tried &= worth.holds >= SURE
-        if not (sure | tried).any() and state.trials < DARING_TRIALS:
-            tried = (share > WORTH_DARING) & (worth.holds >= DARING)
-    if not (sure | tried).any():
-        return None
-    index = int(np.argmax(np.where(sure | tried, worth.net_s, -np.inf)))
-    return _Chosen(index, "move" if sure[index] else "try", worth)
 
 
 class _Facts(msgspec.Struct, frozen=True):
@@ -350,7 +294,7 @@ def _return(state: TunerState, facts: _Facts) -> tuple[TunerState, Decision]:
     return msgspec.structs.replace(state, returns=state.returns + 1), facts.decision("return", text)
 
 
-def _go(state: TunerState, chosen: _Chosen, facts: _Facts) -> tuple[TunerState, Decision]:
+def _go(state: TunerState, chosen: Chosen, facts: _Facts) -> tuple[TunerState, Decision]:
     sight = facts.sight
     expected = sight.options.forecast(chosen.index)
     target, is_trial = expected.configuration, chosen.kind == "try"

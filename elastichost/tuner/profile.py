@@ -69,7 +69,7 @@ class BlockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latest after `most_s`."""
 
     least_s: float = 3.0
-    most_s: float = 20.0
+    most_s: float = 35.0
     iterations: int = 50
     log_error: float = 0.015
     warm_up_s: float = 1.0

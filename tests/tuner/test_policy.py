@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from elastichost.tuner.candidates import Bounds, contains, count, enumerate_candidates
 from elastichost.tuner.facts import Configuration, Workload, as_array
 from elastichost.tuner.policy import (
-    MOST_MOVES,
     MOST_RETURNS,
     Decision,
     TunerSettings,
@@ -25,6 +24,7 @@ from elastichost.tuner.policy import (
     advance,
 )
 from elastichost.tuner.profile import Look, Totals
+from elastichost.tuner.trials import MOST_MOVES
 
 LOOK_S, CHANGE_S = 0.5, 0.3
 BATCH = 1000
