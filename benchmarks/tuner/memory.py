@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from benchmarks.measuring import write_json
 from benchmarks.tuner.memory_runs import RealRun, real_runs, real_words
+from benchmarks.tuner.simulated_figures import Spread, bootstrap
 from elastichost.job_features import Estimates
 from elastichost.tuner.memory import begin, decide
 from elastichost.tuner.memory_facts import HostLook, MemoryLook
@@ -90,14 +91,14 @@ class Outcome:
 class ArmFigures:
     """Of one arm. exceeding: runs that exceed their budget later than two actions take. die_off, die_on: runs that die
     with the tuner off and on. leads: from the alarm to the end of memory over the time of an action, 5 % and 50 % of
-    those that were foretold rightly."""
+    those that were foretold rightly. Intervals of precision and recall are bootstraps over runs."""
 
     arm: str
     runs: int
     exceeding: int
     alarms: int
-    precision: float
-    recall: float
+    precision: Spread
+    recall: Spread
     die_off: int
     die_on: int
     median_lead_s: float
@@ -271,8 +272,8 @@ def measure(seeds: Sequence[int], arm: str = "unknown") -> ArmFigures:
         runs=len(each),
         exceeding=len(exceeding),
         alarms=len(alarms),
-        precision=len(right) / max(1, len(alarms)),
-        recall=sum(seen.values()) / max(1, len(exceeding)),
+        precision=_share([one.exceeds_s is not None for one in alarms]),
+        recall=_share([one.is_seen for one in exceeding]),
         die_off=len(dying),
         die_on=sum(not one.is_seen for one in dying),
         median_lead_s=float(np.median(leads)) if leads else 0.0,
@@ -282,13 +283,17 @@ def measure(seeds: Sequence[int], arm: str = "unknown") -> ArmFigures:
     )
 
 
+def _share(are: Sequence[bool]) -> Spread:
+    return bootstrap(np.array(are, dtype=np.float64)) if are else Spread(0.0, 0.0, 0.0)
+
+
 def words(found: ArmFigures) -> str:
     f = found
     kinds = "  ".join(f"{kind} {share:.2f}" for kind, share in f.recall_by_kind.items())
     return (
         f"{f.arm}: {f.runs} runs, {f.exceeding} exceed their budget late enough to be foreseen, {f.alarms} alarms\n"
-        f"  precision {f.precision:.3f} (aim {AIMS['precision']})  "
-        f"recall in time {f.recall:.3f} (aim {AIMS['recall']})\n"
+        f"  precision {f.precision.shown('.3f')}, aim {AIMS['precision']}  "
+        f"recall in time {f.recall.shown('.3f')}, aim {AIMS['recall']}\n"
         f"  die: {f.die_off} with the tuner off, {f.die_on} with it\n"
         f"  lead: median {f.median_lead_s:.0f} s; over the time of an action: 5 % below {f.leads[0]:.1f}, "
         f"median {f.leads[1]:.1f}\n"
@@ -313,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def reaches(figures: Figures) -> bool:
     """The aims, with nothing known of the job and with its own history; what the wrong history does is only told."""
     judged = [figures.arms[arm] for arm in ("unknown", "known")]
-    return all(one.precision >= AIMS["precision"] and one.recall >= AIMS["recall"] for one in judged)
+    return all(one.precision.mean >= AIMS["precision"] and one.recall.mean >= AIMS["recall"] for one in judged)
 
 
 if __name__ == "__main__":

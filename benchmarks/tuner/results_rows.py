@@ -119,12 +119,13 @@ def _memory(raw: msgspec.Raw) -> Iterator[Row]:
         ("misknown", "with the history of another job"),
     ):
         one = found.arms[name]
+        shares, lead = f"{one.precision.shown('.3f')}, {one.recall.shown('.3f')}", f"{one.leads[1]:.1f} moves"
         yield Row(
             f"end of memory seen in time, {words}: precision, recall; median lead",
             "",
             f">= {found.aims['precision']:g}, >= {found.aims['recall']:g}, lead of a move",
-            f"{one.precision:.3f}, {one.recall:.3f}; {one.median_lead_s:.0f} s, {one.leads[1]:.1f} moves",
-            one.precision >= found.aims["precision"] and one.recall >= found.aims["recall"],
+            f"{shares}; {one.median_lead_s:.0f} s, {lead}",
+            one.precision.mean >= found.aims["precision"] and one.recall.mean >= found.aims["recall"],
         )
     for run in found.real:
         if run.lead_s is not None and run.action_s is not None:

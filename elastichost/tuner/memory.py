@@ -29,7 +29,8 @@ from elastichost.tuner.memory_prior import prior_of
 __all__ = ["MemoryState", "begin", "decide", "predict"]
 
 
-ACT_ABOVE = 0.05
+ACT_ABOVE = 0.4  # chance; below that an alarm comes no sooner in time, and is more often a false one
+LEAVES_BELOW = 0.05  # chance, of what an action leaves
 LEAST_WINDOW_S = 300.0
 ACTIONS_AHEAD = 3.0
 WORTH_CHANGING = 0.9  # a horizon is shortened to less than this share of itself, or lengthened by the inverse
@@ -142,7 +143,7 @@ def _worst(state: MemoryState, look: MemoryLook, window_s: float) -> _Outlook:
         _exceeds_in_s(state, look, host),
         high,
         ahead >= look.samples_left,
-        any(chance(one, by_end) > ACT_ABOVE for one in look.hosts),
+        any(chance(one, by_end) > LEAVES_BELOW for one in look.hosts),
     )
 
 
@@ -301,7 +302,7 @@ def _shrink(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDe
         return None
     for fewer in range(1, look.workers - look.least_workers + 1):
         room = host.budget_bytes - host.used_bytes + fewer * look.worker_bytes
-        if room > 0 and chance_beyond(found, room / max(host.share, 1e-9)) <= ACT_ABOVE:
+        if room > 0 and chance_beyond(found, room / max(host.share, 1e-9)) <= LEAVES_BELOW:
             left = look.workers - fewer
             text = f"{left} worker{'s' * (left != 1)} instead of {look.workers}"
             reason = f"{text} free {_mb(fewer * look.worker_bytes)} MB: {outlook.text}"

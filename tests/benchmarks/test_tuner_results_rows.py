@@ -17,6 +17,7 @@ from benchmarks.tuner.memory_runs import RealRun
 from benchmarks.tuner.results_rows import rows_of
 from benchmarks.tuner.search_runs import Options
 from benchmarks.tuner.search_simulated import SIMULATED
+from benchmarks.tuner.simulated_figures import Spread
 from elastichost.simulator.scenarios import scenario
 from elastichost.tuner.facts import Configuration
 
@@ -36,7 +37,7 @@ def verdicts(name: str, figures: object) -> list[str]:
 def test_memory_has_a_row_for_each_arm_and_each_real_run_that_acted() -> None:
     arms = {name: dataclasses.replace(ARM, arm=name) for name in memory.ARMS}
     assert verdicts("memory", memory.Figures(arms)) == ["yes"] * 3
-    late = dataclasses.replace(ARM, recall=0.9)
+    late = dataclasses.replace(ARM, recall=Spread(0.9, 0.8, 1.0))
     idle = msgspec.structs.replace(REAL, lead_s=None)
     short = msgspec.structs.replace(REAL, lead_s=1.0)
     figures = memory.Figures({**arms, "known": late}, (idle, REAL, short))
