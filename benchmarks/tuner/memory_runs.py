@@ -26,11 +26,11 @@ name = "memory"
 seed = 7
 [model]
 build = "elastichost.models:dlrm"
-args = { bottom = [16, 128], top = [16, 1] }
+args = { bottom = [256, 256, 32], top = [256, 256, 1] }
 [data]
 format = "synthetic"
 [data.synthetic]
-rows = 120_000
+rows = 1_000_000
 test_rows = 2000
 tables = 4
 table_rows = 1_000_000
@@ -38,7 +38,7 @@ dense = 3
 zipf = 0.2
 unit_rows = 8192
 [tables.default]
-dim = 128
+dim = 32
 rows = "dynamic"
 optimizer = { name = "adagrad" }
 [train]

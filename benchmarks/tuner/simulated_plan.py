@@ -22,6 +22,7 @@ __all__ = [
     "ABLATIONS",
     "KNOWING",
     "MIGRATION",
+    "NO_HEAT",
     "OURS",
     "RIVALS",
     "Arm",
@@ -39,10 +40,12 @@ MIGRATION_S = 300.0  # of a stop-and-restart migration: "about 5 minutes" in the
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """This project's policy with a part left out, or with another way of moving buckets."""
+    """This project's policy with a part left out, with another way of moving buckets, or where other things go wrong
+    than in the plan."""
 
     parts: Parts = Parts()
     bucket_style: Style | None = None
+    rates: IncidentRates | None = None
 
 
 ABLATIONS: dict[str, Arm] = {
@@ -53,8 +56,12 @@ ABLATIONS: dict[str, Arm] = {
     "without health": Arm(Parts(health=False)),
     "without hot servers": Arm(Parts(hot_servers=False)),
 }
-MIGRATION = "stop-and-restart migration"
-ARMS = {**ABLATIONS, MIGRATION: Arm(bucket_style=Style("stop_and_restart", MIGRATION_S))}
+MIGRATION, NO_HEAT = "stop-and-restart migration", "nothing gets hot"
+ARMS = {
+    **ABLATIONS,
+    MIGRATION: Arm(bucket_style=Style("stop_and_restart", MIGRATION_S)),
+    NO_HEAT: Arm(rates=IncidentRates(0.0, 0.0, 0.0, 0.0)),
+}
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -74,9 +81,10 @@ class Plan(msgspec.Struct, frozen=True):
 
     def settings(self, policy: str) -> Settings:
         style = STOP_AND_RESTART if self.moving == "own" and policy in STOPPING else SEAMLESS
-        bucket_style = ARMS[policy].bucket_style if policy in ARMS else None
+        arm = ARMS.get(policy, Arm())
         hosts = (Host(64, 256 * GIB),) * self.hosts
-        return Settings(hosts=hosts, style=style, bucket_style=bucket_style, rates=self.rates)
+        rates = self.rates if arm.rates is None else arm.rates
+        return Settings(hosts=hosts, style=style, bucket_style=arm.bucket_style, rates=rates)
 
 
 def make_arm(name: str, jobs: Sequence[JobSpec], seed: int) -> Policy:

@@ -20,7 +20,7 @@ from benchmarks.tuner.simulated_care import (
     straggler_detection,
 )
 from benchmarks.tuner.simulated_figures import Figures, Spread, best_rival, figures_of_seed, ratios, spreads
-from benchmarks.tuner.simulated_plan import ABLATIONS, MIGRATION, OURS, Plan
+from benchmarks.tuner.simulated_plan import ABLATIONS, MIGRATION, NO_HEAT, OURS, Plan
 from benchmarks.tuner.simulated_runs import Seeds, decision_times, play_all
 from elastichost.simulator.streams import IncidentRates
 
@@ -106,7 +106,9 @@ def _more_plans(plan: Plan, parts: Sequence[str]) -> dict[str, Plan]:
     roomy = min(ROOMY_JOBS, 3 * plan.jobs)
     found = {
         "ablations": change(few, policies=(OURS, *ABLATIONS)),
-        "hot": change(few, policies=(OURS, NO_HOT, MIGRATION), rates=IncidentRates(0.0, 0.0, HOT_PER_HOUR, 0.0)),
+        "hot": change(
+            few, policies=(OURS, NO_HOT, MIGRATION, NO_HEAT), rates=IncidentRates(0.0, 0.0, HOT_PER_HOUR, 0.0)
+        ),
         "stragglers": change(few, policies=(OURS, NO_HEALTH), rates=IncidentRates(0.0, STRAGGLERS_PER_HOUR, 0.0, 0.0)),
         "start": change(
             plan,

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.tuner import simulated
 from benchmarks.tuner.simulated import Plan, bootstrap, loaded_jobs, run
 from benchmarks.tuner.simulated_figures import pooled
-from benchmarks.tuner.simulated_plan import ABLATIONS, MIGRATION
+from benchmarks.tuner.simulated_plan import ABLATIONS, MIGRATION, NO_HEAT
 from benchmarks.tuner.simulated_results import PARTS
 from elastichost.simulator.engine import simulate_jobs
 from elastichost.simulator.jobs import Mix
@@ -90,7 +90,7 @@ def test_all_parts_of_our_policy() -> None:
     assert found.hot is not None and found.stragglers is not None
     if found.hot.jobs:
         assert 0.15 < found.hot.size < 0.45
-        assert set(found.hot.over) == {"without hot servers", MIGRATION}
+        assert set(found.hot.over) == {"without hot servers", MIGRATION, NO_HEAT}
     assert set(found.stragglers.over) <= {"without health"}
     assert found.start is None, "nothing comes after twenty jobs"
 
