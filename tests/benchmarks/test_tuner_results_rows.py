@@ -21,9 +21,8 @@ from benchmarks.tuner.simulated_figures import Spread
 from elastichost.simulator.scenarios import scenario
 from elastichost.tuner.facts import Configuration
 
-ARM = memory.ArmFigures(
-    "", 360, 150, 151, Spread(0.98, 0.9, 1.0), Spread(0.96, 0.9, 1.0), 200, 8, 250.0, (1.2, 14.0), 5e4, {"heaps": 0.95}
-)
+PRECISE, COMPLETE = Spread(0.98, 0.9, 1.0), Spread(0.96, 0.9, 1.0)
+ARM = memory.ArmFigures("", 360, 150, 151, PRECISE, COMPLETE, 200, 8, 250.0, (1.2, 14.0), 5e4, {"heaps": 0.95})
 REAL = RealRun("with the tuner", "done", 1000, 2.0, 3.0, 2.5, "", (), 7.5)
 
 
