@@ -110,3 +110,17 @@ def test_the_order_of_observations_does_not_matter() -> None:
     there, back = (surface(fitted, one, None).at(other) for one in (SEEN, SEEN[::-1]))
     for name in msgspec.structs.fields(there):
         assert np.allclose(getattr(there, name.name), getattr(back, name.name))
+
+
+@given(rows=st.lists(numbers, min_size=1, max_size=8, unique=True))
+def test_what_was_measured_is_familiar_and_nothing_is_more_than_unfamiliar(rows: list[tuple[int, ...]]) -> None:
+    ground = surface(fitted_to(SEEN), SEEN, None)
+    assert ground.unfamiliar(ground.seen) == pytest.approx(0.0)
+    found = ground.unfamiliar(np.array(rows, dtype=np.float64))
+    assert ((found >= 0.0) & (found <= 1.0)).all()
+
+
+def test_the_farther_from_all_that_was_measured_the_less_familiar() -> None:
+    ground = surface(fitted_to(SEEN), SEEN, None)
+    found = ground.unfamiliar(as_array([Configuration(workers, 1) for workers in (16, 20, 32, 64)]))
+    assert (np.diff(found) > 0).all()
