@@ -29,7 +29,7 @@ from elastichost.tuner.memory_prior import prior_of
 __all__ = ["MemoryState", "begin", "decide", "predict"]
 
 
-ACT_ABOVE = 0.4  # chance; below that an alarm comes no sooner in time, and is more often a false one
+ACT_ABOVE = 0.4  # chance; at less no more ends are seen in time, and more alarms are false
 LEAVES_BELOW = 0.05  # chance, of what an action leaves
 LEAST_WINDOW_S = 300.0
 ACTIONS_AHEAD = 3.0

@@ -129,8 +129,8 @@ def _prior(state: TunerState, settings: TunerSettings) -> Prior | None:
 
 
 class _Sight(msgspec.Struct, frozen=True):
-    """What a decision is made from. block: what was measured last; best: known, as
-    corrected by the others; advantage: of it over what runs, in log speed, prices off."""
+    """What a decision is made from. block: what was measured last; best: known, as corrected by the others;
+    advantage: of it over what runs, in log speed, prices off."""
 
     block: Observation
     best: Observation
