@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+
+from elastichost.config_remote import RemoteSettings
+from elastichost.config_section import Section, refuse
 
 __all__ = [
     "BUILT_IN_FORMATS",
@@ -39,10 +41,6 @@ __all__ = [
 
 BUILT_IN_FORMATS = ("parquet", "csv", "criteo_tsv", "synthetic")
 NO_ADAM = 'adam is not offered for rows: the fused kernels have "sgd", "adagrad" and "rowwise_adagrad"'
-
-
-def refuse(allowed: str) -> PydanticCustomError:
-    return PydanticCustomError("allowed", "allowed: {allowed}", {"allowed": allowed})
 
 
 def _is_whole(value: object) -> bool:
@@ -180,12 +178,6 @@ Count = Annotated[int, Field(ge=0)]
 CountFromOne = Annotated[int, Field(ge=1)]
 
 
-class Section(BaseModel):
-    """Frozen, nothing unknown, no silent conversions (a quoted number is not a number)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
 class JobSection(Section):
     """`[job]`: name (default: the job file's) and seed."""
 
@@ -198,7 +190,7 @@ class ModelSection(Section):
     modules are replaced by fused ones of the same mathematics."""
 
     build: Annotated[str, PlainValidator(_build), WithJsonSchema({"type": "string"})]
-    args: Annotated[dict[str, Any], BeforeValidator(_plain_values)] = {}
+    args: Annotated[dict[str, Any], BeforeValidator(_plain_values)] = Field(default_factory=dict)
     outputs: Literal["logits", "probabilities", "loss"] = "logits"
     fused: bool = True
 
@@ -206,7 +198,7 @@ class ModelSection(Section):
 class CsvSettings(Section):
     """`data.csv`: an undeclared categorical column holds strings."""
 
-    types: dict[str, Literal["int", "string", "list[int]", "list[string]"]] = {}
+    types: dict[str, Literal["int", "string", "list[int]", "list[string]"]] = Field(default_factory=dict)
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     list_delimiter: Annotated[str, Field(min_length=1, max_length=1)] = "|"
 
@@ -256,7 +248,7 @@ def implied_columns(format_name: str, synthetic: SyntheticSettings | None = None
 
 
 class DataSection(Section):
-    """`[data]`: files (globs), their columns, and what to do with what is wrong in them."""
+    """`[data]`: files (globs), their columns, what to do with what is wrong in them, and how fast they may be read."""
 
     train: Strings = ()
     test: Strings = ()
@@ -272,6 +264,7 @@ class DataSection(Section):
     dense_transform: Literal["none", "log1p"] = "none"
     csv: CsvSettings = CsvSettings()
     synthetic: SyntheticSettings = SyntheticSettings()
+    remote: RemoteSettings = RemoteSettings()
 
     @model_validator(mode="before")
     @classmethod

@@ -7,6 +7,7 @@
     criteo, csv  byte ranges of lines                       text_index        where lines begin, cached
     synthetic    planted truth, any range on its own        hashing           XXH64 over Arrow buffers
     preflight    every problem before a job starts          convert           text -> Parquet
+    remote       training data at the rate of a remote store
     warm         kernels loaded before a fork
 
 Importing this package loads neither pyarrow nor numba; opening a reader does.

@@ -47,6 +47,14 @@ class ParquetDecoder:
         decoded = decode_table(table, self._settings, log, lambda position: row_place(facts, unit.group, position))
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
+    def stored_bytes(self, unit: Unit) -> float:
+        """The compressed pages of the columns that are read; of a row group that is cut short, its share of them."""
+        facts = self._facts[unit.file]
+        group = facts.metadata.row_group(unit.group)
+        leaves = [facts.leaf_numbers[name] for name in self._settings.columns if name in facts.leaf_numbers]
+        pages_bytes = sum(group.column(leaf).total_compressed_size for leaf in leaves)
+        return float(pages_bytes * unit.samples / group.num_rows)
+
     def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
         if self._inspection is None or self._inspection.description is None:
             return ValueFindings()

@@ -47,6 +47,10 @@ class Decoder(Protocol):
         """The first `unit.samples` rows of the unit. Raises DataError naming file, row, column and value."""
         ...
 
+    def stored_bytes(self, unit: Unit) -> float:
+        """What `decode` reads of the file; called after `inspect` found no problem."""
+        ...
+
     def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
         """What statistics and first rows say of the values; called after `inspect` found no problem."""
         ...
@@ -72,6 +76,11 @@ class UnitReader:
                 raise DataError(problem_list(inspection.problems), hint="correct the job file or the data")
             self._description = inspection.description
         return self._description
+
+    def stored_bytes(self, unit: Unit) -> float:
+        """Bytes of the unit as they lie in its file, of the columns that are read. Raises DataError as `describe`."""
+        self.describe()
+        return self._decoder.stored_bytes(unit)
 
     def batches(
         self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None

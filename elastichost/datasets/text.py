@@ -94,6 +94,12 @@ class TextDecoder:
         decoded = self._parse(unit, log)
         return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
 
+    def stored_bytes(self, unit: Unit) -> float:
+        """Whole lines, all columns; of a unit that is cut short, its share of them."""
+        index = self._files[unit.file].index
+        start, stop = index.byte_range(unit.group)
+        return (stop - start) * unit.samples / index.lines_of(unit.group)
+
     def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
         """The first 64 KiB of each file."""
         bad_rows: list[str] = []

@@ -12,6 +12,7 @@ import msgspec
 from elastichost.config import JobSpec
 from elastichost.config_tables import table_settings
 from elastichost.datasets.api import DatasetDescription
+from elastichost.datasets.remote import remote_rate
 from elastichost.errors import HistoryError
 from elastichost.history import History, history_path
 from elastichost.job_features import JobFeatures, JobRecord
@@ -156,7 +157,9 @@ def features_of(
 
 
 def _shape(job: JobSpec) -> str:
-    facts = job.emulate.model_dump(mode="json") if job.emulate.enabled else (job.model.args, job.model.fused)
+    facts: object = job.emulate.model_dump(mode="json") if job.emulate.enabled else (job.model.args, job.model.fused)
+    if (rate := remote_rate(job)) is not None and not job.emulate.enabled:
+        facts = (facts, rate.bytes_per_s, rate.latency_s)  # who waits for a remote store is another kind of job
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:16]
 
 

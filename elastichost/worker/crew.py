@@ -15,6 +15,7 @@ import numpy as np
 
 from elastichost.config import JobSpec
 from elastichost.datasets.api import SampleBatch
+from elastichost.datasets.remote import remote_rate
 from elastichost.errors import SampleRange
 from elastichost.plan import ProcessId
 from elastichost.sharding import mix64
@@ -58,8 +59,9 @@ class CrewMember:
         elements = parts.arena.model.dense.elements
         self._channel = StepChannel(self._process, arguments.job_id, holder, parts.cutter, elements, pump)
         self._pulls = PullChannel(self._process, arguments.job_id, holder, parts.arena.model, name="rows", pump=pump)
+        units = parts.train_description.units
         self._pipeline: Pipeline[KeyedBatch] = Pipeline(
-            parts.train_reader, parts.train_description.units, job.train.batch_size, self._find_keys, AHEAD
+            parts.train_reader, units, job.train.batch_size, self._find_keys, AHEAD, remote_rate(job)
         )
         self._fed: deque[int] = deque()  # keys of the micro-batches in the pipeline
         self._epoch = 0  # of the shard map that the present step is done under

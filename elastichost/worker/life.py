@@ -203,8 +203,11 @@ class WorkerLife(ABC, Generic[Batch]):
         if batches.is_idle:
             wait_readable([self.control.socket], IDLE_S)
             self._pump()
+        idle_s = time.perf_counter() - began_s
         result = None if batches.is_idle else batches.get(IDLE_S)
-        self._meter.wait_input_s += time.perf_counter() - began_s
+        waited_s = time.perf_counter() - began_s
+        self._meter.wait_input_s += waited_s
+        self._meter.wait_reader_s += waited_s - idle_s
         return result
 
     # --- control --------------------------------------------------------------------------------------------

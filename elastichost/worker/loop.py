@@ -10,6 +10,7 @@ import torch
 
 from elastichost.config import JobSpec
 from elastichost.datasets.api import SampleBatch
+from elastichost.datasets.remote import remote_rate
 from elastichost.errors import SampleRange
 from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
@@ -65,6 +66,7 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
             self._job.train.batch_size,
             self._prepare,
             PREFETCH_PULLED if parts.served else PREFETCH_BATCHES,
+            remote_rate(self._job),
         )
 
     def _prepare(self, samples: SampleBatch, lease: Lease) -> PreparedBatch:

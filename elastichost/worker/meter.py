@@ -17,13 +17,15 @@ RATE_SMOOTHING = 0.3
 
 @dataclass(slots=True)
 class StepMeter:
-    """Sums since `began_s`. `rate`: samples per second while there was work, smoothed over beats; 0 at first."""
+    """Sums since `began_s`. `rate`: samples per second while there was work, smoothed over beats; 0 at first.
+    `wait_reader_s`: of `wait_input_s`, what the reader took with a lease to read."""
 
     began_s: float
     rate: float = 0.0
     steps: int = 0
     samples: int = 0
     wait_input_s: float = 0.0
+    wait_reader_s: float = 0.0
     lookup_s: float = 0.0
     compute_s: float = 0.0
     push_s: float = 0.0
@@ -47,7 +49,8 @@ class StepMeter:
         seconds = max(now_s - self.began_s, 1e-6)
         rate = self.rate
         if self.samples:
-            present = self.samples / max(seconds - self.wait_input_s, 1e-6)
+            idle_s = self.wait_input_s - self.wait_reader_s  # nothing was leased to it
+            present = self.samples / max(seconds - idle_s, 1e-6)
             rate = present if rate == 0.0 else RATE_SMOOTHING * present + (1 - RATE_SMOOTHING) * rate
         sample = StepSample(
             steps=self.steps,

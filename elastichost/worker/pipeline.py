@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from elastichost.datasets.api import Reader, SampleBatch, Unit
+from elastichost.datasets.remote import RemoteRate, RemoteReader
 from elastichost.wire.facts import Lease
 from elastichost.worker.channel import StoppedError
 
@@ -32,7 +33,8 @@ class LeaseFinished:
 class Pipeline(Generic[Prepared]):
     """Reads and prepares leases in the order they were given; holds at most `ahead` results.
 
-    `close` always ends the thread: a full queue, an empty one and a waiting pull are all woken.
+    `close` always ends the thread: a full queue, an empty one, a waiting pull and a slow reader are all woken. With
+    `remote` the reader is made to be that slow; waiting for it counts as reading.
     """
 
     def __init__(
@@ -42,13 +44,16 @@ class Pipeline(Generic[Prepared]):
         batch_size: int,
         prepare: Callable[[SampleBatch, Lease], Prepared],
         ahead: int = PREFETCH_BATCHES,
+        remote: RemoteRate | None = None,
     ) -> None:
         self._ahead = ahead
-        self._reader, self._units, self._batch_size, self._prepare = reader, units, batch_size, prepare
+        self._reader = reader if remote is None else RemoteReader(reader, remote, self._wait, time.monotonic)
+        self._units, self._batch_size, self._prepare = units, batch_size, prepare
         self._condition = threading.Condition()
         self._leases: deque[tuple[Lease, int | None]] = deque()
         self._results: deque[Prepared | LeaseFinished] = deque()
         self._generation = 0
+        self._reading = 0  # generation of the lease that is being read
         self._working = False
         self._closed = False
         self._error: BaseException | None = None
@@ -131,6 +136,7 @@ class Pipeline(Generic[Prepared]):
 
     def _read(self, lease: Lease, shuffle_seed: int | None, generation: int) -> None:
         unit = self._units[lease.unit]
+        self._reading = generation
         began_s = time.perf_counter()
         for samples in self._reader.batches(unit, lease.start, lease.stop, self._batch_size, shuffle_seed):
             self._read_s += time.perf_counter() - began_s
@@ -138,6 +144,11 @@ class Pipeline(Generic[Prepared]):
                 return
             began_s = time.perf_counter()
         self._put(LeaseFinished(lease), generation)
+
+    def _wait(self, seconds: float) -> bool:
+        """Of a slow reader. False, at once, when the lease that it reads was discarded."""
+        with self._condition:
+            return not self._condition.wait_for(lambda: self._generation != self._reading, seconds)
 
     def _put(self, result: Prepared | LeaseFinished, generation: int) -> bool:
         """False when the lease was discarded meanwhile."""

@@ -20,6 +20,7 @@ from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.config import JobSpec
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
+from elastichost.datasets.remote import RemoteRate
 from elastichost.plan import ProcessId
 from elastichost.sharding import bucket_count, mix64, rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
@@ -269,6 +270,7 @@ class SimPipeline:
         batch_size: int,
         prepare: Callable[[SampleBatch, Lease], Any],
         ahead: int = 1,
+        remote: RemoteRate | None = None,
     ) -> None:
         self._samples, self._batch_size, self._prepare = reader, batch_size, prepare
         self._leases: deque[Lease] = deque()

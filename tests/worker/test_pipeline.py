@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
+from elastichost.datasets.remote import RemoteRate
 from elastichost.errors import DataError
 from elastichost.wire.facts import Lease
 from elastichost.worker.pipeline import PREFETCH_BATCHES, LeaseFinished, Pipeline
@@ -107,3 +108,37 @@ def test_a_full_pipeline_still_closes(reader: CountingReader) -> None:
         assert reader.progress.wait_for(lambda: reader.read > PREFETCH_BATCHES, WAIT_S)
     made.close()
     assert not made._thread.is_alive()
+
+
+def test_waiting_for_a_slow_reader_is_reading(reader: CountingReader) -> None:
+    made = Pipeline(reader, UNITS, 10, prepared, remote=RemoteRate(0.0, latency_s=0.05))
+    made.add(lease(1, 0, 0, 10), None)
+    assert isinstance(made.get(WAIT_S), PreparedBatch)
+    assert made.take_read_s() > 0.04
+    made.close()
+
+
+def waiting_for_ever(reader: CountingReader) -> Pipeline[PreparedBatch]:
+    """Its first byte comes in an hour."""
+    made = Pipeline(reader, UNITS, 10, prepared, remote=RemoteRate(0.0, latency_s=3600.0))
+    made.add(lease(1, 0, 0, 1000), None)
+    with reader.progress:
+        assert reader.progress.wait_for(lambda: reader.read == 1, WAIT_S)
+    return made
+
+
+def test_a_pipeline_of_a_slow_reader_closes_at_once(reader: CountingReader) -> None:
+    made = waiting_for_ever(reader)
+    assert made.get(0.0) is None
+    made.close(WAIT_S)
+    assert not made._thread.is_alive()
+
+
+def test_a_slow_lease_that_is_discarded_holds_nobody_up(reader: CountingReader) -> None:
+    made = waiting_for_ever(reader)
+    made.discard()
+    made.add(lease(2, 1, 7, 7), None)
+    finished = made.get(WAIT_S)
+    assert isinstance(finished, LeaseFinished) and finished.lease.lease_id == 2
+    assert reader.read == 1
+    made.close()
