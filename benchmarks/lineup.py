@@ -17,7 +17,7 @@ from benchmarks.interleave import ArmFailedError
 from benchmarks.peers.common import Counter, PeerSettings
 from benchmarks.peers.host import Fork
 from benchmarks.workshop import ROOT, Workshop
-from elastichost.supervisor.launch.local import MALLOC_ENVIRONMENT, THREAD_ENVIRONMENT
+from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT, THREAD_ENVIRONMENT
 
 __all__ = ["Case", "Entry", "Launcher", "PeerHost", "all_arms", "forked_arms"]
 

@@ -15,6 +15,7 @@ from elastichost.errors import PreflightError
 __all__ = [
     "FINISHED_STATES",
     "SCHEMA",
+    "FrontierPoint",
     "JournalEvent",
     "JournalValue",
     "PlanStatus",
@@ -62,6 +63,16 @@ class PlanStatus(msgspec.Struct, frozen=True):
     servers: int = 0
 
 
+class FrontierPoint(msgspec.Struct, frozen=True):
+    """A plan that the run's tuner knows of: none with fewer threads is expected to be faster."""
+
+    workers: int
+    servers: int
+    worker_cores: int
+    samples_per_s: float
+    log_error: float = 0.0  # standard deviation of log(samples_per_s)
+
+
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A run as a whole; `status.json` is this struct, written once a second."""
 
@@ -83,7 +94,11 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     plan: PlanStatus = PlanStatus()
     last_decision: str = ""  # what the tuner decided, and why
     elapsed_s: float = 0.0
+    frontier: tuple[FrontierPoint, ...] = ()  # by rising threads; empty until something was measured
     arena_bytes: int = 0  # memory that the rows really use
+    private_bytes: int = 0  # of all its processes, copies for checkpoints included
+    anonymous_bytes: int = 0  # the same, but what they share since a fork is counted for each of them
+    measured_processes: int = 0  # whose memory was measured
 
 
 class JournalEvent(msgspec.Struct, frozen=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.layout import MAX_WORKERS
 from elastichost.arena.watermarks import Watermarks
@@ -18,7 +20,7 @@ from elastichost.supervisor.run import PlanCause, Run
 from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, gpu_refusal, refusal, scaled_text
 from elastichost.tuner.cold_start import resized_plan
 from elastichost.tuner.gpu_shares import most_sharing
-from elastichost.wire.commands import Accepted, Command, CommandServer, Reached, Refused, Scale
+from elastichost.wire.commands import Accepted, Command, CommandServer, Lend, Reached, Refused, Scale
 
 __all__ = ["Commander", "refuse_all"]
 
@@ -85,6 +87,41 @@ class Commander:
             self._run.note("refused", str(error))
 
     def _handle(self, peer: bytes, command: Command, now_s: float) -> None:
+        match command:
+            case Scale():
+                self._scale(peer, command, now_s)
+            case Lend():
+                self._lend(peer, command, now_s)
+            case _:
+                name = type(command).__name__
+                self._run.commands.reply(peer, Refused(f"{name} is nothing for a run", "a host takes that", True))
+
+    def _lend(self, peer: bytes, command: Lend, now_s: float) -> None:
+        """Another part of the host: what does not fit in it any more makes room, and who asked knows when it has."""
+        if self.why_not:
+            self._run.commands.reply(peer, Refused(self.why_not))
+            return
+        if command.memory_bytes is not None:
+            self._parts.memory.lend(command.memory_bytes)
+        cores = self._cores if command.cores is None else command.cores
+        size = Scale(command.workers, command.servers, command.worker_cores)
+        threads = size.worker_cores or max((spec.threads for spec in self._run.plan.workers), default=1)
+        size = msgspec.structs.replace(size, worker_cores=min(threads, max(1, len(cores))))
+        refused = refusal(size, MAX_WORKERS, MAX_SERVERS, len(cores))
+        if refused is not None:
+            self._run.commands.reply(peer, refused)
+            return
+        self._cores = cores
+        self.was_asked = self.was_asked or command.workers is not None
+        plan, _ = self.resized(size, f"the host lends {len(cores)} core{'s' * (len(cores) != 1)}")
+        if plan.processes == self._run.plan.processes and self._watch is None:
+            self._run.commands.reply(peer, Reached("as it was"))
+            return
+        self.follow(plan, now_s, "scale")
+        self._peers = [peer]
+        self._run.commands.reply(peer, Accepted(plan.reason))
+
+    def _scale(self, peer: bytes, command: Scale, now_s: float) -> None:
         refused = refusal(command, MAX_WORKERS, MAX_SERVERS, len(self._cores))
         if refused is None and self._gpus:
             refused = gpu_refusal(command, most_sharing(self._run.job.resources.workers, len(self._cores)))

@@ -16,10 +16,12 @@ from elastichost.config import JobSpec, load_job
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.observer import RunObserver, SilentObserver
 from elastichost.plan import Plan, ProcessId
+from elastichost.resources import HostInventory
 from elastichost.supervisor.assembly import Heritage, look_for_checkpoint
 from elastichost.supervisor.emulated import EMULATED
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.launch.servers import StartServer
 from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.preflight import Preparation, preflight
@@ -47,12 +49,15 @@ def run_job(
     *,
     entries: Entries | None = None,
     held: tuple[Hold, ...] = (),
+    lent: HostInventory | None = None,
+    start_server: StartServer | None = None,
 ) -> RunResult:
     """Trains a job to its end, in the calling process; call it from the main thread.
 
     run_dir: default `runs/<name>-<UTC>-<id>` under the working directory, or the run that is resumed.
     resume_from: a run directory (its newest good checkpoint), or one checkpoint.
     held: what the run that is resumed has left and the caller holds (`arena.host.hold_left`).
+    lent: what the job may use of this host; None: all there is. start_server: makes the fork server.
     The first SIGINT or SIGTERM drains, saves and returns a result with exit code 75; the second kills.
 
     Raises the typed error the job failed with: ConfigError, DataError, ModelError, ArenaFullError, PreflightError
@@ -60,15 +65,16 @@ def run_job(
     """
     entries = entries or (EMULATED if job.emulate.enabled else Entries())
     arm("supervisor", 1 if resume_from is None else 2)
-    with StopSignals() as signals, LocalLauncher(entries.imports, entries.calls) as launcher:
+    with StopSignals() as signals, LocalLauncher(entries.imports, entries.calls, start_server) as launcher:
         # All of this while the fork server imports.
         if resume_from is None:
-            opened = _open_new(job, run_dir)
+            opened = _open_new(job, run_dir, lent)
         else:
-            opened = _open_again(job, run_dir or _resumed_run(resume_from), resume_from, held)
+            opened = _open_again(job, run_dir or _resumed_run(resume_from), resume_from, held, lent)
         try:
             opened.directory.write_facts(job)
-            return _open_and_supervise(job, opened, observer or SilentObserver(), entries, launcher, signals)
+            run = _open(job, opened, observer or SilentObserver(), entries, launcher, shares_host=lent is not None)
+            return _supervise_and_close(run, opened, signals)
         except PreflightError:
             if not opened.directory.was_used:
                 opened.directory.discard()  # the model could not be built: nothing ran, so nothing stays
@@ -92,14 +98,16 @@ class _Opened:
         self.directory.close()
 
 
-def _open_new(job: JobSpec, run_dir: Path | None) -> _Opened:
-    prepared = preflight(job)
+def _open_new(job: JobSpec, run_dir: Path | None, lent: HostInventory | None) -> _Opened:
+    prepared = preflight(job, lent=lent)
     run_id = _new_run_id()
     path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
     return _Opened(run_id, RunDirectory.open(path, job, resume=False), prepared, Heritage())
 
 
-def _open_again(job: JobSpec, run_dir: Path | None, resume_from: Path, held: tuple[Hold, ...]) -> _Opened:
+def _open_again(
+    job: JobSpec, run_dir: Path | None, resume_from: Path, held: tuple[Hold, ...], lent: HostInventory | None
+) -> _Opened:
     """The arena first: its guardian keeps it for a few seconds only."""
     run_id = _new_run_id()
     path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
@@ -113,7 +121,7 @@ def _open_again(job: JobSpec, run_dir: Path | None, resume_from: Path, held: tup
             claim = claim.without_arena("a checkpoint was asked for")
         elif job.resources.hosts > 1 and claim.held is not None:
             claim = claim.without_arena(f"its rows are to lie in the arenas of {job.resources.hosts} hosts now")
-        prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.recollection))
+        prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.recollection), lent)
         found = look_for_checkpoint(resume_from, claim, directory.mirror) if claim.held is None else None
         remove_staging(directory.checkpoints)
         known = claim.recollection
@@ -149,15 +157,16 @@ def _resumed_run(resume_from: Path) -> Path | None:
     return resume_from if (resume_from / "job.resolved.toml").exists() else None
 
 
-def _open_and_supervise(
+def _open(
     job: JobSpec,
     opened: _Opened,
     observer: RunObserver,
     entries: Entries,
     launcher: LocalLauncher,
-    signals: StopSignals,
-) -> RunResult:
-    directory, run_id, prepared, heritage = opened.directory, opened.run_id, opened.prepared, opened.heritage
+    *,
+    shares_host: bool,
+) -> Run:
+    directory, run_id, heritage = opened.directory, opened.run_id, opened.heritage
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
     others = tuple(arena_directory(run_id, host) for host in range(1, job.resources.hosts))
     held = heritage.claim.held if heritage.claim is not None else None
@@ -171,7 +180,7 @@ def _open_and_supervise(
     job_id = int(run_id, 16)
     control = ControlServer(f"ipc://{sockets}/control", job_id)
     commands = CommandServer(f"ipc://{sockets}/commands")
-    run = Run(
+    return Run(
         job=job,
         run_id=run_id,
         job_id=job_id,
@@ -187,14 +196,19 @@ def _open_and_supervise(
         commands=commands,
         other_arenas=others,
         recorder=Recorder(directory.path / DECISIONS_FILE, lambda problem: journal.write("warning", problem)),
-        plan=Plan((), prepared.plan.access, "nothing yet"),
+        plan=Plan((), opened.prepared.plan.access, "nothing yet"),
         limits=Limits(
             restarts=job.resources.restarts,
             restart_window_s=job.resources.restart_window_s,
             hang_timeout_s=job.supervision.hang_timeout_s,
             start_timeout_s=job.supervision.start_timeout_s,
         ),
+        shares_host=shares_host,
     )
+
+
+def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> RunResult:
+    prepared, heritage = opened.prepared, opened.heritage
     for warning in prepared.warnings:
         run.note("warning", warning)
     if heritage.claim is not None:
@@ -202,10 +216,10 @@ def _open_and_supervise(
     try:
         return _supervise(run, Supervisor(run, prepared, heritage, signals))
     finally:
-        commands.close()
-        control.close()
+        run.commands.close()
+        run.control.close()
         run.recorder.close()
-        journal.close()
+        run.journal.close()
 
 
 def _remember(run: Run, recollection: Recollection) -> None:

@@ -15,8 +15,9 @@ from elastichost.supervisor.memory_budget import ServerShare, Shares, share_out
 from elastichost.supervisor.memory_gauge import MemoryGauge, Reading, RowCosts
 from elastichost.tuner.memory_facts import HostLook
 
-__all__ = ["SPARE_BYTES", "Granter", "HostFacts"]
+__all__ = ["NO_LIMIT", "SPARE_BYTES", "Granter", "HostFacts"]
 
+NO_LIMIT = 1 << 62  # of rows that lie on a disk
 COPY_ROOM = 1.13  # what is reserved for copies is cut into eight pieces, and a little of each stays empty
 SPARE_BYTES = 4 << 20  # of each PS, for pushes that wait and undo records
 
@@ -62,6 +63,11 @@ class Granter:
         for server, granted in shares.granted.items():
             self.board.server(server).grant(granted, spare // len(before))
         return HostFacts(self.gauge.host, self.budget_bytes, reading, private_bytes, copies, left, shares)
+
+    def lend(self, budget_bytes: int) -> None:
+        """Another budget; rows on a disk have none."""
+        if self.budget_bytes != NO_LIMIT:
+            self.budget_bytes = budget_bytes
 
     def take_back(self, servers: Iterable[int]) -> None:
         """What was granted to PS that are no more."""

@@ -28,7 +28,7 @@ from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.memory_acting import MemoryActor
 from elastichost.supervisor.memory_gauge import MemoryGauge, row_costs
-from elastichost.supervisor.memory_granting import Granter, HostFacts
+from elastichost.supervisor.memory_granting import NO_LIMIT, Granter, HostFacts
 from elastichost.supervisor.memory_shortage import Shortage
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
@@ -49,7 +49,6 @@ TIMED_GRANTS = 5  # the quickest of the last ones tells what they take: the othe
 LOOK_EVERY_S = 1.0
 # A process that is not measured yet counts as this.
 EXPECTED_BYTES = 128 << 20
-NO_LIMIT = 1 << 62  # of rows that lie on a disk
 EVICTION_S = 2.0  # until a PS has noticed a horizon and gone through its rows
 BATCHES_OF_GRACE = 16  # of every worker, until a dropped row's place is used again
 NOTICED_S = 0.3  # after that, when the PS' turn comes
@@ -111,6 +110,11 @@ class MemoryWatch:
         """Unmaps the arenas of other hosts; that of host 0 is the run's."""
         for granter in self._granters[1:]:
             granter.gauge.arena.close()
+
+    def lend(self, budget_bytes: int) -> None:
+        """From now on each host lends so much; what is used beyond that is freed as if it were foreseen."""
+        for granter in self._granters:
+            granter.lend(budget_bytes)
 
     # --- every turn -------------------------------------------------------------------------------------------
 

@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 from elastichost.metrics import ProcessStatus, RunStatus
 
-__all__ = ["Meter", "MetricsStore", "Usage"]
+__all__ = ["PSS_TIME_SHARE", "PSS_TIME_SHARE_OF_MANY", "Meter", "MetricsStore", "Usage"]
 
 FEW = 16  # so many are measured at once
 FRESH_S = 0.9  # what was measured so long ago is measured anew
 # Reading PSS walks the page tables of everything that is mapped: at most this share of the time goes to a process' own,
 # at most that one to those of all where they are many, and at most so long to those of few.
 PSS_TIME_SHARE = 0.01
+PSS_TIME_SHARE_OF_MANY = 0.001  # where many runs share a host: together they would take a core
 PSS_SHARE_OF_ALL = 0.02
 PSS_AT_ONCE_S = 0.05
 _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
@@ -39,11 +40,12 @@ CREATE TABLE IF NOT EXISTS run (
 class Usage:
     """Of one process: CPU percent of one core and context switches since the last measurement, memory now.
     private_bytes: of pss_bytes what is no page of a file. The arena's are counted there, and libraries' are the
-    kernel's to drop."""
+    kernel's to drop. anonymous_bytes: the same, with pages that are shared since a fork counted in full."""
 
     cpu_percent: float = 0.0
     pss_bytes: int = 0
     private_bytes: int = 0
+    anonymous_bytes: int = 0
     rss_bytes: int = 0
     context_switches: int = 0
 
@@ -60,7 +62,8 @@ class _Watched:
 class Meter:
     """Measures processes by pid; one that has ended measures as zero. Many are measured a few at a time: `ahead`."""
 
-    def __init__(self) -> None:
+    def __init__(self, pss_time_share: float = PSS_TIME_SHARE) -> None:
+        self._pss_time_share = pss_time_share
         self._watched: dict[int, _Watched] = {}
         self._pss_not_before_s = 0.0
 
@@ -117,22 +120,30 @@ class Meter:
         """Returns how long it took."""
         watched, began_s = self._watched[pid], time.perf_counter()
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            pss_bytes, private_bytes = _pss_bytes(pid)
-            watched.usage = replace(watched.usage, pss_bytes=pss_bytes, private_bytes=private_bytes)
+            found = _pss_bytes(pid)
+            watched.usage = replace(
+                watched.usage, pss_bytes=found.pss, private_bytes=found.private, anonymous_bytes=found.anonymous
+            )
         took_s = time.perf_counter() - began_s
-        watched.pss_not_before_s = now_s + took_s / PSS_TIME_SHARE
+        watched.pss_not_before_s = now_s + took_s / self._pss_time_share
         return took_s
 
 
-def _pss_bytes(pid: int) -> tuple[int, int]:
-    """(all, of it anonymous): shared pages are divided among their users."""
-    found = {b"Pss:": 0, b"Pss_Anon:": 0}
+class _Pss(NamedTuple):
+    pss: int
+    private: int
+    anonymous: int
+
+
+def _pss_bytes(pid: int) -> _Pss:
+    """All, and of it anonymous: shared pages are divided among their users; the latter undivided."""
+    found = {b"Pss:": 0, b"Pss_Anon:": 0, b"Anonymous:": 0}
     with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
             name, _, rest = line.partition(b" ")
             if name in found:
                 found[name] = int(rest.split()[0]) * 1024
-    return found[b"Pss:"], found[b"Pss_Anon:"]
+    return _Pss(found[b"Pss:"], found[b"Pss_Anon:"], found[b"Anonymous:"])
 
 
 class _Found(NamedTuple):

@@ -44,9 +44,11 @@ class Preparation:
         return self.beginning.plan
 
 
-def preflight(job: JobSpec, spare_bytes: int = 0, ended: EndedSize | None = None) -> Preparation:
+def preflight(
+    job: JobSpec, spare_bytes: int = 0, ended: EndedSize | None = None, lent: HostInventory | None = None
+) -> Preparation:
     """Checks model source, data, tables, memory and cores. spare_bytes: what an arena takes that this run goes on from;
-    ended: the size it had.
+    ended: the size it had. lent: what it may use of its host; None: all there is.
 
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
     """
@@ -55,7 +57,7 @@ def preflight(job: JobSpec, spare_bytes: int = 0, ended: EndedSize | None = None
     tables = resolve_tables(job, _describe_train(job).key_kinds)
     checked = check_data(job, tables)
     is_emulated = job.emulate.enabled
-    host = virtual_inventory(job.emulate) if is_emulated else inventory()
+    host = virtual_inventory(job.emulate) if is_emulated else lent or inventory()
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
     _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # an emulated job has its own

@@ -13,7 +13,7 @@ from typing_extensions import Buffer
 from elastichost.clock import Clock
 from elastichost.config import JobSpec
 from elastichost.errors import ProtocolError
-from elastichost.metrics import JournalValue
+from elastichost.metrics import FrontierPoint, JournalValue
 from elastichost.observer import RunObserver
 from elastichost.plan import Plan, ProcessId
 from elastichost.supervisor.journal import Journal
@@ -88,6 +88,8 @@ class Run:
     roll_backs: list[RollBack] = field(default_factory=list)
     last_decision: str = ""
     other_arenas: tuple[Path, ...] = ()
+    frontier: tuple[FrontierPoint, ...] = ()  # of its tuner's model
+    shares_host: bool = False  # with other runs
     supervisor_pid: int = field(default_factory=os.getpid)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
-from elastichost.supervisor.meter import Meter, MetricsStore, Usage
+from elastichost.supervisor.meter import PSS_TIME_SHARE, PSS_TIME_SHARE_OF_MANY, Meter, MetricsStore, Usage
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.run import Run
@@ -21,13 +21,14 @@ class Reporter:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._meter = Meter()
+        self._meter = Meter(PSS_TIME_SHARE_OF_MANY if run.shares_host else PSS_TIME_SHARE)
         self._store = MetricsStore(run.directory.metrics)
         self._began_s = run.now_s()
         self._next_s = 0.0
         self._arena_next_s = 0.0
         self.arena_bytes = 0
         self.private_bytes: dict[int, int] = {}  # pid -> memory of its own, of every process of the run
+        self.anonymous_bytes = 0  # of all of them, what is shared since a fork counted for each
 
     @property
     def elapsed_s(self) -> float:
@@ -50,6 +51,7 @@ class Reporter:
         live = [record for record in self._run.fleet if record.is_live]
         usage = self._meter.measure(self._pids(), now_s)
         self.private_bytes = {pid: one.private_bytes for pid, one in usage.items() if one.private_bytes}
+        self.anonymous_bytes = sum(one.anonymous_bytes for one in usage.values())
         processes = tuple(_with_usage(record, usage.get(record.pid, Usage())) for record in live)
         if parts is not None and now_s >= self._arena_next_s:
             self._arena_next_s = now_s + ARENA_EVERY_S
@@ -71,8 +73,12 @@ class Reporter:
             processes=processes,
             plan=PlanStatus(len(run.plan.workers), len(run.plan.servers)),
             last_decision=run.last_decision,
+            frontier=run.frontier,
             elapsed_s=self.elapsed_s,
             arena_bytes=self.arena_bytes,
+            private_bytes=sum(self.private_bytes.values()),
+            anonymous_bytes=self.anonymous_bytes,
+            measured_processes=len(self.private_bytes),
         )
         return common if parts is None else _with_progress(common, parts, run)
 

@@ -19,6 +19,7 @@ from elastichost.supervisor.run import Run
 from elastichost.supervisor.trying import Change, begun, failed_newcomer, without, without_room
 from elastichost.supervisor.tuner_settings import configuration_of
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.job_frontier import job_frontier
 from elastichost.tuner.memory_prior import widened
 from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
 from elastichost.tuner.profile import Look
@@ -76,7 +77,10 @@ class AutoTuner:
         )
         samples_left = ledger.samples_planned - ledger.samples_accounted
         try:
+            known = self.state.observations
             self.state, decision = advance(self.state, look, samples_left, self.settings)
+            if self._run.shares_host and self.state.observations != known:
+                self._run.frontier = job_frontier(self.state, self.settings)
         except Exception as error:  # noqa: BLE001 - a fault of the tuner must not end a run that trains
             self._run.recorder.write(TunerLooked(look, samples_left))
             self._give_up(error)

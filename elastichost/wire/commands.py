@@ -6,6 +6,8 @@ answered with Refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 import zmq
 
@@ -15,16 +17,19 @@ from elastichost.wire.facts import Message
 __all__ = [
     "MAX_COMMAND_BYTES",
     "Accepted",
+    "Cancel",
     "Command",
     "CommandClient",
     "CommandServer",
+    "Lend",
     "Reached",
     "Refused",
     "Reply",
     "Scale",
+    "Submit",
 ]
 
-MAX_COMMAND_BYTES = 64 * 1024
+MAX_COMMAND_BYTES = 1 << 20  # a job file with thousands of tables
 HIGH_WATER_MARK = 64
 
 Figure = int | float | str | None | dict[str, float | None]
@@ -39,6 +44,33 @@ class Scale(Message, frozen=True):
     workers: int | None = None
     servers: int | None = None
     worker_cores: int | None = None
+
+
+class Lend(Message, frozen=True):
+    """What of the host is the run's from now on, from a dispatcher that shares it among jobs. cores: their numbers, all
+    processes are pinned to these; memory_bytes: all of it; the sizes as in Scale. None: as it is."""
+
+    cores: tuple[int, ...] | None = None
+    memory_bytes: int | None = None
+    workers: int | None = None
+    servers: int | None = None
+    worker_cores: int | None = None
+
+
+class Submit(Message, frozen=True):
+    """To a host with many jobs: a job for its queue. name: wanted for it; toml: the resolved job file;
+    working_directory: from which the job's modules are imported. Answered by Reached, with the name it got."""
+
+    name: str
+    toml: str
+    working_directory: str
+    weight: float = 1.0
+
+
+class Cancel(Message, frozen=True):
+    """To a host with many jobs: this one is not wanted any more. What it has trained is kept in its run directory."""
+
+    job: str
 
 
 # --- supervisor -> command line ---------------------------------------------------------------------------------------
@@ -66,7 +98,7 @@ class Reached(Message, frozen=True):
     data: dict[str, Figure] = msgspec.field(default_factory=dict)
 
 
-Command = Scale
+Command = Scale | Lend | Submit | Cancel
 Reply = Refused | Accepted | Reached
 
 
@@ -105,6 +137,14 @@ class CommandServer:
         except (ProtocolError, msgspec.DecodeError) as error:
             self.reply(peer, Refused(f"not a command: {error}", "is the command line of another version?", True))
             raise ProtocolError(f"a peer sent what is no command: {error}") from error
+
+    def wait(self, timeout_s: float, descriptors: Iterable[int] = ()) -> None:
+        """Until a command is there, one of the descriptors can be read, or the time is over."""
+        poller = zmq.Poller()
+        poller.register(self.socket, zmq.POLLIN)
+        for descriptor in descriptors:
+            poller.register(descriptor, zmq.POLLIN)
+        poller.poll(int(timeout_s * 1000))
 
     def reply(self, peer: bytes, reply: Reply) -> bool:
         """False when the peer is gone, or does not read what it is sent."""

@@ -22,17 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from elastichost.supervisor.launch.child import set_child_subreaper
 from elastichost.supervisor.launch.forkserver import _prepare as prepare
-from elastichost.supervisor.launch.forkserver import main as serve_forks
-from elastichost.supervisor.launch.local import fork_server_environment
 from elastichost.supervisor.launch.messages import Prepare
+from elastichost.supervisor.launch.servers import begin_anew, end_with, fork_a_server, fork_server_environment
 
 __all__ = ["Forked", "Zygote"]
 
@@ -142,85 +140,18 @@ class Zygote:
 # --- the zygote -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class ForkedServer:
-    """What `LocalLauncher` knows of a fork server."""
-
-    pid: int
-    code: int | None = None
-
-    def kill(self) -> None:
-        if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self, timeout: float | None = None) -> int:
-        deadline_s = time.monotonic() + (timeout or 1e9)
-        while self.code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.code = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > deadline_s:
-                raise subprocess.TimeoutExpired("a fork server", timeout or 0.0)
-            else:
-                select.select([], [], [], 0.002)
-        return self.code
-
-
-def fork_a_server(connection: socket.socket, stderr: IO[bytes]) -> ForkedServer:
-    """In place of `launch.local.start_fork_server`."""
-    supervisor = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _begin_anew(keep=(connection.fileno(), stderr.fileno()), stderr=stderr.fileno())
-        os.setsid()
-        os.environ.update(fork_server_environment())
-        _end(lambda: serve_forks([str(connection.fileno()), str(supervisor)]))
-    return ForkedServer(pid)
-
-
-def _begin_anew(keep: tuple[int, ...], stderr: int) -> None:
-    """As if it had been executed: descriptors and signals of the one before are not this one's."""
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(stderr, 2)
-    for standard in (0, 1):
-        os.dup2(null, standard)
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor not in keep:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-
-
-def _end(run: Any) -> NoReturn:
-    """Leaves without what the forked interpreter would do at its end."""
-    code = 1
-    try:
-        run()
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:  # noqa: BLE001 - as the interpreter does
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
 def _supervise(request: dict[str, Any], stderr: int) -> NoReturn:
     from elastichost.supervisor.launch import local
 
-    _begin_anew(keep=(), stderr=stderr)
+    begin_anew(keep=(), stderr=stderr)
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None
     set_child_subreaper(False)
-    local.start_fork_server = fork_a_server  # type: ignore[assignment]
+    local.start_fork_server = fork_a_server  # type: ignore[attr-defined]
     sys.argv = [request["module"], *request["arguments"]]
     gc.enable()
-    _end(lambda: runpy.run_module(request["module"], run_name="__main__"))
+    end_with(lambda: runpy.run_module(request["module"], run_name="__main__"))
 
 
 def _reap(connection: socket.socket, known: set[int]) -> None:

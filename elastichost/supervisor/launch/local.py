@@ -13,14 +13,12 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
 
 import msgspec
 
@@ -38,6 +36,7 @@ from elastichost.supervisor.launch.messages import (
     Spawned,
     SpawnRefused,
 )
+from elastichost.supervisor.launch.servers import StartServer, start_fork_server
 from elastichost.supervisor.launch.waiting import wait_readable
 
 __all__ = ["Exited", "ForkServerLost", "LaunchEvent", "LocalLauncher", "StartFailed", "Started"]
@@ -45,28 +44,8 @@ __all__ = ["Exited", "ForkServerLost", "LaunchEvent", "LocalLauncher", "StartFai
 LOSSES = 10  # of fork servers, within ...
 LOSSES_WINDOW_S = 600.0
 EARLY_LOSSES = 3  # of fork servers that ended by a signal before the first was ready
-FORK_SERVER_MODULE = "elastichost.supervisor.launch.forkserver"
 # Importing torch and torchrec takes up to half a minute on a busy machine; a fork takes milliseconds.
 ANSWER_TIMEOUT_S = 180.0
-# Big blocks stay in the heap instead of being mapped and unmapped for every batch: 10-20 % of a training step.
-MALLOC_ENVIRONMENT = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
-    "MALLOC_TOP_PAD_": str(16 << 20),
-}
-# A pool made before the fork would be dead after it; a process that may have more threads sets them itself.
-# Arrow's jemalloc starts a background thread when it is imported; malloc, tuned above, does not.
-THREAD_ENVIRONMENT = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"),
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-}
-SPIN_ENVIRONMENT = {  # unless the user says otherwise
-    # Threads of one process wait for each other by spinning; with somebody else on one of their cores they spin away
-    # its whole time slice: 2 workers x 2 threads on 2 cores had 7 % of the speed of a short spin, which costs 2 threads
-    # on cores of their own about a tenth.
-    "GOMP_SPINCOUNT": "1000",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +87,6 @@ class ForkServerLost:
 LaunchEvent = Started | StartFailed | Exited | ForkServerLost
 
 
-class ServerProcess(Protocol):
-    """A fork server, as `subprocess.Popen` has it."""
-
-    pid: int
-
-    def kill(self) -> None: ...
-
-    def wait(self, timeout: float | None = None) -> int:
-        """The exit code. Raises subprocess.TimeoutExpired."""
-        ...
-
-
-def fork_server_environment() -> dict[str, str]:
-    return {**SPIN_ENVIRONMENT, **os.environ, **MALLOC_ENVIRONMENT, **THREAD_ENVIRONMENT}
-
-
-def start_fork_server(connection: socket.socket, stderr: IO[bytes]) -> ServerProcess:
-    """A new process that serves the other end of `connection`."""
-    return subprocess.Popen(
-        [sys.executable, "-m", FORK_SERVER_MODULE, str(connection.fileno()), str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=stderr,
-        env=fork_server_environment(),
-        pass_fds=(connection.fileno(),),
-        start_new_session=True,
-    )
-
-
 @dataclass(slots=True)
 class _Child:
     process: ProcessId
@@ -146,10 +96,11 @@ class _Child:
 class LocalLauncher:
     """Processes on this host. Use as a context manager: on leaving, nothing it started is left.
 
-    modules, calls: what the fork server imports and calls before it forks.
+    modules, calls: what the fork server imports and calls before it forks. start: makes one; None: a new process.
     """
 
-    def __init__(self, modules: Iterable[str], calls: Iterable[str] = ()) -> None:
+    def __init__(self, modules: Iterable[str], calls: Iterable[str] = (), start: StartServer | None = None) -> None:
+        self._start_server = start or start_fork_server
         self._prepare = Prepare(tuple(modules), tuple(calls))
         self._clean = Clean(())
         self._decoder = msgspec.json.Decoder(ForkReply)
@@ -176,7 +127,7 @@ class LocalLauncher:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._server = start_fork_server(theirs, self._stderr)
+            self._server = self._start_server(theirs, self._stderr)
         self._socket = ours
         self._send(self._prepare)
         self._send(self._clean)
