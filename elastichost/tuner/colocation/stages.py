@@ -1,0 +1,88 @@
+"""The life of a job beside others, as a table: how far it was sent back, and what is done at each step. Pure.
+
+    running -> shrunk -> lowered -> paused -> evicted          a rung down: crowded, or short of memory
+    running <- shrunk <- lowered <- paused                     a rung up: there is room
+
+`feedback` says when.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from elastichost.errors import IllegalTransitionError
+
+__all__ = ["TRANSITIONS", "ActionKind", "Event", "Stage", "next_stage"]
+
+ActionKind = Literal["shrink", "lower", "pause", "evict", "resume", "raise", "grow"]
+
+
+class Stage(StrEnum):
+    RUNNING = "running"
+    SHRUNK = "shrunk"  # has fewer workers than it was started with
+    LOWERED = "lowered"  # and a low weight
+    PAUSED = "paused"  # computes nothing, keeps its memory
+    EVICTED = "evicted"  # saved, ended, and in the queue
+
+
+class Event(StrEnum):
+    CROWDED = "crowded"
+    CROWDED_LEAST = "crowded, and it has no fewer workers to have"
+    MEMORY = "short of memory"
+    MEMORY_LEAST = "short of memory, and it has no fewer workers to have"
+    CRITICAL = "memory all but used up"
+    STUCK = "paused for too long"
+    ROOM = "room"
+    ROOM_WHOLE = "room, and it was never shrunk"
+    STARTED = "started again"
+
+
+# what the state becomes, and what is done for it
+TRANSITIONS: dict[tuple[Stage, Event], tuple[Stage, ActionKind | None]] = {
+    # the mildest step: a worker fewer, and its memory with it
+    (Stage.RUNNING, Event.CROWDED): (Stage.SHRUNK, "shrink"),
+    (Stage.RUNNING, Event.MEMORY): (Stage.SHRUNK, "shrink"),
+    # one worker is the least: the next step
+    (Stage.RUNNING, Event.CROWDED_LEAST): (Stage.LOWERED, "lower"),
+    # fewer workers did not suffice: others come first on the cores
+    (Stage.SHRUNK, Event.CROWDED): (Stage.LOWERED, "lower"),
+    (Stage.SHRUNK, Event.CROWDED_LEAST): (Stage.LOWERED, "lower"),
+    # a low weight did not suffice, which is when caches and bandwidth are what is short
+    (Stage.LOWERED, Event.CROWDED): (Stage.PAUSED, "pause"),
+    (Stage.LOWERED, Event.CROWDED_LEAST): (Stage.PAUSED, "pause"),
+    # weight frees no memory: what computes no more grows no more
+    (Stage.RUNNING, Event.MEMORY_LEAST): (Stage.PAUSED, "pause"),
+    (Stage.SHRUNK, Event.MEMORY): (Stage.PAUSED, "pause"),
+    (Stage.SHRUNK, Event.MEMORY_LEAST): (Stage.PAUSED, "pause"),
+    (Stage.LOWERED, Event.MEMORY): (Stage.PAUSED, "pause"),
+    (Stage.LOWERED, Event.MEMORY_LEAST): (Stage.PAUSED, "pause"),
+    # no time for milder steps: the kernel kills next
+    (Stage.RUNNING, Event.CRITICAL): (Stage.PAUSED, "pause"),
+    (Stage.SHRUNK, Event.CRITICAL): (Stage.PAUSED, "pause"),
+    (Stage.LOWERED, Event.CRITICAL): (Stage.PAUSED, "pause"),
+    # paused, and memory is still short: only what it holds is left to take
+    (Stage.PAUSED, Event.MEMORY): (Stage.EVICTED, "evict"),
+    (Stage.PAUSED, Event.MEMORY_LEAST): (Stage.EVICTED, "evict"),
+    (Stage.PAUSED, Event.CRITICAL): (Stage.EVICTED, "evict"),
+    # no room came: its memory is of more use to those that wait
+    (Stage.PAUSED, Event.STUCK): (Stage.EVICTED, "evict"),
+    # back: it computes again at low weight, whatever it had before it was paused
+    (Stage.PAUSED, Event.ROOM): (Stage.LOWERED, "resume"),
+    (Stage.PAUSED, Event.ROOM_WHOLE): (Stage.LOWERED, "resume"),
+    # its weight again, with the workers it has
+    (Stage.LOWERED, Event.ROOM): (Stage.SHRUNK, "raise"),
+    (Stage.LOWERED, Event.ROOM_WHOLE): (Stage.RUNNING, "raise"),
+    # its workers again
+    (Stage.SHRUNK, Event.ROOM): (Stage.RUNNING, "grow"),
+    # dispatched from the queue once more: nothing is held against it but that it was evicted
+    (Stage.EVICTED, Event.STARTED): (Stage.RUNNING, None),
+}
+
+
+def next_stage(job: str, stage: Stage, event: Event) -> tuple[Stage, ActionKind | None]:
+    """The stage after `event`, and what is done for it. Raises IllegalTransitionError naming the job."""
+    try:
+        return TRANSITIONS[stage, event]
+    except KeyError:
+        raise IllegalTransitionError(f"co-location of {job}", stage.value, event.value) from None

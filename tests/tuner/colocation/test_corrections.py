@@ -1,0 +1,90 @@
+"""What speeds teach of pairs of kinds: it is found again, it is careful, it is forgotten."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastichost.tuner.colocation.corrections import (
+    Corrections,
+    Encounter,
+    Encounters,
+    PairCorrection,
+    fitted,
+    learnt,
+    log_corrections,
+    table,
+)
+
+KINDS = ("dense", "embedding", "input")
+TRUE = Corrections(
+    (
+        PairCorrection("dense", "dense", -0.1),
+        PairCorrection("dense", "embedding", -0.4),
+        PairCorrection("dense", "input", 0.0),
+        PairCorrection("embedding", "embedding", -0.6),
+        PairCorrection("embedding", "input", 0.1),
+        PairCorrection("input", "input", -0.05),
+    )
+)
+
+
+def met(count: int, noise: float = 0.0, at_s: float = 0.0) -> Encounters:
+    """Random jobs beside 1 to 5 others."""
+    rng = np.random.default_rng(1)
+    seen = []
+    for _ in range(count):
+        kinds = [str(kind) for kind in rng.choice(KINDS, rng.integers(2, 7))]
+        log = float(log_corrections(TRUE, kinds)[0]) + noise * rng.standard_normal()
+        seen.append(Encounter(kinds[0], tuple(kinds[1:]), log, at_s))
+    return learnt(Encounters(), seen)
+
+
+def test_what_is_true_of_pairs_is_found() -> None:
+    found = fitted(met(400, noise=0.05), 0.0)
+    assert table(found, KINDS, KINDS) == pytest.approx(table(TRUE, KINDS, KINDS), abs=0.1)
+    assert np.allclose(table(found, KINDS, KINDS), table(found, KINDS, KINDS).T)
+
+
+def test_few_windows_say_little() -> None:
+    one = learnt(Encounters(), [Encounter("dense", ("input",), -1.0, 0.0)])
+    assert fitted(one, 0.0).of("input", "dense") == pytest.approx(-1 / 9)
+    assert fitted(Encounters(), 0.0) == Corrections()
+
+
+def test_what_is_old_counts_for_less_and_less() -> None:
+    seen = met(60)
+    sizes = [abs(fitted(seen, now_s).of("embedding", "embedding")) for now_s in (0.0, 600.0, 3600.0, 36000.0)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < 1e-6
+
+
+def test_alone_and_impossible_windows_teach_nothing_and_the_number_is_bounded() -> None:
+    nothing = [Encounter("dense", (), -1.0, 0.0), Encounter("dense", ("dense",), -math.inf, 0.0)]
+    assert learnt(Encounters(), nothing).seen == ()
+    seen = Encounters()
+    for at in range(60):
+        seen = learnt(seen, [Encounter("dense", ("input",), 0.0, float(at))] * 10)
+    assert len(seen.seen) == 512
+    assert seen.seen[-1].at_s == 59.0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS), st.floats(-20, 20)), max_size=30))
+def test_corrections_are_bounded(seen: list[tuple[str, str, float]]) -> None:
+    found = fitted(learnt(Encounters(), [Encounter(one, (other,), log, 0.0) for one, other, log in seen]), 0.0)
+    assert all(math.log(0.25) <= pair.log_correction <= math.log(1.5) for pair in found.pairs)
+    assert all(pair.first <= pair.second for pair in found.pairs)
+
+
+def test_a_job_is_corrected_by_the_mean_of_its_neighbours() -> None:
+    found = log_corrections(TRUE, ["dense", "embedding", "input"])
+    assert found == pytest.approx([(-0.4 + 0.0) / 2, (-0.4 + 0.1) / 2, (0.0 + 0.1) / 2])
+    assert log_corrections(TRUE, ["embedding"] * 3) == pytest.approx([-0.6] * 3)
+    assert log_corrections(TRUE, ["embedding"]).tolist() == [0.0]
+    assert log_corrections(TRUE, ["unknown", "dense"]).tolist() == [0.0, 0.0]
+    assert log_corrections(TRUE, []).shape == (0,)

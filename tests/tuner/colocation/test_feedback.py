@@ -1,0 +1,309 @@
+"""Who is sent back when jobs hurt each other, and how they come back: in order, with hysteresis, never for ever."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastichost.errors import IllegalTransitionError
+from elastichost.tuner.colocation.feedback import (
+    Action,
+    FeedbackState,
+    Pressure,
+    Tended,
+    Window,
+    encounters,
+    tend,
+)
+from elastichost.tuner.colocation.stages import TRANSITIONS, Event, Stage, next_stage
+
+WINDOW_S = 5.0
+CALM = Pressure(0.5)
+
+
+def window(job: str, speed: float | None = 0.9, since_s: float = 0.0, **others: object) -> Window:
+    facts: dict[str, object] = {"kind": "dense", "predicted": 0.9, **others}
+    return Window(job, speed=speed, since_s=since_s, **facts)  # type: ignore[arg-type]
+
+
+@dataclass
+class Host:
+    """Windows one after the other, and what was done."""
+
+    state: FeedbackState = field(default_factory=FeedbackState)
+    now_s: float = 0.0
+    done: list[tuple[str, str]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def see(self, *windows: Window, times: int = 1, pressure: Pressure = CALM) -> list[tuple[str, str]]:
+        """What is done meanwhile."""
+        before = len(self.done)
+        for _ in range(times):
+            self.now_s += WINDOW_S
+            self.state, actions = tend(self.state, windows, pressure, self.now_s)
+            self._take(actions)
+        return self.done[before:]
+
+    def _take(self, actions: tuple[Action, ...]) -> None:
+        assert len(actions) <= 1
+        self.done += [(one.kind, one.job) for one in actions]
+        self.reasons += [one.reason for one in actions]
+
+    def stage(self, job: str) -> Stage:
+        one = self.state.of(job)
+        assert one is not None
+        return one.stage
+
+
+def crowd(**newest: object) -> list[Window]:
+    """The old one suffers, the newest does not."""
+    return [window("old", 0.3), window("new", 0.9, since_s=10.0, **newest)]
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_in_the_table_raises() -> None:
+    with pytest.raises(
+        IllegalTransitionError, match="co-location of a: event 'room' is not allowed in state 'running'"
+    ):
+        next_stage("a", Stage.RUNNING, Event.ROOM)
+    allowed = sum((stage, event) in TRANSITIONS for stage in Stage for event in Event)
+    assert allowed == len(TRANSITIONS) < len(Stage) * len(Event)
+
+
+def test_every_stage_has_a_way_down_and_a_way_back() -> None:
+    down = {Event.CROWDED, Event.CROWDED_LEAST, Event.MEMORY, Event.MEMORY_LEAST, Event.CRITICAL, Event.STUCK}
+    rungs = list(Stage)
+    for (stage, event), (after, action) in TRANSITIONS.items():
+        is_down = rungs.index(after) > rungs.index(stage)
+        assert is_down == (event in down)
+        assert (action is None) == (event is Event.STARTED)
+    for stage in set(Stage) - {Stage.EVICTED}:
+        assert (stage, Event.CRITICAL) in TRANSITIONS
+    for stage in set(Stage) - {Stage.RUNNING, Stage.EVICTED}:
+        assert (stage, Event.ROOM) in TRANSITIONS
+
+
+# --- crowded ----------------------------------------------------------------------------------------------------------
+
+
+def test_three_bad_windows_and_the_newest_is_shrunk_lowered_paused_evicted() -> None:
+    host = Host()
+    assert host.see(*crowd(can_shrink=True), times=2) == []
+    assert host.see(*crowd(can_shrink=True)) == [("shrink", "new")]
+    assert host.see(*crowd(), times=2) == [], "it has to take effect"
+    assert host.see(*crowd(), times=1) == [("lower", "new")]
+    assert host.see(*crowd(), times=3) == [("pause", "new")]
+    assert host.reasons[0] == (
+        "shrink new: old has 0.30 of its speed alone after 3 such windows, 0.90 was expected; it is the newest"
+    )
+    still = [window("old", 0.3), window("new", None, since_s=10.0)]
+    assert host.see(*still, times=1) == []
+    assert host.see(*still, times=100, pressure=Pressure(0.9)) == [("evict", "new")], "after two minutes without room"
+    assert "was paused for 120 s" in host.reasons[-1]
+
+
+def test_one_worker_is_not_shrunk() -> None:
+    host = Host()
+    assert host.see(*crowd(), times=3) == [("lower", "new")]
+    assert host.stage("new") is Stage.LOWERED
+
+
+def test_bad_windows_must_be_in_a_row() -> None:
+    host = Host()
+    for _ in range(5):
+        assert host.see(*crowd(), times=2) == []
+        assert host.see(window("old", 0.8), window("new", since_s=10.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("speed", "predicted", "expected", "is_bad"),
+    [
+        (0.62, 0.9, None, True),
+        (0.64, 0.9, None, False),
+        (0.62, 0.9, 0.8, False),  # corrections knew of it
+        (0.24, 0.3, None, True),  # below a quarter, though more was predicted
+        (0.2, 0.22, None, False),  # it was let in so slow
+        (0.2, 0.9, 0.22, True),  # corrections knew, and it is too slow nonetheless
+        (None, 0.9, None, False),
+    ],
+)
+def test_what_is_bad(speed: float | None, predicted: float, expected: float | None, is_bad: bool) -> None:
+    bad = window("old", speed, predicted=predicted, expected=expected)
+    assert bool(Host().see(bad, window("new", since_s=1.0), times=3)) == is_bad
+
+
+def test_alone_nobody_is_to_blame() -> None:
+    assert Host().see(window("a", 0.1), times=20) == []
+
+
+def test_who_takes_more_than_expected_goes_before_the_newest() -> None:
+    host = Host()
+    hog = window("hog", 0.9, since_s=5.0, use_ratio=1.6)
+    assert host.see(window("old", 0.3), hog, window("new", 0.4, since_s=10.0), times=3) == [("lower", "hog")]
+    assert "it takes 1.6 times the cores that were expected" in host.reasons[0]
+
+
+def test_on_a_gpu_the_newest_of_that_gpu_goes() -> None:
+    here = [window("old", 0.3, device=0), window("mate", 0.9, since_s=5.0, device=0)]
+    away = window("new", 0.9, since_s=10.0, device=1)
+    assert Host().see(*here, away, times=3) == [("lower", "mate")]
+    assert Host().see(here[0], away, times=3) == [("lower", "new")], "nobody else is on its GPU"
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_short_of_memory_whoever_exceeds_its_charge_goes_and_weight_is_left_out() -> None:
+    host, short = Host(), Pressure(0.96)
+    windows = [window("liar", over_bytes=10**9, can_shrink=True), window("new", since_s=10.0)]
+    assert host.see(*windows, pressure=short) == [("shrink", "liar")]
+    assert host.reasons[0].endswith("96% of the memory is in use (95% may be); it exceeds its charge by 1,000 MB")
+    assert host.see(*windows, pressure=short) == [("pause", "liar")]
+    assert host.see(*windows, pressure=short) == [("evict", "liar")]
+    assert host.see(*windows, pressure=short, times=5) == [], "its memory is coming, and new is the last that computes"
+
+
+def test_at_the_last_moment_it_is_paused_at_once() -> None:
+    host, last = Host(), Pressure(0.99)
+    windows = [window("old"), window("new", since_s=10.0, can_shrink=True), window("third", since_s=5.0)]
+    assert host.see(*windows, pressure=last) == [("pause", "new")]
+    assert host.see(*windows, pressure=last) == [("evict", "new")]
+    assert host.see(*windows, pressure=last) == [("pause", "third")], "no second is evicted while the first goes"
+    assert host.see(*windows, pressure=last, times=4) == []
+
+
+def test_a_gpus_memory_concerns_those_on_it() -> None:
+    windows = [window("on 0", device=0), window("on 1", device=1), window("new", since_s=10.0)]
+    host = Host()
+    assert host.see(*windows, pressure=Pressure(0.5, (0.5, 0.97))) == [("pause", "on 1")]
+    assert "97% of the memory of GPU 1" in host.reasons[0]
+    assert Host().see(*windows, pressure=Pressure(0.95, (0.95, 0.95))) == []
+
+
+def test_the_only_job_is_left_alone() -> None:
+    assert Host().see(window("a", over_bytes=10**9), times=5, pressure=Pressure(0.99)) == []
+
+
+# --- back -------------------------------------------------------------------------------------------------------------
+
+
+def down_to(stage: Stage, *, shrinks: bool = False) -> Host:
+    host = Host()
+    while host.state.of("new") is None or host.stage("new") is not stage:
+        host.see(*crowd(can_shrink=shrinks))
+    host.done.clear()
+    return host
+
+
+def test_with_room_it_climbs_back_rung_by_rung() -> None:
+    host = down_to(Stage.PAUSED, shrinks=True)
+    good = [window("old"), window("new", since_s=10.0)]
+    assert host.see(*good, times=4) == []
+    assert host.see(*good) == [("resume", "new")], "five good windows"
+    assert host.see(*good, times=9) == []
+    assert host.see(*good) == [("raise", "new")], "ten, the second time"
+    assert host.see(*good, times=20) == [("grow", "new")]
+    assert host.see(*good, times=200) == []
+    assert host.state.of("new") == Tended("new", changed_s=host.state.acted_s or 0.0, beside=1, returns=3)
+
+
+def test_one_that_was_never_shrunk_is_whole_when_its_weight_is_back() -> None:
+    host = down_to(Stage.PAUSED)
+    good = [window("old"), window("new", since_s=10.0)]
+    assert host.see(*good, times=60) == [("resume", "new"), ("raise", "new")]
+    assert host.stage("new") is Stage.RUNNING
+
+
+@pytest.mark.parametrize("speed", [0.7, 0.76])
+def test_between_bad_and_good_nothing_moves(speed: float) -> None:
+    host = down_to(Stage.LOWERED)
+    assert host.see(window("old", speed), window("new", since_s=10.0), times=60) == []
+
+
+def test_while_memory_is_used_nobody_comes_back() -> None:
+    host = down_to(Stage.LOWERED)
+    good = [window("old"), window("new", since_s=10.0)]
+    assert host.see(*good, times=40, pressure=Pressure(0.9)) == []
+    assert host.see(*good, times=1, pressure=Pressure(0.8)) == [("raise", "new")]
+
+
+def test_when_another_ends_it_comes_back_sooner_and_when_nothing_computes_at_once() -> None:
+    host = Host()
+    three = [window("old", 0.3), window("third"), window("new", since_s=10.0)]
+    host.see(*three, times=6)
+    assert host.stage("new") is Stage.PAUSED
+    left = [window("old"), window("new", None, since_s=10.0)]
+    assert host.see(*left, times=2) == []
+    assert host.see(*left, times=1) == [("resume", "new")]
+    host = down_to(Stage.PAUSED)
+    assert host.see(window("new", None, since_s=10.0)) == [("resume", "new")]
+
+
+def test_one_that_was_evicted_is_remembered_and_evicted_twice_at_most() -> None:
+    host, crowded = Host(), Pressure(0.9)
+    for round_ in range(3):
+        since_s = host.now_s + 1.0
+        windows = [window("old", 0.3), window("new", 0.9, since_s=since_s)]
+        found = host.see(*windows, times=60, pressure=crowded)
+        assert (("evict", "new") in found) == (round_ < 2)
+        if round_ < 2:
+            assert host.stage("new") is Stage.EVICTED, "it is on its way out, whatever its windows say"
+            host.see(window("old"), times=3, pressure=crowded)
+            assert host.stage("new") is Stage.EVICTED, "and in the queue"
+    assert host.stage("new") is Stage.PAUSED
+
+
+def test_those_that_ended_are_forgotten() -> None:
+    host = Host()
+    host.see(window("a"), window("b"))
+    host.see(window("b"))
+    assert [one.job for one in host.state.jobs] == ["b"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.none() | st.floats(0, 1), min_size=4, max_size=4),
+            st.sampled_from([0.5, 0.9, 0.96, 0.99]),
+            st.lists(st.booleans(), min_size=4, max_size=4),
+        ),
+        max_size=60,
+    )
+)
+def test_whatever_is_seen_no_transition_is_illegal_and_one_computes(
+    seen: list[tuple[list[float | None], float, list[bool]]],
+) -> None:
+    host = Host()
+    for speeds, share, shrinks in seen:
+        windows = [
+            window(f"j{at}", speed, since_s=float(at), can_shrink=shrink)
+            for at, (speed, shrink) in enumerate(zip(speeds, shrinks, strict=True))
+        ]
+        host.see(*windows, pressure=Pressure(share))
+        computing = [one for one in host.state.jobs if one.stage not in (Stage.PAUSED, Stage.EVICTED)]
+        assert computing, "never do all stand still"
+
+
+# --- what is learnt ---------------------------------------------------------------------------------------------------
+
+
+def test_windows_teach_of_those_that_compute_together() -> None:
+    host = down_to(Stage.PAUSED)
+    windows = [
+        window("old", 0.45, kind="dense", expected=0.5),
+        window("other", 0.9, kind="input"),
+        window("warming", None, kind="embedding"),
+        window("new", None, since_s=10.0, kind="dense"),
+    ]
+    host.see(*windows)
+    old, other = encounters(host.state, windows, 7.0)
+    assert (old.kind, old.neighbours, old.at_s) == ("dense", ("embedding", "input"), 7.0)
+    assert old.log_ratio == pytest.approx(math.log(0.5)), "against the model without corrections"
+    assert other.neighbours == ("dense", "embedding")
