@@ -20,6 +20,7 @@ from elastichost.cli import (
     configuring,
     converting,
     doctor,
+    hosting,
     planning,
     reading,
     replaying,
@@ -55,6 +56,7 @@ chaos.register(app)
 scale.register(app)
 replaying.register(app)
 planning.register(app)
+hosting.register(app)
 report_verb.register(app)
 
 

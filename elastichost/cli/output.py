@@ -18,9 +18,13 @@ __all__ = ["AsJson", "data_console", "fact_lines", "print_json", "progress_conso
 AsJson = Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object (schema elastichost/v1).")]
 
 
+PLAIN_WIDTH = 160  # of tables that no terminal shows
+
+
 def data_console() -> Console:
     """stdout. Lines are never cut or wrapped off a terminal, so that other programs can read them."""
-    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    is_terminal = sys.stdout.isatty()
+    return Console(soft_wrap=not is_terminal, highlight=False, width=None if is_terminal else PLAIN_WIDTH)
 
 
 def progress_console() -> Console:

@@ -1,4 +1,5 @@
-"""`plan JOB`: what a run would start with and come to, why, and how sure that is. Starts nothing."""
+"""`plan JOB`: what a run would start with and come to, why, how sure that is, and how much memory it will take. Only
+the model is built, in a process that ends at once."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from elastichost.config import JobSpec
     from elastichost.supervisor.preflight import Preparation
     from elastichost.tuner.foresight import Foresight
+    from elastichost.tuner.peak_memory import MemoryEstimate
     from elastichost.tuner.policy import Forecast
 
 __all__ = ["register"]
@@ -32,22 +34,39 @@ def plan(
     overrides: Overrides = [],  # noqa: B006 typer copies it
     as_json: AsJson = False,
 ) -> None:
-    """What the tuner would choose for a job, what it expects of that, how sure it is, and what comes second."""
+    """What the tuner would choose for a job, what it expects of that, how sure it is, and what comes second; and the
+    peak of its memory, with what it consists of."""
     from elastichost.config import load_job
-    from elastichost.supervisor.preflight import preflight
 
     spec = load_job(job, overrides)
-    prepared = preflight(spec)
+    prepared, memory = _look_ahead(spec)
     for warning in prepared.warnings:
         progress_console().print(f"warning  {warning}", style="yellow", markup=False)
     found = _foresee(spec, prepared)
     if as_json:
-        print_json(_facts(spec, prepared, found))
+        print_json(_facts(spec, prepared, found, memory))
         return
     out = data_console()
-    out.print(fact_lines(_lines(spec, prepared, found)))
+    out.print(fact_lines([*_lines(spec, prepared, found), ("peak memory", "\n".join(memory.words()))]))
     if found is not None:
         out.print(_table(found))
+
+
+def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
+    """Raises the typed error that a start would end with."""
+    from elastichost.supervisor.estimating import estimate_memory
+    from elastichost.supervisor.launch.local import LocalLauncher
+    from elastichost.supervisor.preflight import preflight
+    from elastichost.supervisor.run import Entries
+
+    if job.emulate.enabled:
+        prepared = preflight(job)
+        return prepared, estimate_memory(job, prepared)
+    entries = Entries()
+    with LocalLauncher(entries.imports, entries.calls) as launcher:  # it imports while the data is looked at
+        prepared = preflight(job)
+        progress_console().print("building the model, to see how much memory it will take ...", style="dim")
+        return prepared, estimate_memory(job, prepared, launcher)
 
 
 def _foresee(job: JobSpec, prepared: Preparation) -> Foresight | None:
@@ -111,11 +130,16 @@ def _table(found: Foresight) -> Table:
     return table
 
 
-def _facts(job: JobSpec, prepared: Preparation, found: Foresight | None) -> dict[str, object]:
+def _facts(job: JobSpec, prepared: Preparation, found: Foresight | None, memory: MemoryEstimate) -> dict[str, object]:
     return {
         "job": job.job.name,
         "samples": prepared.train.samples * job.train.epochs,
         "first_plan": msgspec.to_builtins(prepared.plan),
         "similar_jobs": len(prepared.beginning.request.records),
         "foresight": msgspec.to_builtins(found),
+        "memory": {
+            "host_bytes": memory.host_bytes,
+            "gpu_bytes": memory.gpu_bytes,
+            **msgspec.to_builtins(memory),
+        },
     }

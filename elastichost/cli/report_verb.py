@@ -1,22 +1,31 @@
-"""`report RUN`: one HTML file that tells what a run did and what the tuner knew."""
+"""`report RUN`: one HTML file that tells what a run did and what the tuner knew, or what many jobs did on one host."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RunArgument, find_run, is_alive, is_run, short_path
+from elastichost.cli.runs import RUNS, find_run, is_alive, is_run, short_path
 from elastichost.errors import PreflightError
 from elastichost.metrics import FINISHED_STATES, read_status
+
+if TYPE_CHECKING:
+    from elastichost.reporting.facts import Report
+    from elastichost.reporting.host_facts import HostReport
 
 __all__ = ["register"]
 
 REPORT_FILE = "report.html"
 REMAINS = ("journal.jsonl", "metrics.db", "status.json", "result.json")
+ReportArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help='The directory of a run, a batch or a host, a name under runs/, or "latest".'),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -24,27 +33,24 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    run: RunArgument = "latest",
+    run: ReportArgument = "latest",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: report.html in the run directory.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: report.html in the directory.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write what a run did and what the tuner knew as one HTML file: speed, loss, plans, decisions, model, faults.
+    """Write what a run did and what the tuner knew as one HTML file: speed, loss, plans, decisions, model, faults; of a
+    batch or a host: its jobs over time, cores, memory, speeds beside others, decisions.
 
     With --json the figures behind it are printed; the file is written then only where --output names it.
     """
-    from elastichost.reporting.assemble import read_report
-    from elastichost.supervisor.journal import utc_now
-
-    directory = _find(run)
-    found = read_report(directory, is_running=_is_running(directory), now_utc=utc_now())
+    host = _find_host(run)
+    directory = host if host is not None else _find(run)
+    found, page_of = _read_host(directory) if host is not None else _read_run(directory)
     if output is None and not as_json:
         output = directory / REPORT_FILE
     if output is not None:
-        from elastichost.reporting.page import page_of
-
-        _write(output, page_of(found).encode("utf-8", "replace"))
+        _write(output, page_of().encode("utf-8", "replace"))
     if as_json:
         written = str(output) if output is not None else None
         print_json({"run_dir": str(directory), "output": written, **msgspec.to_builtins(found)})
@@ -54,6 +60,33 @@ def report(
     out.print(short_path(output.absolute()), soft_wrap=True)
     for gap in found.gaps:
         out.print(f"lacks {gap.source}: {gap.text}", style="dim", soft_wrap=True, markup=False)
+
+
+def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:
+    """What its page tells, and what makes the page of it."""
+    from elastichost.reporting.assemble import read_report
+    from elastichost.reporting.page import page_of
+    from elastichost.supervisor.journal import utc_now
+
+    report = read_report(directory, is_running=_is_running(directory), now_utc=utc_now())
+    return report, lambda: page_of(report)
+
+
+def _read_host(directory: Path) -> tuple[HostReport, Callable[[], str]]:
+    from elastichost.reporting.host_assemble import read_host_report
+    from elastichost.reporting.host_page import host_page_of
+    from elastichost.supervisor.journal import utc_now
+
+    report = read_host_report(directory, is_running=_is_host_running(directory), now_utc=utc_now())
+    return report, lambda: host_page_of(report)
+
+
+def _find_host(name: str) -> Path | None:
+    """The directory of a batch or a host: by its status, which no run has."""
+    from elastichost.dispatcher.facts import HOST_FILE
+
+    found = (path for path in (Path(name), RUNS / name) if (path / HOST_FILE).is_file() and not is_run(path))
+    return next((path.resolve() for path in found), None)
 
 
 def _find(run: str) -> Path:
@@ -70,6 +103,16 @@ def _is_running(directory: Path) -> bool:
     except PreflightError:
         return False
     return is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
+
+
+def _is_host_running(directory: Path) -> bool:
+    from elastichost.dispatcher.facts import read_host
+
+    try:
+        host = read_host(directory)
+    except PreflightError:
+        return False
+    return is_alive(host.pid) and host.state != "ended"
 
 
 def _write(path: Path, page: bytes) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elastichost.cli.configuring import JobArgument, Overrides
+from elastichost.cli.batch import MemoryOption, PolicyOption, PolicySettings, SizesOption, run_batch
+from elastichost.cli.configuring import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import RunArgument, find_run
 from elastichost.cli.summary import summary
@@ -41,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    job: JobArgument,
+    jobs: Annotated[list[Path], typer.Argument(metavar="JOB...", help="The job file (TOML); several: together.")],
     overrides: Overrides = [],  # noqa: B006 typer copies it
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", metavar="DIR", help="Default: runs/<name>-<UTC>-<id>.")
@@ -49,18 +50,28 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the job, the data and the host; start nothing.")
     ] = False,
+    policy: PolicyOption = "complementary",
+    policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
+    memory: MemoryOption = "80%",
+    own_sizes: SizesOption = False,
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Train a job: check, start, watch, evaluate, keep."""
+    """Train a job: check, start, watch, evaluate, keep. Several jobs share the host (--policy, --memory)."""
     from elastichost.config import load_job
 
-    spec = load_job(job, overrides)
+    specs = [load_job(job, overrides) for job in jobs]
     if dry_run:
         from elastichost.cli.rehearsal import rehearse
 
-        rehearse(spec, as_json=as_json)
+        for spec in specs:
+            rehearse(spec, as_json=as_json)
         return
+    if len(specs) > 1:
+        directory = run_dir.resolve() if run_dir is not None else None
+        live = dashboard is Dashboard.AUTO
+        run_batch(specs, directory, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
+    spec = specs[0]
     _train(spec, run_dir.resolve() if run_dir is not None else None, None, dashboard, as_json)
 
 
@@ -73,10 +84,17 @@ def resume(
     """Go on with a run that was stopped or broke off: from its arena where that still is, else its newest checkpoint.
 
     When a supervisor was killed, its rows stay in memory for supervision.keep_arena_s: resumed within that time,
-    nothing is lost.
+    nothing is lost. Of a batch (`run A B ...`) all jobs go on that are not over.
     """
     from elastichost.arena.host import hold_left
+    from elastichost.cli.batch import find_batch, resume_batch
 
+    if (batch := find_batch(run)) is not None:
+        if overrides:
+            raise ConfigError(
+                "jobs of a batch go on as they are", hint="resume one of them alone by its run directory, with --set"
+            )
+        resume_batch(batch, live=dashboard is Dashboard.AUTO, as_json=as_json)
     directory = find_run(run)
     held = hold_left(directory)  # first of all: a guardian waits a few seconds only
     from elastichost.config import load_job

@@ -1,0 +1,80 @@
+"""When jobs together use more memory than there is: who has more than it said gives it back, the others go on. Pure.
+
+The ledger charges peaks, so this happens when a job lied, or its estimate was wrong. In this order, each when the one
+before has not helped for some seconds:
+
+    tighten   its run is lent what it was charged: rows are dropped, ids wait, as `resources.memory` has it for one run
+    evict     it saves, ends, and waits until it can run alone
+    kill      at once, when it has far more than it was charged and they use far more than there is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from elastichost.tuner.colocation.facts import PlacedJob
+
+__all__ = ["Act", "Containment", "offenders"]
+
+PATIENCE_S = 3.0  # of one step, until the next is tried
+BY_FAR = 1.5  # times what it was charged: no estimate errs so
+NEARLY = 1.15  # times all that jobs may have together, from which nothing can be waited for
+SLACK_BYTES = 32 << 20
+
+Kind = Literal["tighten", "evict", "kill"]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """limit_bytes: what the job is lent from now on."""
+
+    kind: Kind
+    job: str
+    limit_bytes: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Containment:
+    """What was done last to whom, and when."""
+
+    done: dict[str, tuple[Kind, float]] = field(default_factory=dict)
+
+
+def offenders(
+    state: Containment, running: Sequence[PlacedJob], use: Mapping[str, int], total_bytes: int, now_s: float
+) -> Iterator[Act]:
+    """One act at most: against the job that has most beyond what it was admitted with. use: bytes now, by job;
+    total_bytes: that all jobs together may have."""
+    names = {one.demand.job for one in running}
+    for gone in state.done.keys() - names:
+        del state.done[gone]
+    used = sum(use.get(job, 0) for job in names)
+    if used <= total_bytes:
+        return
+    worst, beyond = None, 0
+    for one in running:
+        admitted = max(one.mode.memory_bytes, 1)
+        excess = use.get(one.demand.job, 0) - admitted
+        if excess > max(beyond, SLACK_BYTES):
+            worst, beyond = one, excess
+    if worst is None:
+        return  # each has what it said: estimates were admitted beyond what there is
+    job, has = worst.demand.job, use[worst.demand.job]
+    limit = max(1, int(1.05 * worst.mode.memory_bytes))
+    before = state.done.get(job)
+    is_by_far = has > BY_FAR * worst.mode.memory_bytes and used > NEARLY * total_bytes
+    if before is not None and (before[0] == "kill" or (now_s - before[1] < PATIENCE_S and not is_by_far)):
+        return
+    kind: Kind = "kill" if is_by_far else "tighten" if before is None else "evict" if before[0] == "tighten" else "kill"
+    state.done[job] = (kind, now_s)
+    words = {"tighten": "it is lent no more than that", "evict": "it saves and ends", "kill": "it is killed"}[kind]
+    yield Act(
+        kind,
+        job,
+        limit,
+        f"jobs use {used / 1e6:,.0f} of {total_bytes / 1e6:,.0f} MB; it has {has / 1e6:,.0f} MB and was estimated at "
+        f"{worst.mode.memory_bytes / 1e6:,.0f}: {words}",
+    )

@@ -1,0 +1,370 @@
+"""The jobs of one host: what happens to them and what is done about it. Events in, effects out; pure.
+
+    submit -> examine -> waiting -> (policy) -> starting -> running -> done | failed
+                            ^                                  |
+                            +---- evicted, out of memory ------+
+
+Every event that can change who runs is followed by `tick`, in which the policy says who starts (`tuner.colocation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from elastichost.dispatcher.containing import Containment, offenders
+from elastichost.dispatcher.demands import Examined, HostPower, Known, learnt, prior
+from elastichost.dispatcher.effects import Effect, Examine, Kill, Lent, Note, Resize, Spawn, Stop
+from elastichost.dispatcher.endings import broken_off, failed
+from elastichost.dispatcher.entries import JobEntry, StopCause
+from elastichost.dispatcher.examinations import Examinations
+from elastichost.dispatcher.facts import ENDED_STATES, Failure, HostStatus, JobRequest, Seen, Size
+from elastichost.dispatcher.life import JobEvent
+from elastichost.dispatcher.tending import Tending, shared, tended
+from elastichost.errors import ConfigError
+from elastichost.metrics import FINISHED_STATES, JournalValue
+from elastichost.resources import HostInventory
+from elastichost.spelling import did_you_mean
+from elastichost.supervisor.outcome import RunResult
+from elastichost.tuner.colocation import ledger as ledgers
+from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Start
+from elastichost.tuner.colocation.policies import Settings, dispatch, predicted, why_waiting
+
+__all__ = ["Core"]
+
+SAY_EVERY_S = 2.0  # why jobs wait is worked out so often
+
+
+class Core:
+    """room: for all jobs together. power: of the host. inventory: with the numbers of cores and GPUs."""
+
+    def __init__(self, settings: Settings, inventory: HostInventory, power: HostPower, memory_bytes: int) -> None:
+        self._settings, self._inventory, self._power = settings, inventory, power
+        gpus = tuple(GpuRoom(gpu.index, gpu.memory_bytes) for gpu in inventory.gpus)
+        self._room = HostRoom(len(inventory.cores), memory_bytes, gpus)
+        self._ledger = ledgers.Ledger(self._room)
+        self._jobs: dict[str, JobEntry] = {}
+        self._twins: dict[str, Known] = {}
+        self._examinations = Examinations()
+        self._decisions = 0
+        self._is_stopping = False
+        self._said_s = 0.0
+        self._containment, self._tending = Containment(), Tending()
+        self.last_decision = ""
+
+    # --- asked by the loop ----------------------------------------------------------------------------------
+
+    def request(self, job: str) -> JobRequest:
+        return self._jobs[job].request
+
+    def folder(self, job: str) -> Path:
+        return Path(self._jobs[job].request.folder)
+
+    def run_dir(self, job: str) -> Path:
+        return Path(self._jobs[job].request.run_dir)
+
+    @property
+    def is_empty(self) -> bool:
+        """Every job is over."""
+        return all(entry.state in ENDED_STATES for entry in self._jobs.values())
+
+    def unfinished(self) -> Iterator[tuple[JobRequest, bool, int]]:
+        """Jobs that are for the next dispatcher: request, whether it has a run, how often it was started."""
+        for entry in self._jobs.values():
+            if entry.state not in ENDED_STATES or entry.state == "stopped":
+                yield entry.request, entry.has_run, entry.starts
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def submit(self, request: JobRequest, now_s: float, *, has_run: bool = False) -> tuple[Effect, ...]:
+        """has_run: of an earlier dispatcher."""
+        self._jobs[request.job] = JobEntry(request, now_s, why="is to be examined", has_run=has_run)
+        self._examinations.submit(request.job, request.shape)
+        return Note("submitted", "in the queue", request.job), *self._examine_next()
+
+    def _examine_next(self) -> tuple[Effect, ...]:
+        return tuple(Examine(job) for job in self._examinations.next(self._room.cores))
+
+    def examined(self, found: Examined, now_s: float) -> tuple[Effect, ...]:
+        """What was found out about a job before its start; it holds for all jobs of its shape."""
+        effects: list[Effect] = []
+        for job in self._examinations.found(found.job):
+            effects += self._known(msgspec.structs.replace(found, job=job))
+        return (*effects, *self._examine_next())
+
+    def _known(self, found: Examined) -> tuple[Effect, ...]:
+        entry = self._jobs[found.job]
+        if entry.state != "waiting":
+            return ()  # cancelled meanwhile
+        entry.examined, entry.why = found, "waits"
+        entry.known = self._twins.get(found.twin) or prior(found)
+        entry.estimated_bytes = found.memory[0].host_bytes
+        effects = [Note("warning", warning, found.job) for warning in found.warnings]
+        demand = entry.demand(self._power)
+        words = (
+            f"{demand.kind} job; at its peak {_mb(found.memory[0].host_bytes)} MB; {found.samples_planned:,} samples"
+        )
+        return (*effects, Note("examined", words, found.job))
+
+    def seen(self, seen: Seen, now_s: float) -> tuple[Effect, ...]:
+        """What a job does and uses now."""
+        entry = self._jobs[seen.job]
+        if entry.placed is None:
+            return ()
+        entry.seen, status = seen, seen.status
+        if status is not None and (status.supervisor_pid in seen.pids):
+            entry.trained = status.samples_trained
+            entry.auc = status.test_auc
+            if entry.state == "starting" and (status.samples_trained > 0 or status.state in FINISHED_STATES):
+                entry.has_run = True
+                entry.apply(JobEvent.TRAINS, entry.why)
+        entry.peak_bytes = max(entry.peak_bytes, seen.memory_bytes)
+        self._ledger = ledgers.observe(self._ledger, entry.job, entry.peak_bytes)
+        charge = self._ledger.charge(entry.job)
+        assert charge is not None
+        entry.placed = msgspec.structs.replace(entry.placed, charged_bytes=charge.charged_bytes)
+        if seen.look is not None and entry.known is not None and entry.examined is not None:
+            entry.look, entry.look_s = seen.look, now_s
+            entry.known = learnt(entry.known, seen.look, entry.placed.mode.worker_cores, self._room.cores)
+            self._twins[entry.examined.twin] = entry.known
+        return ()
+
+    def ended(
+        self,
+        job: str,
+        code: int | None,
+        cause: str,
+        failure: Failure | None,
+        now_s: float,
+        result: RunResult | None = None,
+    ) -> tuple[Effect, ...]:
+        """Its supervisor has ended, or what looked at it failed. code: None: it could not be started."""
+        entry = self._jobs[job]
+        self._examinations.forget(job)
+        if entry.state in ENDED_STATES:
+            return self._examine_next()
+        entry.exit_code = code
+        if result is not None:
+            entry.trained = result.samples.trained
+            entry.peak_bytes = max(entry.peak_bytes, result.peak_bytes)
+            entry.auc = result.test.auc if result.test is not None else entry.auc
+        if entry.placed is not None:
+            self._ledger = ledgers.observe(self._ledger, job, entry.peak_bytes)
+            self._ledger = ledgers.release(self._ledger, job, is_complete=code == 0)
+        placed, entry.placed = entry.placed, None
+        entry.last_placed = placed or entry.last_placed
+        entry.ended_s = now_s
+        if code == 0 and placed is not None:
+            entry.apply(JobEvent.DONE, "done")
+            return (Note("done", f"done after {now_s - entry.placed_s:.1f} s", job),)
+        if placed is None:
+            return (*failed(entry, failure, cause), *self._examine_next())
+        return broken_off(entry, placed, code, cause, failure, self._room, now_s)
+
+    def cancel(self, job: str, now_s: float) -> tuple[Effect, ...]:
+        """Raises ConfigError for a job that is not there or is over."""
+        entry = self._jobs.get(job)
+        if entry is None:
+            raise ConfigError(f"no job {job!r}{did_you_mean(job, self._jobs)}", hint="`queue` lists them")
+        if entry.state in ENDED_STATES:
+            raise ConfigError(f"{job} is {entry.state} already")
+        if entry.state == "waiting":
+            entry.apply(JobEvent.CANCEL, "cancelled")
+            entry.ended_s = now_s
+            self._examinations.forget(job)
+            # what looks at it is killed, if anything does
+            return Kill(job), Note("cancelled", "cancelled", job), *self._examine_next()
+        return self._stop(entry, "cancel", "it is cancelled", now_s)
+
+    def stop(self, now_s: float) -> tuple[Effect, ...]:
+        """The host stops: who runs saves and ends, who waits stays in the queue."""
+        self._is_stopping = True
+        self._examinations = Examinations()
+        effects: list[Effect] = []
+        for entry in self._jobs.values():
+            if entry.state == "waiting":
+                entry.apply(JobEvent.KEEP, "the host stopped")
+                effects.append(Kill(entry.job))
+            elif entry.is_live:
+                effects += self._stop(entry, "host", "the host stops", now_s)
+        return tuple(effects)
+
+    def _stop(self, entry: JobEntry, cause: StopCause, why: str, now_s: float) -> tuple[Effect, ...]:
+        entry.stop_cause = cause if entry.stop_cause != "cancel" else "cancel"
+        if entry.state == "stopping":
+            return ()  # asked a second time, a supervisor ends without saving
+        entry.apply(JobEvent.STOP, why)
+        entry.stop_s = now_s
+        return Stop(entry.job), Note("stopping", why, entry.job)
+
+    # --- every turn -----------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> tuple[Effect, ...]:
+        """Who starts now, and who gets or gives memory."""
+        if self._is_stopping:
+            return ()
+        effects = list(self._contain(now_s))
+        for entry in self._jobs.values():
+            entry.replaced(self._power)
+        effects += self._tend(now_s)
+        starts = dispatch(
+            self._waiting(),
+            self._running(),
+            self._room,
+            self._settings,
+            self._tending.corrections,
+            now_s,
+            margins=self._ledger.margins,
+            decisions=self._decisions,
+        )
+        for start in starts:
+            effects += self._started(start, now_s)
+        if starts or now_s - self._said_s >= SAY_EVERY_S:
+            self._said_s = now_s
+            self._foretell()
+            effects += self._say_why(now_s)
+        return tuple(effects)
+
+    def _tend(self, now_s: float) -> tuple[Effect, ...]:
+        """What those that run beside each other are given or have taken from them."""
+        if self._settings.policy == "exclusive":
+            return ()
+        placed = [entry for entry in self._jobs.values() if entry.placed is not None]
+        effects, evicted = tended(self._tending, placed, self._room, sum(self._use().values()), now_s)
+        for job in evicted:
+            if self._jobs[job].state != "stopping":
+                effects += self._stop(self._jobs[job], "evict", "it makes room for others", now_s)
+        return (*effects, *shared(self._tending, placed, self._inventory.cores, now_s))
+
+    def _waiting(self) -> list[JobDemand]:
+        return [
+            entry.demand(self._power)
+            for entry in self._jobs.values()
+            if entry.state == "waiting" and entry.examined is not None
+        ]
+
+    def _running(self) -> list[PlacedJob]:
+        return [entry.placed for entry in self._jobs.values() if entry.placed is not None]
+
+    def _started(self, start: Start, now_s: float) -> tuple[Effect, ...]:
+        entry = self._jobs[start.job]
+        demand = entry.demand(self._power)
+        placed = PlacedJob(demand, start.placement, start.charged_bytes, start.charged_gpu_bytes, now_s)
+        may_overcommit = not self._settings.memory_admission or self._settings.policy == "rmixer_type"
+        self._ledger = ledgers.admit(self._ledger, placed, may_overcommit)
+        self._decisions += 1
+        entry.placed = entry.last_placed = placed
+        entry.placed_s, entry.life = now_s, entry.life + 1
+        entry.estimated_bytes = placed.mode.memory_bytes
+        entry.starts += 1
+        entry.started_s = now_s if entry.started_s is None else entry.started_s
+        entry.seen = None
+        entry.cores, entry.memory_limit = self._inventory.cores, self._room.memory_bytes
+        entry.apply(JobEvent.START, start.reason)
+        self.last_decision = f"{start.job}: {start.reason}"
+        mode = placed.mode
+        size = Size(mode.workers, mode.servers, mode.worker_cores) if _is_open(entry) else None
+        gpu = self._room.gpus[start.placement.device].index if start.placement.device != CPU else None
+        lent = Lent(entry.cores, entry.memory_limit, gpu, start.charged_gpu_bytes)
+        data: dict[str, JournalValue] = {
+            "workers": mode.workers,
+            "charged_bytes": start.charged_bytes,
+            "speeds": dict(start.speeds),
+        }
+        return (
+            Note("start", start.reason, start.job, data),
+            Spawn(
+                start.job,
+                entry.life,
+                lent,
+                size,
+                resume=entry.has_run,
+                charged_bytes=start.charged_bytes,
+                threads=mode.cores + mode.servers,
+                nice=entry.nice,
+            ),
+        )
+
+    def _foretell(self) -> None:
+        for job, share in predicted(self._running(), self._room, self._tending.corrections).items():
+            self._jobs[job].predicted = share
+
+    def _say_why(self, now_s: float) -> tuple[Effect, ...]:
+        """Why jobs wait; one that can never run fails."""
+        waiting = self._waiting()
+        if not waiting:
+            return ()
+        reasons = why_waiting(
+            waiting,
+            self._running(),
+            self._room,
+            self._settings,
+            self._tending.corrections,
+            now_s,
+            margins=self._ledger.margins,
+            decisions=self._decisions,
+        )
+        effects: list[Effect] = []
+        for job, why in reasons.items():
+            entry = self._jobs[job]
+            entry.why = why
+            if why.startswith("can never run"):
+                entry.ended_s = now_s
+                effects += failed(entry, None, why)
+        return tuple(effects)
+
+    # --- memory ---------------------------------------------------------------------------------------------
+
+    def _contain(self, now_s: float) -> tuple[Effect, ...]:
+        """When jobs together use more than there is: who uses more than it is charged for gives it back."""
+        effects: list[Effect] = []
+        for act in offenders(self._containment, self._running(), self._use(), self._room.memory_bytes, now_s):
+            entry = self._jobs[act.job]
+            if entry.seen is not None:
+                entry.peak_bytes = max(entry.peak_bytes, entry.seen.used_bytes)  # more may be measured too late
+            effects.append(Note("memory", act.reason, act.job))
+            if act.kind == "tighten":
+                entry.memory_limit = act.limit_bytes
+                effects.append(Resize(act.job, memory_bytes=act.limit_bytes))
+            elif act.kind == "evict" and entry.state in ("starting", "running", "paused"):
+                effects += self._stop(entry, "memory", act.reason, now_s)
+            elif act.kind == "kill":
+                if entry.state != "stopping":
+                    entry.apply(JobEvent.STOP, act.reason)
+                entry.stop_cause = "cancel" if entry.stop_cause == "cancel" else "memory"
+                effects.append(Kill(act.job))
+        return tuple(effects)
+
+    def _use(self) -> dict[str, int]:
+        return {entry.job: entry.seen.used_bytes for entry in self._jobs.values() if entry.seen and entry.placed}
+
+    # --- telling --------------------------------------------------------------------------------------------
+
+    def status(self, common: HostStatus) -> HostStatus:
+        """Of the host and all its jobs. common: what the loop knows."""
+        jobs = tuple(entry.status(self._gpu_of(entry)) for entry in self._jobs.values())
+        return msgspec.structs.replace(
+            common,
+            cores=self._room.cores,
+            memory_bytes=self._room.memory_bytes,
+            charged_bytes=self._ledger.charged_bytes,
+            used_bytes=sum(job.memory_bytes for job in jobs),
+            cpu_cores=sum(job.cpu_cores for job in jobs),
+            gpus=len(self._room.gpus),
+            jobs=jobs,
+            last_decision=self.last_decision,
+        )
+
+    def _gpu_of(self, entry: JobEntry) -> int | None:
+        device = entry.placed.placement.device if entry.placed is not None else CPU
+        return self._room.gpus[device].index if device != CPU else None
+
+
+def _is_open(entry: JobEntry) -> bool:
+    return entry.examined is not None and entry.examined.size_is_open
+
+
+def _mb(size_bytes: float) -> str:
+    return f"{size_bytes / 1e6:,.0f}"

@@ -1,0 +1,180 @@
+"""The processes of all jobs: forked from one process that has imported torch, signalled, and seen to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from elastichost.dispatcher.job_process import JobArguments
+from elastichost.errors import PreflightError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.launch.local import Exited, LaunchEvent, LocalLauncher, Started, StartFailed
+from elastichost.supervisor.run import Entries
+
+__all__ = ["CHECK", "JOB", "Crew", "Ended"]
+
+JOB, CHECK = "job", "check"  # roles: a job's supervisor; what looks at a job before it may start
+# What every supervisor needs besides what its workers and PS need.
+IMPORTS = (
+    "elastichost.dispatcher.job_process",
+    "elastichost.dispatcher.examining",
+    "elastichost.supervisor.job",
+    "scipy.optimize",
+    "scipy.special",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A process of a job. code: >= 0 an exit code, < 0 minus a signal; None: it could not be started. cause: in
+    words."""
+
+    role: str
+    job: str
+    life: int
+    code: int | None
+    cause: str
+
+
+class Crew:
+    """Use as a context manager: on leaving, nothing it started is left."""
+
+    def __init__(self) -> None:
+        entries = Entries()
+        self._launcher = LocalLauncher((*entries.imports, *IMPORTS), entries.calls)
+        self._names: dict[tuple[str, int], str] = {}  # role and index -> job
+        self._numbers: dict[str, int] = {}
+        self._asked: dict[str, int] = {}  # jobs whose supervisor is on its way, and the signal it gets then; 0: none
+        self._orphans: set[int] = set()  # of supervisors that were killed; some are no more, or never were orphans
+        self.pids: dict[str, int] = {}  # of the jobs' supervisors
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._launcher.close()
+
+    @property
+    def server_pid(self) -> int:
+        return self._launcher.server_pid
+
+    def descriptors(self) -> tuple[int, ...]:
+        return self._launcher.descriptors()
+
+    def clean_when_lost(self, directory: Path) -> None:
+        """Removed when this process is killed."""
+        self._launcher.clean_when_lost((directory,))
+
+    def wait_prepared(self, timeout_s: float) -> float:
+        """Seconds that the imports took. Raises PreflightError."""
+        prepared = self._launcher.wait_prepared(timeout_s)
+        if prepared.error:
+            raise PreflightError(
+                f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
+            )
+        return prepared.seconds
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._launcher.prepared is not None
+
+    def examine(self, job: str, arguments: bytes, log: Path) -> None:
+        self._spawn(CHECK, job, 1, "elastichost.dispatcher.examining:main", arguments, log, ())
+
+    def start(self, job: str, life: int, arguments: JobArguments, log: Path) -> None:
+        entry = "elastichost.dispatcher.job_process:main"
+        self._asked[job] = 0
+        self._spawn(JOB, job, life, entry, msgspec.json.encode(arguments), log, arguments.lent.cores)
+
+    def _spawn(
+        self, role: str, job: str, life: int, entry: str, arguments: bytes, log: Path, cores: tuple[int, ...]
+    ) -> None:
+        number = self._numbers.setdefault(job, len(self._numbers))
+        self._names[role, number] = job
+        self._launcher.spawn(ProcessId(role, number, life), entry, arguments, log, cores=cores)
+
+    def signal(self, job: str, number: int) -> None:
+        """To a job's supervisor, if it lives; with SIGKILL the kernel takes its workers and PS as well. One that is on
+        its way gets it when it is there."""
+        if job in self._asked:
+            self._asked[job] = number
+        index = self._numbers.get(job)
+        for process in self._launcher.processes():
+            if (process.role, process.index) == (JOB, index):
+                self._launcher.kill(process, number)
+
+    def end_examination(self, job: str) -> None:
+        index = self._numbers.get(job)
+        for process in self._launcher.processes():
+            if (process.role, process.index) == (CHECK, index):
+                self._launcher.kill(process, signal.SIGKILL)
+
+    def jobs(self) -> set[str]:
+        """Whose supervisor lives, or has been asked for."""
+        there = {self._names[one.role, one.index] for one in self._launcher.processes() if one.role == JOB}
+        return there | self._asked.keys()
+
+    def events(self) -> list[Ended]:
+        """What has ended since the last call; never waits."""
+        found = []
+        for event in self._launcher.events():
+            ended = self._ended(event)
+            if ended is not None:
+                found.append(ended)
+        self._orphans = {pid for pid in self._orphans if not _is_gone(pid)}
+        return found
+
+    def adopt(self, pids: Iterable[int]) -> None:
+        """A supervisor has ended: what it left of these is this process' to be reaped."""
+        self._orphans.update(pids)
+
+    def _ended(self, event: LaunchEvent) -> Ended | None:
+        match event:
+            case Started(process, pid):
+                if process.role == JOB:
+                    job = self._names[process.role, process.index]
+                    self.pids[job] = pid
+                    if number := self._asked.pop(job, 0):
+                        self._launcher.kill(process, number)
+                return None
+            case StartFailed(process, reason):
+                if process.role == JOB:
+                    self._asked.pop(self._names[process.role, process.index], None)
+                return Ended(process.role, self._names[process.role, process.index], process.life, None, reason)
+            case Exited(process, _, code):
+                job = self._names[process.role, process.index]
+                if process.role == JOB:
+                    self.pids.pop(job, None)
+                return Ended(process.role, job, process.life, code, event.cause)
+            case _:
+                return None  # the fork server was lost and is started again
+
+
+def _is_gone(pid: int) -> bool:
+    """It has ended, or was never this process' child."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def send(pids: Sequence[int], number: int) -> None:
+    """Signals processes; those that have ended meanwhile are left out."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def renice(pids: Iterable[int], nice: int) -> None:
+    """All threads of these processes give way so much (lower needs rights that a user has not, and is then left)."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, int(thread), nice)

@@ -1,0 +1,112 @@
+"""The directory of a host with many jobs: its status, its journal, a folder for each job; locked while it works.
+
+host.json            once a second: what `queue` and `top` show
+journal.jsonl        everything that happened and was decided, with reasons
+timeline.db          of every job and second: cores, memory, speed (sqlite), for the picture in the report
+queue.json           the jobs that are not over, for the next dispatcher in this directory
+jobs/<name>/         job.toml as submitted, what was found out about it, why it failed, its supervisor's log
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.supervisor.rundir import write_atomically
+
+__all__ = ["HostDirectory", "Kept", "default_directory"]
+
+VARIABLE = "ELASTICHOST_HOST_DIR"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as `job.name` of a job file
+
+
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job that is not over. has_run: it was started, and its run can perhaps be gone on with."""
+
+    request: JobRequest
+    has_run: bool = False
+    starts: int = 0
+
+
+def default_directory(environ: Mapping[str, str]) -> Path:
+    """ELASTICHOST_HOST_DIR, or `elastichost/host` below the user's state directory."""
+    if chosen := environ.get(VARIABLE):
+        return Path(chosen).expanduser().absolute()
+    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "elastichost" / "host"
+
+
+class HostDirectory:
+    """Paths and small files. Holds a lock; `close` releases it."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path, self._lock = path, lock
+
+    @classmethod
+    def open(cls, path: Path) -> HostDirectory:
+        """Makes it where it is missing. Raises PreflightError when another dispatcher works in it, or it cannot be
+        made."""
+        path = path.resolve()
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (path / "jobs").mkdir(mode=0o700, exist_ok=True)
+            lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise PreflightError(f"cannot make the host's directory {path}: {error}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise PreflightError(
+                f"another host works in {path}", hint="submit jobs to it, or choose another --host-dir"
+            ) from None
+        return cls(path, lock)
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def timeline(self) -> Path:
+        return self.path / "timeline.db"
+
+    def new_folder(self, wanted: str, job_toml: str) -> tuple[str, Path]:
+        """A name that no job has had here, and its folder with the job file. Raises ConfigError for what is no name."""
+        if not NAME.fullmatch(wanted):
+            raise ConfigError(f"{wanted!r} cannot be the name of a job", hint="letters, digits, and . _ - within it")
+        for number in range(1, 1_000_000):
+            name = wanted if number == 1 else f"{wanted}-{number}"
+            folder = self.path / "jobs" / name
+            try:
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            write_atomically(folder / JOB_FILE, job_toml.encode())
+            return name, folder
+        raise ConfigError(f"there are a million jobs called {wanted} here", hint="choose another name")
+
+    def write_status(self, status: HostStatus) -> None:
+        write_atomically(self.path / HOST_FILE, msgspec.json.encode(status) + b"\n")
+
+    def write_queue(self, kept: tuple[Kept, ...]) -> None:
+        write_atomically(self.path / "queue.json", msgspec.json.format(msgspec.json.encode(kept)))
+
+    def read_queue(self) -> tuple[Kept, ...]:
+        """Raises PreflightError when it is not what this version writes."""
+        path = self.path / "queue.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=tuple[Kept, ...])
+        except FileNotFoundError:
+            return ()
+        except (OSError, msgspec.DecodeError) as error:
+            raise PreflightError(f"{path}: cannot be read: {error}", hint="move it away to begin with none") from error
+
+    def close(self) -> None:
+        os.close(self._lock)

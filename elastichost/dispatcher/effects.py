@@ -1,0 +1,97 @@
+"""What the dispatcher's core wants done: values that its loop performs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elastichost.dispatcher.facts import Size
+from elastichost.metrics import JournalValue
+
+__all__ = ["Effect", "Examine", "Freeze", "Kill", "Lent", "Note", "Renice", "Resize", "Spawn", "Stop", "Thaw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A part of the host. gpu: its number as CUDA has it, None: none."""
+
+    cores: tuple[int, ...]
+    memory_bytes: int
+    gpu: int | None = None
+    gpu_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Look at the job before it may start: its data, its model, its memory."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start its supervisor. size: None: as it would choose alone; resume: it has a run to go on with; threads: of all
+    its workers and PS."""
+
+    job: str
+    life: int
+    lent: Lent
+    size: Size | None
+    resume: bool
+    charged_bytes: int
+    threads: int
+    nice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """While it trains: another size, other cores, another limit of memory; None: as it is."""
+
+    job: str
+    size: Size | None = None
+    cores: tuple[int, ...] | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renice:
+    job: str
+    nice: int
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Its processes stand still and keep their memory."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Drain, save, end."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """At once."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line of the journal."""
+
+    kind: str
+    text: str
+    job: str = ""
+    data: dict[str, JournalValue] | None = None
+
+
+Effect = Examine | Spawn | Resize | Renice | Freeze | Thaw | Stop | Kill | Note

@@ -1,0 +1,92 @@
+"""A job's supervisor on a host with many: forked from a process that has torch imported, it runs as it would alone.
+
+Its fork server is forked in turn, so nothing is imported again. It is lent a part of the host.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from elastichost.checkpoint.format import latest
+from elastichost.config import JobSpec, load_job
+from elastichost.config_tuner import FirstPlanSettings
+from elastichost.dispatcher.facts import FAILURE_FILE, Failure, Size
+from elastichost.dispatcher.isolation import enter
+from elastichost.errors import CheckpointError, ElastichostError
+from elastichost.resources import HostInventory
+from elastichost.supervisor import run_job
+from elastichost.supervisor.launch.servers import fork_or_start
+
+__all__ = ["JobArguments", "main"]
+
+
+class JobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """job_file: resolved. size: None: as a run alone would choose. lent: what of the host is the job's; its GPUs, too.
+    nice: 0 to 19, higher gives way to others. doors: of the groups that fence it in (`isolation`)."""
+
+    job_file: str
+    folder: str
+    working_directory: str
+    run_dir: str
+    lent: HostInventory
+    size: Size | None = None
+    resume: bool = False
+    nice: int = 0
+    doors: tuple[str, ...] = ()
+
+
+def main(arguments_json: bytes) -> int:
+    """Entry of the process; returns the exit code that `run` would end with."""
+    arguments = msgspec.json.decode(arguments_json, type=JobArguments)
+    for problem in enter(arguments.doors):  # first of all: what it starts is then inside, too
+        print(f"not fenced in: {problem}", file=sys.stderr)
+    os.chdir(arguments.working_directory)
+    if arguments.working_directory not in sys.path:
+        sys.path.insert(0, arguments.working_directory)  # as `python -m elastichost` has it
+    if arguments.nice:
+        os.nice(arguments.nice)
+    try:
+        return _train(fitted(load_job(Path(arguments.job_file), environ={}), arguments), arguments)
+    except ElastichostError as error:
+        failure = Failure(type(error).__name__, error.message, error.hint)
+        (Path(arguments.folder) / FAILURE_FILE).write_bytes(msgspec.json.encode(failure))
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return int(error.exit_code)
+
+
+def _train(job: JobSpec, arguments: JobArguments) -> int:
+    """Goes on with what its supervisor before this one left; where that is neither an arena nor a checkpoint it begins
+    anew, and what is left lies beside it."""
+    run_dir, lent = Path(arguments.run_dir), arguments.lent
+    if arguments.resume or (run_dir / "journal.jsonl").exists():
+        chosen = job.checkpoint.directory
+        kept = Path(chosen) if chosen else run_dir
+        try:
+            return run_job(job, run_dir, None, kept, lent=lent, start_server=fork_or_start).exit_code
+        except CheckpointError as error:
+            mirror = [Path(job.checkpoint.mirror)] if job.checkpoint.mirror else []
+            if latest(kept / "checkpoints", kept, *mirror, verify=False) is not None:
+                raise
+            print(f"it begins anew: {error.message}", file=sys.stderr)
+        aside = (run_dir.with_name(f"{run_dir.name}.{number}") for number in range(1, 1000))
+        run_dir.rename(next(path for path in aside if not path.exists()))
+    return run_job(job, run_dir, None, None, lent=lent, start_server=fork_or_start).exit_code
+
+
+def fitted(job: JobSpec, arguments: JobArguments) -> JobSpec:
+    """The job in the size and with the memory that it is lent. Its tuner only watches then: what it learns is for the
+    dispatcher, which knows what the other jobs need."""
+    resources = job.resources.model_copy(update={"memory": arguments.lent.memory_bytes})
+    job = job.model_copy(update={"resources": resources})
+    size = arguments.size
+    if size is None:
+        return job
+    first = FirstPlanSettings(workers=size.workers, servers=size.servers, worker_cores=size.worker_cores)
+    mode = "off" if job.tuner.mode == "off" else "watch"
+    if mode == "off":
+        return job
+    return job.model_copy(update={"tuner": job.tuner.model_copy(update={"first_plan": first, "mode": mode})})

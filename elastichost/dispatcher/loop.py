@@ -1,0 +1,320 @@
+"""The dispatcher's loop: waits for a command, an exit, a signal or a timer, asks the core, and does what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from elastichost.arena.host import create_directory, hold_left, owner_of, reclaim, socket_directory
+from elastichost.clock import Clock, MonotonicClock
+from elastichost.config import JobSpec, load_job, to_toml
+from elastichost.dispatcher.core import Core
+from elastichost.dispatcher.crew import CHECK, Crew, Ended
+from elastichost.dispatcher.demands import Examined
+from elastichost.dispatcher.directory import HostDirectory, Kept
+from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn
+from elastichost.dispatcher.examining import EXAMINED_FILE
+from elastichost.dispatcher.facts import FAILURE_FILE, Failure, HostStatus, JobRequest
+from elastichost.dispatcher.isolation import probe
+from elastichost.dispatcher.lending import Lender
+from elastichost.dispatcher.options import HostOptions
+from elastichost.dispatcher.performing import Performer
+from elastichost.dispatcher.power import power_of
+from elastichost.dispatcher.shapes import shape_of
+from elastichost.dispatcher.timeline import Timeline
+from elastichost.dispatcher.watching import Watch
+from elastichost.errors import ArenaError, ConfigError, ProtocolError
+from elastichost.resources import HostInventory
+from elastichost.supervisor.journal import Journal, utc_now
+from elastichost.supervisor.outcome import RunResult
+from elastichost.supervisor.rundir import new_run_path
+from elastichost.supervisor.signals import StopSignals
+from elastichost.wire.commands import Cancel, CommandServer, Reached, Refused, Submit
+
+__all__ = ["HostLoop"]
+
+TICK_S = 0.2
+STATUS_EVERY_S = 1.0
+COMMANDS_PER_TURN = 16
+PREPARE_TIMEOUT_S = 300.0
+
+Read = TypeVar("Read")
+
+
+class HostLoop:
+    """Use as a context manager. on_status: once a second; on_note: for every line of the journal."""
+
+    def __init__(
+        self,
+        options: HostOptions,
+        inventory: HostInventory,
+        on_status: Callable[[HostStatus], None],
+        on_note: Callable[[str, str, str], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._options, self._inventory = options, inventory
+        self._on_status, self._on_note = on_status, on_note
+        self._clock = clock or MonotonicClock()
+        self._closing = contextlib.ExitStack()
+        try:
+            self._open(options, inventory)
+        except BaseException:
+            self._closing.close()
+            raise
+
+    def _open(self, options: HostOptions, inventory: HostInventory) -> None:
+        self._signals = self._closing.enter_context(StopSignals())
+        self._directory = HostDirectory.open(options.directory)
+        self._closing.callback(self._directory.close)
+        queue = self._directory.read_queue() if options.keeps_queue else ()
+        # At once: guardians keep the arenas of those that were killed for a few seconds only.
+        self._held = {kept.request.job: hold_left(Path(kept.request.run_dir).resolve()) for kept in queue}
+        self._closing.callback(self._let_go, *self._held)
+        self._isolation = probe()
+        self._closing.callback(self._isolation.close)
+        self._crew = self._closing.enter_context(Crew())
+        self._journal = Journal(self._directory.journal)
+        self._closing.callback(self._journal.close)
+        self._timeline = Timeline(self._directory.timeline)
+        self._closing.callback(self._timeline.close)
+        self._sockets = self._open_sockets()
+        self._commands = CommandServer(f"ipc://{self._sockets}/commands")
+        self._closing.callback(self._commands.close)
+        self._lender = Lender()
+        self._closing.callback(self._lender.close)
+        self._began_s = self._clock.now_s()
+        self._watch = Watch(len(inventory.cores))
+        self._core = Core(options.settings, inventory, power_of(inventory), options.memory_bytes)
+        self._performer = Performer(
+            self._core, self._crew, self._lender, self._isolation, inventory, options.keeps_sizes
+        )
+        self._next_status_s = 0.0
+        self._asked_to_stop = 0
+        self._kept_last: tuple[Kept, ...] | None = None
+        self._state = "starting"
+        for kept in queue:
+            self._do(self._core.submit(kept.request, self._elapsed_s(), has_run=kept.has_run))
+
+    def _open_sockets(self) -> Path:
+        sockets = socket_directory(secrets.token_hex(8))
+        self._crew.clean_when_lost(sockets)
+        create_directory(sockets, owner_of(os.getpid(), self._directory.path))
+
+        def remove() -> None:
+            with contextlib.suppress(ArenaError):
+                reclaim(sockets)
+
+        self._closing.callback(remove)
+        return sockets
+
+    def __enter__(self) -> HostLoop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def _elapsed_s(self) -> float:
+        return self._clock.now_s() - self._began_s
+
+    # --- the course -----------------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec, working_directory: Path, name: str = "", weight: float = 1.0) -> str:
+        """Puts a job in the queue; returns its name on this host."""
+        wanted = name or spec.job.name
+        job, folder = self._directory.new_folder(wanted, to_toml(spec))
+        run_dir = new_run_path(self._options.runs_under, job, secrets.token_hex(8))
+        request = JobRequest(
+            job, str(folder), str(working_directory), str(run_dir), utc_now(), weight, shape_of(spec, working_directory)
+        )
+        self._do(self._core.submit(request, self._elapsed_s()))
+        self._keep_queue()
+        return job
+
+    def run(self) -> HostStatus:
+        """Until all is done (a batch), or until it is asked to stop. Returns the last status."""
+        while not self._is_over():
+            self._turn()
+        self._state = "ended"
+        return self._report()
+
+    def _is_over(self) -> bool:
+        if self._asked_to_stop:
+            return not self._crew.jobs()
+        return self._options.ends_when_empty and self._core.is_empty
+
+    def _turn(self) -> None:
+        descriptors = (*self._crew.descriptors(), self._signals.descriptor)
+        self._commands.wait(TICK_S, descriptors)
+        self._signals.clear()
+        now_s = self._elapsed_s()
+        self._look_at_signals(now_s)
+        self._take_commands(now_s)
+        for ended in self._crew.events():
+            self._ended(ended, now_s)
+        if self._crew.is_prepared and self._state == "starting":
+            self._state = "running"
+            self._note("prepared", f"libraries imported in {self._crew.wait_prepared(PREPARE_TIMEOUT_S):.1f} s")
+        self._observe(now_s)
+        self._do(self._core.tick(now_s))
+        for problem in self._lender.turn():
+            self._note("warning", problem)
+        self._journal.sync(now_s)
+        if now_s >= self._next_status_s:
+            self._next_status_s = now_s + STATUS_EVERY_S
+            self._report()
+
+    def _look_at_signals(self, now_s: float) -> None:
+        if self._signals.count <= self._asked_to_stop:
+            return
+        was_asked, self._asked_to_stop = self._asked_to_stop, self._signals.count
+        self._state = "stopping"
+        if not was_asked:
+            self._note("stopping", f"{self._signals.name}: jobs save what they have trained and end; again: at once")
+            self._do(self._core.stop(now_s))
+        if self._asked_to_stop > 1:
+            for job in self._crew.jobs():
+                self._crew.signal(job, signal.SIGKILL)
+
+    def _observe(self, now_s: float) -> None:
+        run_dirs = {job: self._core.run_dir(job) for job in self._crew.pids}
+        for seen in self._watch.look(self._crew.pids, run_dirs, self._clock.now_s()):
+            self._performer.seen[seen.job] = seen
+            self._do(self._core.seen(seen, now_s))
+
+    def _ended(self, ended: Ended, now_s: float) -> None:
+        folder = self._core.folder(ended.job)
+        if ended.role == CHECK:
+            self._do(self._examined(ended, folder, now_s))
+        else:
+            self._crew.adopt(self._performer.pids(ended.job))
+            oom_kills = self._performer.ended(ended.job)
+            failure = _read(folder / FAILURE_FILE, Failure) if ended.code else None
+            if ended.code and oom_kills:
+                failure = Failure(
+                    "MemoryBudgetError", f"{oom_kills} of its processes were ended at the wall of its memory"
+                )
+            result = _read(self._core.run_dir(ended.job) / "result.json", RunResult)
+            self._do(self._core.ended(ended.job, ended.code, ended.cause, failure, now_s, result))
+        self._keep_queue()
+
+    def _examined(self, ended: Ended, folder: Path, now_s: float) -> tuple[Effect, ...]:
+        examined = _read(folder / EXAMINED_FILE, Examined) if ended.code == 0 else None
+        if examined is not None:
+            return self._core.examined(examined, now_s)
+        self._let_go(ended.job)
+        failure = _read(folder / FAILURE_FILE, Failure)
+        return self._core.ended(ended.job, ended.code, ended.cause, failure, now_s)
+
+    # --- commands -------------------------------------------------------------------------------------------
+
+    def _take_commands(self, now_s: float) -> None:
+        for _ in range(COMMANDS_PER_TURN):
+            try:
+                received = self._commands.receive()
+            except ProtocolError as error:
+                self._note("refused", str(error))
+                continue
+            if received is None:
+                return
+            peer, command = received
+            match command:
+                case Submit():
+                    reply = self._submitted(command)
+                case Cancel():
+                    reply = self._cancelled(command, now_s)
+                case _:
+                    reply = Refused(f"{type(command).__name__} is for one run", "name the run: see `queue`", True)
+            self._commands.reply(peer, reply)
+
+    def _submitted(self, command: Submit) -> Reached | Refused:
+        if self._asked_to_stop:
+            return Refused("the host is stopping")
+        try:
+            spec = _spec_of(command.toml, self._directory.path)
+            job = self.submit(spec, Path(command.working_directory), command.name, command.weight)
+        except ConfigError as error:
+            return Refused(str(error), is_usage=True)
+        return Reached(f"{job} is in the queue", {"job": job})
+
+    def _cancelled(self, command: Cancel, now_s: float) -> Reached | Refused:
+        try:
+            effects = self._core.cancel(command.job, now_s)
+        except ConfigError as error:
+            return Refused(error.message, error.hint, True)
+        self._do(effects)
+        self._keep_queue()
+        return Reached(f"{command.job} is cancelled")
+
+    def _let_go(self, *jobs: str) -> None:
+        """Of what earlier runs of these left, for their supervisors to take over."""
+        for held in itertools.chain.from_iterable(self._held.pop(job, ()) for job in jobs):
+            held.release()
+
+    def _do(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            if isinstance(effect, Note):
+                self._journal.write(effect.kind, effect.text, process=effect.job, data=effect.data)
+                self._on_note(effect.kind, effect.text, effect.job)
+            else:
+                if isinstance(effect, Spawn | Kill):
+                    self._let_go(effect.job)
+                for problem in self._performer.perform(effect):
+                    self._note("warning", problem)
+
+    # --- telling --------------------------------------------------------------------------------------------
+
+    def _note(self, kind: str, text: str) -> None:
+        self._do((Note(kind, text),))
+
+    def _keep_queue(self) -> None:
+        if self._options.keeps_queue and (kept := tuple(self._kept())) != self._kept_last:
+            self._directory.write_queue(kept)
+            self._kept_last = kept
+
+    def _kept(self) -> Iterator[Kept]:
+        for request, has_run, starts in self._core.unfinished():
+            yield Kept(request, has_run, starts)
+
+    def _report(self) -> HostStatus:
+        status = self._core.status(
+            HostStatus(
+                directory=str(self._directory.path),
+                pid=os.getpid(),
+                commands=self._commands.address,
+                policy=self._options.settings.policy,
+                state=self._state,
+                elapsed_s=self._elapsed_s(),
+                isolation=self._isolation.sentences,
+            )
+        )
+        self._keep_queue()
+        self._directory.write_status(status)
+        self._timeline.add(status)
+        self._on_status(status)
+        return status
+
+
+def _read(path: Path, kind: type[Read]) -> Read | None:
+    """None: it is not there, or was not finished."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _spec_of(toml: str, folder: Path) -> JobSpec:
+    """Raises ConfigError."""
+    path = folder / ".submitted.toml"
+    path.write_text(toml, encoding="utf-8")
+    try:
+        return load_job(path, environ={})
+    finally:
+        path.unlink(missing_ok=True)

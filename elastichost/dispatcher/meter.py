@@ -1,0 +1,73 @@
+"""What the processes of each job use, from /proc: one look at all processes of the host tells of all jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["HostProcesses", "TreeUsage", "anonymous_bytes"]
+
+_TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeUsage:
+    """Of a process and all below it. cpu_s: since each began, with what its ended children used."""
+
+    cpu_s: float
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    cpu_s: float
+
+
+class HostProcesses:
+    """All processes of the host at one moment."""
+
+    def __init__(self) -> None:
+        self._processes = _processes()
+        self._children: dict[int, list[int]] = {}
+        for pid, process in self._processes.items():
+            self._children.setdefault(process.parent, []).append(pid)
+
+    def tree(self, root: int) -> TreeUsage | None:
+        """None: it has ended."""
+        if root not in self._processes:
+            return None
+        pids, pending = [], [root]
+        while pending:
+            pid = pending.pop()
+            pids.append(pid)
+            pending += self._children.get(pid, ())
+        found = [self._processes[pid] for pid in pids]
+        return TreeUsage(sum(p.cpu_s for p in found), tuple(pids))
+
+    def cpu_s(self, pids: Iterable[int]) -> float:
+        """CPU seconds of those that live."""
+        return sum(self._processes[pid].cpu_s for pid in pids if pid in self._processes)
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Of one process, what is no page of a file or of shared memory: quick to read. What it shares with others since
+    they were forked is counted in full. 0: it has ended."""
+    with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:
+        _, resident, shared = map(int, file.read().split()[:3])
+        return max(0, resident - shared) * _PAGE_BYTES
+    return 0
+
+
+def _processes() -> dict[int, _Process]:
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
+                # from the third field on; the second, its name, may hold anything
+                fields = file.read().rpartition(b")")[2].split()
+                cpu_s = sum(map(int, fields[11:15])) / _TICKS_PER_S  # utime, stime, and those of reaped children
+                found[int(name)] = _Process(int(fields[1]), cpu_s)
+    return found

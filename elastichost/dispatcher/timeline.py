@@ -1,0 +1,68 @@
+"""timeline.db: what every job used, second by second, and what it was charged. One writer; many may read."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from elastichost.dispatcher.facts import HostStatus, JobStatus
+
+__all__ = ["Moment", "Timeline", "read_timeline"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS job (
+    elapsed_s REAL, job TEXT, state TEXT, cpu_cores REAL, memory_bytes INTEGER, charged_bytes INTEGER,
+    samples_per_s REAL, predicted_speed REAL, workers INTEGER);
+"""
+_SHOWN = frozenset({"starting", "running", "paused", "stopping"})
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """One job at one second."""
+
+    elapsed_s: float
+    job: str
+    state: str
+    cpu_cores: float
+    memory_bytes: int
+    charged_bytes: int
+    samples_per_s: float
+    predicted_speed: float
+    workers: int
+
+
+class Timeline:
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=OFF")  # a lost last second of a picture is no loss
+        self._connection.executescript(_SCHEMA)
+
+    def add(self, status: HostStatus) -> None:
+        """Of the jobs that have processes."""
+        rows = [_row(status.elapsed_s, job) for job in status.jobs if job.state in _SHOWN]
+        with self._connection:
+            self._connection.executemany("INSERT INTO job VALUES (?,?,?,?,?,?,?,?,?)", rows)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _row(elapsed_s: float, job: JobStatus) -> tuple[float | int | str, ...]:
+    sizes = (job.cpu_cores, job.memory_bytes, job.charged_bytes)
+    return (elapsed_s, job.job, job.state, *sizes, job.samples_per_s, job.predicted_speed, job.workers)
+
+
+def read_timeline(path: Path) -> tuple[Moment, ...]:
+    """In order of time; empty when there is none."""
+    if not path.exists():
+        return ()
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)
+    try:
+        rows = connection.execute("SELECT * FROM job ORDER BY elapsed_s, job").fetchall()
+    finally:
+        connection.close()
+    return tuple(Moment(*row) for row in rows)

@@ -1,0 +1,142 @@
+"""Jobs on a host as the tests of the dispatcher need them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elastichost.dispatcher.core import Core
+from elastichost.dispatcher.demands import Examined, HostPower, Look, MemoryOfSize
+from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn, Stop
+from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobStatus, Seen
+from elastichost.metrics import RunStatus
+from elastichost.resources import HostInventory
+from elastichost.tuner.colocation.settings import Settings
+
+MB = 10**6
+INVENTORY = HostInventory((0, 1, 2, 3), 10_000 * MB)
+POWER = HostPower(4, 1e10)
+TOGETHER = Settings(policy="fifo", most_jobs=100)  # whatever fits, in order of arrival
+
+
+def request(job: str, weight: float = 1.0, shape: str = "") -> JobRequest:
+    return JobRequest(job, f"/host/jobs/{job}", "/work", f"/work/runs/{job}", "2026-01-01T00:00:00.000Z", weight, shape)
+
+
+def examined(
+    job: str = "a",
+    memory_mb: int = 1000,
+    *,
+    least: int = 1,
+    most: int = 1,
+    samples: int = 100_000,
+    worker_mb: int = 100,
+    twin: str = "",
+    reader: float = 0.0,
+    threads: int = 1,
+    row_bytes: int = 0,
+) -> Examined:
+    """A job whose workers may be from `least` to `most`; each beyond the first takes worker_mb."""
+    memory = tuple(MemoryOfSize(w, (memory_mb + (w - least) * worker_mb) * MB) for w in sorted({least, most}))
+    return Examined(
+        job=job,
+        samples_planned=samples,
+        least_workers=least,
+        most_workers=most,
+        twin=twin or job,
+        memory=memory,
+        reader_samples_per_s=reader,
+        threads=threads,
+        row_bytes=row_bytes,
+        ids_per_sample=10.0,
+        size_is_open=least < most,
+    )
+
+
+def look(
+    seconds: float = 2.0,
+    samples: float = 2000.0,
+    worker_cpu_s: float = 2.0,
+    all_cpu_s: float = 2.2,
+    workers: int = 1,
+    host_share: float = 0.3,
+) -> Look:
+    """By default: one worker that keeps one of four cores busy."""
+    return Look(seconds, samples, worker_cpu_s, all_cpu_s, workers, host_share)
+
+
+def seen(
+    job: str = "a",
+    *,
+    trained: int = 1,
+    memory_mb: int = 500,
+    grown_mb: int = 0,
+    state: str = "training",
+    at: Look | None = None,
+    has_status: bool = True,
+    auc: float | None = None,
+) -> Seen:
+    status = RunStatus(
+        run_dir=f"/work/runs/{job}", job=job, state=state, supervisor_pid=7, samples_trained=trained, test_auc=auc
+    )
+    return Seen(job, status if has_status else None, at, 0.5, memory_mb * MB, grown_mb * MB, (7, 8, 9))
+
+
+@dataclass
+class Hosted:
+    """A core, and who lives by what it said. `effects`: of the last event; `stops`, `kills`: who was told so, in
+    order."""
+
+    core: Core
+    live: dict[str, Spawn] = field(default_factory=dict)
+    effects: tuple[Effect, ...] = ()
+    stops: list[str] = field(default_factory=list)
+    kills: list[str] = field(default_factory=list)
+    spawns: list[Spawn] = field(default_factory=list)
+
+    def did(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        self.effects = effects
+        for effect in effects:
+            match effect:
+                case Spawn(job):
+                    self.live[job] = effect
+                    self.spawns.append(effect)
+                case Stop(job):
+                    self.stops.append(job)
+                case Kill(job):
+                    self.kills.append(job)
+        return effects
+
+    def submit(self, job: str, memory_mb: int = 1000, now_s: float = 0.0, **facts: int) -> None:
+        """Its examination ends at once."""
+        self.did(self.core.submit(request(job), now_s))
+        self.did(self.core.examined(examined(job, memory_mb, **facts), now_s))  # type: ignore[arg-type]
+
+    def tick(self, now_s: float) -> list[str]:
+        """Who was started."""
+        return [effect.job for effect in self.did(self.core.tick(now_s)) if isinstance(effect, Spawn)]
+
+    def see(self, job: str, now_s: float = 1.0, **facts: object) -> None:
+        self.did(self.core.seen(seen(job, **facts), now_s))  # type: ignore[arg-type]
+
+    def end(
+        self, job: str, code: int | None, now_s: float = 10.0, cause: str = "exit", failure: Failure | None = None
+    ) -> None:
+        self.live.pop(job, None)
+        self.did(self.core.ended(job, code, cause, failure, now_s))
+
+    def cancel(self, job: str, now_s: float = 5.0) -> None:
+        self.did(self.core.cancel(job, now_s))
+
+    def status(self) -> HostStatus:
+        return self.core.status(HostStatus(directory="/host", pid=1, commands="", policy="fifo"))
+
+    def job(self, job: str) -> JobStatus:
+        return next(one for one in self.status().jobs if one.job == job)
+
+    def notes(self, kind: str) -> list[str]:
+        """Of the last event."""
+        return [effect.text for effect in self.effects if isinstance(effect, Note) and effect.kind == kind]
+
+
+def hosted(memory_mb: int = 4000, settings: Settings = TOGETHER, inventory: HostInventory = INVENTORY) -> Hosted:
+    return Hosted(Core(settings, inventory, POWER, memory_mb * MB))

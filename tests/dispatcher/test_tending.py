@@ -1,0 +1,212 @@
+"""Jobs beside each other: windows of their speed, what is done about them, cores that change hands."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastichost.dispatcher.demands import Known, Look
+from elastichost.dispatcher.effects import Effect, Freeze, Note, Renice, Resize, Thaw
+from elastichost.dispatcher.entries import JobEntry
+from elastichost.dispatcher.facts import Size
+from elastichost.dispatcher.tending import LOW, STILL_S, WINDOW_S, Tending, resized, shared, tended, windows_of
+from elastichost.tuner.colocation.facts import HostRoom, PlacedJob, Placement
+from tests.dispatcher.jobs import MB, POWER, examined, look, request, seen
+
+ROOM = HostRoom(4, 10_000 * MB)
+CORES = (0, 1, 2, 3)
+MEASURED = Known(worker_cpu_s=1e-3, all_cpu_s=1.1e-3, seconds=30.0)  # a worker alone trains 1000 samples/s
+
+
+def job(
+    name: str, mode: int = 0, *, most: int = 1, known: Known = MEASURED, since_s: float = 0.0, memory_mb: int = 500
+) -> JobEntry:
+    """It runs, and was never looked at."""
+    one = JobEntry(request(name), 0.0, state="running", examined=examined(name, most=most), known=known)
+    demand = one.demand(POWER)
+    one.placed = PlacedJob(demand, Placement(mode), 1200 * MB, since_s=since_s)
+    one.seen, one.cores = seen(name, memory_mb=memory_mb), CORES
+    return one
+
+
+def looked_at(one: JobEntry, now_s: float, speed: float = 1.0, host_share: float = 1.0) -> None:
+    """speed: share of its speed alone."""
+    assert one.placed is not None
+    samples = 2.0 * speed * one.placed.mode.samples_per_s
+    one.look = Look(2.0, samples, samples * 1e-3, samples * 1.1e-3, one.placed.mode.workers, host_share)
+    one.look_s = now_s
+
+
+def kinds(effects: tuple[Effect, ...]) -> list[type]:
+    return [type(effect) for effect in effects if not isinstance(effect, Note)]
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def window_of(one: JobEntry, now_s: float) -> float | None:
+    (window,) = windows_of([one], ROOM, Tending(), now_s)
+    return window.speed
+
+
+def test_a_window_has_the_speed_of_a_steady_job_that_was_just_looked_at() -> None:
+    one = job("a")
+    assert window_of(one, 10.0) is None, "it was not looked at"
+    looked_at(one, 10.0, 0.6)
+    assert window_of(one, 10.0) == pytest.approx(0.6)
+    assert window_of(one, 15.0) is None, "that is long ago"
+    assert window_of(one, 11.0) == pytest.approx(0.6)
+    young = job("a", since_s=9.0)
+    looked_at(young, 10.0, 0.6)
+    assert window_of(young, 10.0) is None, "its first seconds are no speed"
+    for state in ("starting", "paused", "stopping"):
+        one.state = state  # type: ignore[assignment]
+        assert window_of(one, 10.0) is None
+    guessed = job("a", known=Known(1e-3, 1.1e-3))
+    looked_at(guessed, 10.0, 0.6)
+    assert window_of(guessed, 10.0) is None, "its speed alone is a guess"
+
+
+def test_a_window_says_what_exceeds_and_whether_it_can_shrink() -> None:
+    (window,) = windows_of([job("a", 1, most=2, memory_mb=1500)], ROOM, Tending(), 10.0)
+    assert (window.over_bytes, window.can_shrink, window.kind) == (300 * MB, True, "dense")
+    (window,) = windows_of([job("a", memory_mb=100)], ROOM, Tending(), 10.0)
+    assert (window.over_bytes, window.can_shrink) == (0, False)
+
+
+def test_who_uses_the_host_and_is_no_job_is_no_fault_of_a_job() -> None:
+    """All cores are busy, of which this job has a quarter."""
+    alone, beside = job("a", most=4, mode=3), job("b", most=4, mode=3)
+    looked_at(alone, 10.0, 1.0, host_share=0.3)
+    looked_at(beside, 10.0, 0.3, host_share=1.0)
+    (window,) = windows_of([alone], ROOM, Tending(), 10.0)
+    assert window.predicted == pytest.approx(1.0, abs=0.01)
+    (window,) = windows_of([beside], ROOM, Tending(), 10.0)
+    assert window.predicted < 0.7
+
+
+# --- what is done -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_happens_within_a_window_or_to_who_is_well() -> None:
+    state, jobs = Tending(), [job("a"), job("b")]
+    for now_s in range(1, 40):
+        for one in jobs:
+            looked_at(one, float(now_s), 0.95, host_share=0.6)
+        effects, evicted = tended(state, jobs, ROOM, 1000 * MB, float(now_s))
+        assert (kinds(effects), evicted) == ([], ())
+    assert state.next_s == 37 + WINDOW_S, "windows follow each other"
+
+
+def crowded(state: Tending, jobs: list[JobEntry], until_s: int, speed: float = 0.15) -> list[Effect]:
+    """All of them are far slower than they should be."""
+    effects: list[Effect] = []
+    for now_s in range(10, until_s):
+        for one in jobs:
+            looked_at(one, float(now_s), speed, host_share=0.6)
+        found, _ = tended(state, jobs, ROOM, 1000 * MB, float(now_s))
+        effects += found
+    return effects
+
+
+def test_the_newest_of_a_crowd_has_fewer_workers_then_a_low_weight_then_stands_still() -> None:
+    first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
+    effects = crowded(Tending(), [first, newest], 90)
+    done = [effect for effect in effects if not isinstance(effect, Note)]
+    assert done[:3] == [Resize("newest", size=Size(1, 1, 1)), Renice("newest", LOW), Freeze("newest")]
+    assert (newest.state, newest.nice) == ("paused", LOW)
+    assert newest.placed is not None and newest.placed.is_paused
+    assert newest.placed.mode.workers == 1
+    reasons = [effect.text for effect in effects if isinstance(effect, Note)]
+    assert reasons[0].startswith("shrink newest: ")
+    assert first.state == "running"
+
+
+def test_it_goes_up_again_when_the_other_is_gone() -> None:
+    state = Tending()
+    first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
+    crowded(state, [first, newest], 60)
+    assert newest.state == "paused"
+    effects: list[Effect] = []
+    for now_s in range(60, 250):
+        looked_at(newest, float(now_s), 1.0, host_share=0.3)
+        found, _ = tended(state, [newest], ROOM, 100 * MB, float(now_s))
+        effects += found
+    done = [effect for effect in effects if not isinstance(effect, Note)]
+    assert done[:3] == [Thaw("newest"), Renice("newest", 0), Resize("newest", size=Size(2, 1, 1))]
+    assert newest.state == "running"
+
+
+def test_short_of_memory_who_exceeds_stands_still_and_then_leaves() -> None:
+    state, jobs = Tending(), [job("a", since_s=5.0), job("liar", memory_mb=9000)]
+    effects, evicted = tended(state, jobs, ROOM, 9900 * MB, 10.0)
+    assert (kinds(effects), evicted) == ([Freeze], ())
+    assert jobs[1].state == "paused"
+    effects, evicted = tended(state, jobs, ROOM, 9900 * MB, 14.0)
+    assert evicted == ("liar",)
+
+
+# --- cores ------------------------------------------------------------------------------------------------------------
+
+
+def test_another_size_is_a_resize_and_the_same_none() -> None:
+    one = job("a", most=3)
+    assert list(resized(one, 2, None)) == [Resize("a", size=Size(3, 1, 1), cores=None)]
+    assert one.placed is not None and one.placed.mode.workers == 3
+    assert list(resized(one, 2, (1, 2))) == [Resize("a", size=None, cores=(1, 2))]
+    assert one.cores == (1, 2)
+
+
+def test_measured_jobs_of_open_size_get_cores_of_their_own() -> None:
+    jobs = [job("a", most=2), job("b", most=2)]
+    effects = shared(Tending(), jobs, CORES, 10.0)
+    resizes = {effect.job: effect for effect in effects if isinstance(effect, Resize)}
+    cores = [one.cores for one in jobs]
+    assert set(resizes) == {"a", "b"}
+    assert [len(own) for own in cores] == [2, 2]
+    assert sorted(cores[0] + cores[1]) == list(CORES)
+    assert all(one.placed is not None and one.placed.mode.workers == 2 for one in jobs)
+    notes = [effect for effect in effects if isinstance(effect, Note)]
+    assert {note.kind for note in notes} == {"share"}
+    assert "on cores" in notes[0].text
+
+
+def test_what_was_just_given_is_left_alone_and_then_nothing_changes_for_nothing() -> None:
+    state, jobs = Tending(), [job("a", most=2), job("b", most=2)]
+    assert shared(state, jobs, CORES, 10.0)
+    assert shared(state, jobs, CORES, 10.0 + STILL_S / 2) == ()
+    assert shared(state, jobs, CORES, 11.0 + STILL_S) == ()
+
+
+def test_nobody_is_given_cores_that_another_was_just_given() -> None:
+    state, first = Tending(), [job("a", most=2), job("b", most=2)]
+    shared(state, first, CORES, 10.0)
+    newcomer = job("c", most=2)
+    jobs = [*first, newcomer]
+    shared(state, jobs, CORES, 11.0)
+    assert (len(first[0].cores), len(first[1].cores), newcomer.cores) == (2, 2, CORES), "it floats meanwhile"
+    shared(state, jobs, CORES, 11.0 + STILL_S)
+    assert sorted(core for one in jobs for core in one.cores) == list(CORES)
+
+
+@pytest.mark.parametrize("why", ["fixed size", "not measured", "not running"])
+def test_who_cannot_be_resized_is_no_part_of_it(why: str) -> None:
+    one = job("a") if why == "fixed size" else job("a", most=2, known=Known(1e-3, 1.1e-3))
+    if why == "not running":
+        one = job("a", most=2)
+        one.state = "stopping"
+    assert shared(Tending(), [one], CORES, 10.0) == ()
+
+
+def test_a_job_that_waits_for_its_input_floats() -> None:
+    waiting = job("a", most=2, known=Known(1e-3, 1.1e-3, reader_samples_per_s=20.0, seconds=30.0))
+    assert waiting.placed is not None and waiting.placed.demand.kind == "input"
+    computing = job("b", most=4)
+    shared(Tending(), [waiting, computing], CORES, 10.0)
+    assert waiting.cores == CORES
+    assert computing.cores == CORES
+
+
+def test_looks_are_of_this_job() -> None:
+    one = job("a")
+    one.look, one.look_s = look(samples=0.0), 10.0
+    assert window_of(one, 10.0) == 0.0, "a job that stands still is slow"

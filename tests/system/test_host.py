@@ -1,0 +1,585 @@
+"""Many jobs on one host with real processes, and what is done to them: kills, signals, lies about memory, resumes.
+
+Every test ends with nothing left: no process, no arena, no socket directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from elastichost.arena.host import arena_root
+from elastichost.checkpoint.format import latest
+from elastichost.cli import run_command_line
+from elastichost.dispatcher.facts import HostStatus, JobStatus, read_host
+from elastichost.dispatcher.timeline import read_timeline
+from elastichost.errors import PreflightError
+from elastichost.metrics import JournalEvent, RunStatus, read_status
+from elastichost.supervisor.journal import read_journal
+from elastichost.wire.commands import Accepted, CommandClient, Lend, Reached, Reply
+from tests.system.test_run import LIMIT_S, folder, processes_of, zygote
+
+pytestmark = pytest.mark.system
+
+__all__ = ["folder"]
+
+Found = TypeVar("Found")
+JOB = """
+[job]
+name = "{name}"
+[model]
+build = "{build}"
+args = {{ bottom = [16, 8], top = [16, 1] }}
+[data]
+format = "synthetic"
+synthetic = {{ rows = {rows}, test_rows = 3000, tables = 4, table_rows = 500, dense = 3, unit_rows = 8192 }}
+[tables.default]
+dim = 8
+rows = "dynamic"
+[train]
+batch_size = 128
+epochs = {epochs}
+[tuner]
+mode = "off"
+[resources]
+workers = {workers}
+[checkpoint]
+every_s = {every_s}
+[supervision]
+hang_timeout_s = 5
+keep_arena_s = {keep_s}
+"""
+# However fast the machine is, an epoch takes its time: until it is to hurry.
+SLOW = """
+import time
+from pathlib import Path
+
+from elastichost.models import dlrm
+
+HURRY = Path(__file__).with_suffix(".hurry")
+
+
+def build(tables, num_dense, **args):
+    model = dlrm(tables, num_dense, **args)
+    model.register_forward_pre_hook(lambda *_: time.sleep(0.0 if HURRY.exists() else 0.01))
+    return model
+"""
+BROKEN = """
+def build(tables, num_dense, **args):
+    raise ValueError("too few towers")
+"""
+# Nothing is to be seen before it trains: it then takes 1.6 GB.
+LIAR = """
+import time
+
+import numpy as np
+
+from elastichost.models import dlrm
+
+batches, taken = [], []
+
+
+def build(tables, num_dense, **args):
+    model = dlrm(tables, num_dense, **args)
+
+    def take(module, inputs):
+        time.sleep(0.01)
+        batches.append(module.training)
+        if sum(batches) > 50 and not taken:
+            taken.append(np.ones(1_600_000_000, dtype=np.uint8))
+
+    model.register_forward_pre_hook(take)
+    return model
+"""
+TOGETHER = ("--policy", "fifo", "--policy-set", "most_jobs=8")
+ROWS = 100_000
+FOREVER = {"epochs": 100_000, "rows": 8192}
+
+
+def write_job(place: Path, name: str, model: str = "", **settings: object) -> str:
+    """Its file; model: source of the user's module."""
+    facts: dict[str, object] = {
+        "name": name,
+        "build": "elastichost.models:dlrm",
+        "rows": ROWS,
+        "epochs": 1,
+        "workers": 1,
+        "every_s": 60,
+        "keep_s": 2,
+    }
+    if model:
+        (place / f"{name}.py").write_text(model)
+        facts["build"] = f"{place}/{name}.py:build"
+    path = place / f"{name}.toml"
+    path.write_text(JOB.format(**{**facts, **settings}))
+    return str(path)
+
+
+def hurry(place: Path, *names: str) -> None:
+    """These jobs wait for nothing any more, now and in later lives."""
+    for name in names:
+        (place / f"{name}.hurry").touch()
+
+
+class Host:
+    """A dispatcher under way, seen from outside as a user sees it."""
+
+    def __init__(self, place: Path, *arguments: str) -> None:
+        self.place, self.directory = place, place / "host"
+        self.process = zygote().fork("tests.system.call_in", [str(place), *arguments])
+
+    @classmethod
+    def batch(cls, place: Path, *jobs: str, memory: str = "6GiB") -> Host:
+        return cls(place, "run", *jobs, "--run-dir", "host", "--memory", memory, "--dashboard", "no", *TOGETHER)
+
+    @classmethod
+    def resumed(cls, place: Path) -> Host:
+        return cls(place, "resume", "host", "--dashboard", "no")
+
+    @classmethod
+    def open(cls, place: Path) -> Host:
+        return cls(place, "host", "--host-dir", "host", "--plain", "--memory", "6GiB", *TOGETHER)
+
+    def status(self) -> HostStatus | None:
+        """None: it has written none yet."""
+        try:
+            status = read_host(self.directory)
+        except PreflightError:
+            return None
+        return status if status.pid == self.process.pid else None
+
+    def find(self, job: str) -> JobStatus | None:
+        status = self.status()
+        return next((one for one in status.jobs if one.job == job), None) if status is not None else None
+
+    def job(self, job: str) -> JobStatus:
+        found = self.find(job)
+        assert found is not None
+        return found
+
+    def wait(self, is_true: Callable[[], Found | None], limit_s: float = LIMIT_S) -> Found:
+        deadline_s = time.monotonic() + limit_s
+        while not (found := is_true()):
+            assert time.monotonic() < deadline_s, self.status()
+            assert self.process.poll() is None, self.finish()
+            select.select([], [], [], 0.02)
+        return found
+
+    def wait_state(self, job: str, *states: str) -> JobStatus:
+        def is_so() -> JobStatus | None:
+            found = self.find(job)
+            return found if found is not None and found.state in states else None
+
+        return self.wait(is_so)
+
+    def wait_over(self, *jobs: str) -> None:
+        for job in jobs:
+            self.wait_state(job, "done", "failed", "cancelled", "stopped")
+
+    def run(self, job: str) -> RunStatus | None:
+        """Of its life now."""
+        found = self.find(job)
+        try:
+            status = read_status(Path(found.run_dir)) if found is not None else None
+        except PreflightError:
+            return None
+        return status if status is not None and psutil.pid_exists(status.supervisor_pid) else None
+
+    def wait_trained(self, job: str, samples: int = 1) -> RunStatus:
+        def is_so() -> RunStatus | None:
+            run = self.run(job)
+            return run if run is not None and run.state == "training" and run.samples_trained >= samples else None
+
+        return self.wait(is_so)
+
+    def pid(self, job: str, name: str) -> int:
+        """Of a process that trains or serves."""
+
+        def find() -> int:
+            run = self.run(job)
+            here = [one for one in run.processes if one.name == name] if run is not None else []
+            return next((one.pid for one in here if one.state in ("training", "serving")), 0)
+
+        return self.wait(find)
+
+    def notes(self, kind: str, job: str = "") -> list[str]:
+        path = self.directory / "journal.jsonl"
+        events = read_journal(path) if path.exists() else []
+        return [event.text for event in events if event.kind == kind and (not job or event.process == job)]
+
+    def finish(self) -> tuple[int, str]:
+        """(exit code, stderr)"""
+        _, errors = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, errors
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.finish()[0]
+
+
+def result(job: JobStatus) -> dict[str, object]:
+    facts: dict[str, object] = json.loads((Path(job.run_dir) / "result.json").read_text())
+    return facts
+
+
+def events(job: JobStatus, kind: str) -> list[JournalEvent]:
+    return [event for event in read_journal(Path(job.run_dir) / "journal.jsonl") if event.kind == kind]
+
+
+def assert_all_trained(job: JobStatus, rows: int = ROWS) -> None:
+    assert job.state == "done", job
+    assert result(job)["samples"] == {"planned": rows, "trained": rows, "skipped": 0, "quarantined": 0}
+    assert job.samples_trained == rows
+
+
+def below(pid: int) -> list[psutil.Process]:
+    """All processes under one, and itself."""
+    top = psutil.Process(pid)
+    return [top, *top.children(recursive=True)]
+
+
+def wait_gone(processes: list[psutil.Process], limit_s: float) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=limit_s)
+    assert not [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+# --- a host with a queue, for most of the tests -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """One for all tests that leave it as it was: no job runs or waits."""
+    place = tmp_path_factory.mktemp("host")
+    arenas, sockets = arena_root() / f"test-{os.getpid()}-host", Path(tempfile.mkdtemp(prefix="ehs-"))
+    arenas.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELASTICHOST_ARENA_DIR", str(arenas))
+        patch.setenv("XDG_RUNTIME_DIR", str(sockets))
+        host = Host.open(place)
+    try:
+        host.wait(host.status)
+        yield host
+        processes = below(host.process.pid)
+        assert host.stop() in (0, 1)  # some jobs have failed
+        wait_gone(processes, 5.0)
+        assert os.listdir(arenas) == os.listdir(sockets) == []
+        assert processes_of(arenas) == []
+    finally:
+        host.process.kill()
+        shutil.rmtree(arenas)
+        shutil.rmtree(sockets)
+
+
+@pytest.fixture(autouse=True)
+def quiet(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test has submitted is over when it ends, however it ends."""
+    yield
+    if "host" not in request.fixturenames:
+        return
+    host: Host = request.getfixturevalue("host")
+    status = host.status()
+    assert status is not None
+    for job in status.jobs:
+        if job.state not in ("done", "failed", "cancelled"):
+            cancel(host, job.job)
+            host.wait_over(job.job)
+    wait_nothing_left(host)
+
+
+def wait_nothing_left(host: Host) -> None:
+    """No process of any job, no zombie."""
+
+    def is_so() -> bool:
+        children = psutil.Process(host.process.pid).children(recursive=True)
+        return len(children) == 1  # its fork server
+
+    host.wait(is_so, 20.0)
+
+
+def submit(host: Host, *files: str) -> None:
+    assert run_command_line(["submit", *files, "--host-dir", str(host.directory)]) == 0
+
+
+def cancel(host: Host, job: str) -> None:
+    assert run_command_line(["cancel", job, "--host-dir", str(host.directory)]) == 0
+
+
+def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    long = write_job(host.place, "long", SLOW, **FOREVER)
+    short = write_job(host.place, "short")
+    capsys.readouterr()
+    submit(host, long, short, long)
+    assert capsys.readouterr().out.splitlines() == [
+        "long is in the queue",
+        "short is in the queue",
+        "long-2 is in the queue",
+    ]
+    cancel(host, "long-2")  # it is looked at, or waits to be
+    host.wait_trained("long", 1000)
+    assert run_command_line(["queue", "--host-dir", str(host.directory), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert shown["running"] is True
+    states = {job["job"]: job["state"] for job in shown["jobs"]}
+    assert states["long-2"] == "cancelled"
+    assert states["long"] in ("starting", "running")
+    cancel(host, "long")
+    done = host.wait_state("long", "cancelled")
+    kept = latest(Path(done.run_dir) / "checkpoints")
+    assert kept is not None and kept.manifest.samples_trained >= 1000, "what it has trained is kept"
+    assert_all_trained(host.wait_state("short", "done"))
+    assert run_command_line(["cancel", "short", "--host-dir", str(host.directory)]) == 2
+    assert run_command_line(["cancel", "shrot", "--host-dir", str(host.directory)]) == 2
+    assert 'did you mean "short"' in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_built_is_its_own_fault(host: Host) -> None:
+    submit(host, write_job(host.place, "broken", BROKEN), write_job(host.place, "sound"))
+    broken = host.wait_state("broken", "failed")
+    assert broken.why.startswith("ModelError: ")
+    assert "too few towers" in broken.why
+    assert_all_trained(host.wait_state("sound", "done"))
+    assert not Path(broken.run_dir).exists(), "nothing ran, so nothing stays"
+
+
+def test_a_killed_worker_is_the_business_of_its_run(host: Host) -> None:
+    submit(host, write_job(host.place, "mended", SLOW))
+    host.wait_trained("mended")
+    os.kill(host.pid("mended", "worker-0"), signal.SIGKILL)
+    hurry(host.place, "mended")
+    mended = host.wait_state("mended", "done", "failed", "waiting")
+    assert_all_trained(mended)
+    assert (mended.starts, mended.out_of_memory) == (1, 0)
+    assert len(events(mended, "process_lost")) == 1
+    assert host.notes("requeued", "mended") == []
+
+
+def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
+    """Its job goes on alone, from what it left; the others notice nothing."""
+    submit(host, write_job(host.place, "killed", SLOW, keep_s=60), write_job(host.place, "beside", SLOW))
+    trained = host.wait_trained("killed", 5000)
+    host.wait_trained("beside")
+    processes = below(trained.supervisor_pid)
+    os.kill(trained.supervisor_pid, signal.SIGKILL)
+    waiting = host.wait(lambda: host.notes("requeued", "killed"))
+    assert waiting == ["ran out of memory (signal 9 (SIGKILL)); once more, alone"]
+    hurry(host.place, "beside", "killed")
+    assert_all_trained(host.wait_state("beside", "done"))
+    killed = host.wait_state("killed", "done", "failed")
+    assert_all_trained(killed)
+    assert (killed.starts, killed.out_of_memory) == (2, 1)
+    decisions = [event.text for event in events(killed, "decision") if event.text.startswith("resume:")]
+    assert len(decisions) == 1 and "nothing is lost" in decisions[0]
+    wait_gone(processes, 5.0)
+
+
+def test_a_killed_job_of_which_nothing_is_left_begins_anew(host: Host) -> None:
+    """Its arena was kept for no time, and there was no checkpoint yet."""
+    submit(host, write_job(host.place, "anew", SLOW, keep_s=0))
+    os.kill(host.wait_trained("anew").supervisor_pid, signal.SIGKILL)
+    hurry(host.place, "anew")
+    anew = host.wait_state("anew", "done", "failed")
+    assert_all_trained(anew)
+    assert Path(f"{anew.run_dir}.1").is_dir(), "what was left of it is not thrown away"
+
+
+def replies_to(run: RunStatus, command: Lend) -> list[Reply]:
+    client = CommandClient(run.commands)
+    found: list[Reply] = []
+    try:
+        client.send(command)
+        while not found or isinstance(found[-1], Accepted):
+            reply = client.receive(LIMIT_S)
+            assert reply is not None
+            found.append(reply)
+    finally:
+        client.close()
+    return found
+
+
+def test_a_run_takes_what_it_is_lent_while_it_trains(host: Host) -> None:
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    submit(host, write_job(host.place, "lent", SLOW, **FOREVER))
+    run = host.wait_trained("lent")
+    assert run.plan.workers == 1
+    grown = replies_to(run, Lend(cores=cores, workers=2))
+    assert [type(one) for one in grown] == [Accepted, Reached]
+    shrunk = replies_to(run, Lend(cores=cores[:1]))
+    assert isinstance(shrunk[-1], Reached), shrunk
+    status = host.wait(lambda: ((now := host.run("lent")) and now.plan.workers == 2 and now) or None)
+    workers = [one for one in status.processes if one.role == "worker"]
+    assert len(workers) == 2
+    for worker in workers:
+        assert os.sched_getaffinity(worker.pid) == {cores[0]}
+    assert replies_to(run, Lend(cores=cores[:1])) == [Reached("as it was")]
+    lower = 900 << 20
+    assert isinstance(replies_to(run, Lend(memory_bytes=lower))[-1], Reached)
+    job = host.job("lent")
+    assert len(events(job, "scaled")) == (2 if len(cores) > 1 else 1)
+    assert events(job, "repinned") or len(cores) == 1
+    lent = [event for event in events(job, "budget") if event.data.get("budget_bytes") == lower]
+    assert lent, "every decision is in the journal"
+    assert host.job("lent").starts == 1
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_three_jobs_at_once_are_all_done(folder: Path) -> None:
+    names = ("one", "two", "three")
+    host = Host.batch(folder, *(write_job(folder, name, SLOW) for name in names))
+    for name in names:
+        host.wait_trained(name)  # all of them at one moment: none is done so soon
+    hurry(folder, *names)
+    code, errors = host.finish()
+    assert code == 0, errors
+    status = host.status()
+    assert status is not None and status.state == "ended"
+    for name in names:
+        job = host.job(name)
+        assert_all_trained(job)
+        assert job.test_auc is not None and job.test_auc > 0.55
+        assert job.peak_bytes > 0
+        assert (job.starts, job.out_of_memory, job.exit_code) == (1, 0, 0)
+    assert status.charged_bytes == 0
+    moments = read_timeline(host.directory / "timeline.db")
+    assert {moment.job for moment in moments} == set(names)
+    at_once = [{one.job for one in moments if one.elapsed_s == moment.elapsed_s} for moment in moments]
+    assert set(names) in at_once
+    assert json.loads((host.directory / "queue.json").read_text()) == []
+    assert run_command_line(["top", "--once", str(host.directory)]) == 0
+
+
+def test_ctrl_c_once_saves_all_and_resume_goes_on(folder: Path) -> None:
+    jobs = [write_job(folder, name, SLOW) for name in ("one", "two")]
+    waits = write_job(folder, "waits")
+    host = Host(
+        folder, "run", *jobs, waits, "--run-dir", "host", "--dashboard", "no", "--policy", "fifo",
+        "--policy-set", "most_jobs=2",
+    )  # fmt: skip
+    for name in ("one", "two"):
+        host.wait_trained(name, 5000)
+    host.process.send_signal(signal.SIGINT)
+    code, errors = host.finish()
+    assert code == 75, errors
+    stopped = {job.job: job for job in read_host(host.directory).jobs}
+    assert {job.state for job in stopped.values()} == {"stopped"}
+    for name in ("one", "two"):
+        kept = latest(Path(stopped[name].run_dir) / "checkpoints")
+        assert kept is not None and kept.manifest.samples_trained == stopped[name].samples_trained >= 5000
+    hurry(folder, "one", "two")
+    again = Host.resumed(folder)
+    code, errors = again.finish()
+    assert code == 0, errors
+    for name in ("one", "two", "waits"):
+        assert_all_trained(again.job(name))
+    assert len(events(again.job("one"), "run_started")) == 2
+
+
+def test_ctrl_c_twice_kills_and_resume_goes_on_all_the_same(folder: Path) -> None:
+    host = Host.batch(folder, *(write_job(folder, name, SLOW) for name in ("one", "two")))
+    for name in ("one", "two"):
+        host.wait_trained(name, 1000)
+    processes = below(host.process.pid)
+    os.kill(host.pid("one", "worker-0"), signal.SIGSTOP)  # it will not drain
+    host.process.send_signal(signal.SIGTERM)
+    host.wait(lambda: host.notes("stopping"))
+    host.process.send_signal(signal.SIGINT)
+    code, errors = host.finish()
+    assert code == 75, errors
+    wait_gone(processes, 8.0)
+    hurry(folder, "one", "two")
+    again = Host.resumed(folder)
+    code, errors = again.finish()
+    assert code == 0, errors
+    for name in ("one", "two"):
+        assert_all_trained(again.job(name))
+
+
+def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) -> None:
+    """One job has its arena still, one a checkpoint only, one nothing at all, one was never started, one is done."""
+    jobs = [
+        write_job(folder, "arena", SLOW, rows=400_000, keep_s=60),
+        write_job(folder, "saved", SLOW, rows=400_000, keep_s=0, every_s=0.5),
+        write_job(folder, "bare", SLOW, rows=400_000, keep_s=0),
+        write_job(folder, "done", rows=8192),
+    ]
+    host = Host.batch(folder, *jobs)
+    host.wait_state("done", "done")
+    host.wait(lambda: json.loads((host.directory / "queue.json").read_text())[-1]["request"]["job"] == "bare")
+    for name in ("arena", "saved", "bare"):
+        host.wait_trained(name, 5000)
+    host.wait(lambda: events(host.job("saved"), "checkpoint"))
+    guardians = [
+        child
+        for name in ("arena",)
+        for child in psutil.Process(host.wait_trained(name).supervisor_pid).children()
+        if child.pid not in {one.pid for one in host.wait_trained(name).processes}
+    ]
+    processes = below(host.process.pid)
+    host.process.kill()
+    host.finish()
+    wait_gone([one for one in processes if one not in guardians], 5.0)
+    assert [one.is_running() for one in guardians] == [True], "it keeps the arena for whoever resumes"
+    hurry(folder, "arena", "saved", "bare")
+    again = Host.resumed(folder)
+    code, errors = again.finish()
+    assert code == 0, errors
+    for name in ("arena", "saved", "bare"):
+        assert_all_trained(again.job(name), 400_000)
+    decisions = {
+        name: [event.text for event in events(again.job(name), "decision") if event.text.startswith("resume:")]
+        for name in ("arena", "saved", "bare")
+    }
+    assert "nothing is lost" in decisions["arena"][0]
+    assert any("goes on from the checkpoint step-" in text for text in decisions["saved"])
+    assert not any("goes on" in text for text in decisions["bare"])
+    wait_gone(guardians, 5.0)
+
+
+def test_a_job_that_stands_still_is_taken_along_too(folder: Path) -> None:
+    """As feedback pauses it: all of its processes are stopped when the dispatcher is killed."""
+    host = Host.batch(folder, write_job(folder, "still", SLOW, **FOREVER), write_job(folder, "other", SLOW, **FOREVER))
+    run = host.wait_trained("still")
+    host.wait_trained("other")
+    processes = below(host.process.pid)
+    for one in below(run.supervisor_pid):
+        one.suspend()
+    host.process.kill()
+    host.finish()
+    wait_gone(processes, 10.0)
+
+
+def test_a_job_that_lies_about_its_memory_is_contained(folder: Path) -> None:
+    """It is sent away or killed, runs once more alone, and fails with the reason; the others are done."""
+    host = Host.batch(
+        folder,
+        write_job(folder, "liar", LIAR, keep_s=0),
+        write_job(folder, "honest", SLOW, rows=400_000),
+        memory="1200MiB",
+    )
+    host.wait(lambda: host.notes("requeued", "liar"))
+    assert host.job("honest").state == "running"
+    hurry(folder, "honest")
+    code, errors = host.finish()
+    assert code == 1, errors
+    liar, honest = host.job("liar"), host.job("honest")
+    assert_all_trained(honest, 400_000)
+    assert (honest.starts, honest.out_of_memory) == (1, 0)
+    assert (liar.state, liar.out_of_memory, liar.starts) == ("failed", 2, 2)
+    assert "though it ran alone" in liar.why
+    journal = read_journal(host.directory / "journal.jsonl")
+    (done,) = [event for event in journal if event.kind == "done"]
+    assert done.process == "honest"
+    starts = [event.monotonic_s for event in journal if (event.kind, event.process) == ("start", "liar")]
+    assert starts[0] < done.monotonic_s < starts[1], "the second time it is alone"
