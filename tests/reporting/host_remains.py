@@ -1,0 +1,149 @@
+"""Directories of hosts made by hand, with the very writers that a dispatcher uses where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from elastichost.dispatcher.facts import HostStatus, JobStatus
+from elastichost.dispatcher.timeline import Timeline
+from elastichost.metrics import JournalEvent, JournalValue
+from tests.reporting.remains import event, write_events
+
+__all__ = ["MIB", "OFFSET_S", "host", "job", "note", "write_batch", "write_host", "write_timeline"]
+
+MIB = 1 << 20
+OFFSET_S = 3.0  # the dispatcher began so long after BEGAN_S
+
+
+def job(name: str, state: str = "done", **facts: object) -> JobStatus:
+    known = JobStatus(job=name, state="done", run_dir=f"/runs/{name}", kind="dense", why="done", submitted_s=1.0)
+    return msgspec.structs.replace(known, state=state, **facts)
+
+
+def host(directory: Path, *jobs: JobStatus, **facts: object) -> HostStatus:
+    known = HostStatus(
+        directory=str(directory),
+        pid=1,
+        commands="ipc:///nowhere",
+        policy="complementary",
+        state="ended",
+        cores=4,
+        memory_bytes=1000 * MIB,
+        jobs=jobs,
+    )
+    return msgspec.structs.replace(known, **facts)
+
+
+def note(at_s: float, kind: str, job: str = "", text: str = "", /, **data: JournalValue) -> JournalEvent:
+    """at_s: since the dispatcher began."""
+    return event(OFFSET_S + at_s, kind, text, job, **data)
+
+
+def write_timeline(path: Path, statuses: Iterable[HostStatus]) -> None:
+    timeline = Timeline(path)
+    for one in statuses:
+        timeline.add(one)
+    timeline.close()
+
+
+def write_host(directory: Path, status: HostStatus) -> None:
+    (directory / "host.json").write_bytes(msgspec.json.encode(status))
+
+
+def write_batch(directory: Path) -> Path:
+    """Twenty seconds: `ads` (dense) from 2 to 12, beside it from 4 on `news` (input), which runs out of memory at 8,
+    waits, and runs again from 13 to 19; `toys` is cancelled before it starts, `lies` fails at 16."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_events(
+        directory,
+        note(1.0, "submitted", "ads"),
+        note(1.0, "submitted", "news"),
+        note(1.0, "submitted", "lies"),
+        note(1.5, "examined", "ads"),
+        note(2.0, "start", "ads", "nothing runs"),
+        note(4.0, "start", "news", "worth goes from 1.00 to 1.80"),
+        note(6.0, "submitted", "toys"),
+        note(7.0, "cancelled", "toys"),
+        note(8.0, "requeued", "news", "ran out of memory; once more, alone"),
+        note(12.0, "done", "ads", "done after 10.0 s"),
+        note(13.0, "start", "news", "alone"),
+        note(14.0, "start", "lies", "fits"),
+        note(16.0, "failed", "lies", "DataError: no such file"),
+        note(19.0, "done", "news", "done after 6.0 s"),
+    )
+    write_timeline(directory / "timeline.db", (_second(directory, float(at_s)) for at_s in range(2, 20)))
+    final = host(
+        directory,
+        job("toys", "cancelled", kind="", why="cancelled", submitted_s=6.0, ended_s=7.0),
+        job(
+            "news",
+            kind="input",
+            started_s=4.0,
+            ended_s=19.0,
+            starts=2,
+            out_of_memory=1,
+            samples_planned=500,
+            samples_trained=500,
+            solo_samples_per_s=100.0,
+            estimated_bytes=100 * MIB,
+            peak_bytes=150 * MIB,
+            test_auc=0.75,
+        ),
+        job(
+            "ads",
+            started_s=2.0,
+            ended_s=12.0,
+            starts=1,
+            workers=2,
+            servers=1,
+            samples_planned=900,
+            samples_trained=900,
+            solo_samples_per_s=120.0,
+            estimated_bytes=400 * MIB,
+            peak_bytes=300 * MIB,
+        ),
+        job("lies", "failed", why="DataError: no such file", started_s=14.0, ended_s=16.0, starts=1),
+        elapsed_s=20.0,
+        isolation=("Always: cores.", "cgroup v2: it is not mounted."),
+    )
+    write_host(directory, final)
+    return directory
+
+
+def _second(directory: Path, at_s: float) -> HostStatus:
+    """As `top` would have shown it."""
+    jobs = []
+    if 2 <= at_s < 12:
+        state = "starting" if at_s < 3 else "stopping" if at_s >= 11 else "running"
+        beside = 4 <= at_s < 8
+        jobs.append(_running("ads", state, 2.0, 300, 400, 90.0 if beside else 120.0, 0.8 if beside else 1.0))
+    if 4 <= at_s < 8 or 13 <= at_s < 19:
+        state = "paused" if at_s == 15 else "starting" if at_s == 13 else "running"
+        jobs.append(_running("news", state, 0.5, 150, 100, 95.0, 0.9, kind="input"))
+    return host(directory, *jobs, elapsed_s=at_s)
+
+
+def _running(
+    name: str,
+    state: str,
+    cores: float,
+    used_mib: int,
+    charged_mib: int,
+    rate: float,
+    predicted: float,
+    kind: str = "dense",
+) -> JobStatus:
+    return job(
+        name,
+        state,
+        kind=kind,
+        cpu_cores=cores,
+        memory_bytes=used_mib * MIB,
+        charged_bytes=charged_mib * MIB,
+        samples_per_s=rate,
+        predicted_speed=predicted,
+        workers=2,
+    )

@@ -1,0 +1,197 @@
+"""What is read from the directory of a batch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elastichost.errors import PreflightError
+from elastichost.metrics import JournalEvent
+from elastichost.reporting.host_assemble import read_host_report
+from elastichost.reporting.host_facts import HostReport, JobRow
+from tests.reporting.host_remains import MIB, host, job, note, write_batch, write_host, write_timeline
+from tests.reporting.remains import NOW, event, write_events
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_batch(tmp_path_factory.mktemp("host") / "batch-1")
+
+
+@pytest.fixture(scope="module")
+def report(batch: Path) -> HostReport:
+    return read(batch)
+
+
+def read(directory: Path) -> HostReport:
+    return read_host_report(directory, is_running=False, now_utc=NOW)
+
+
+def row(report: HostReport, name: str) -> JobRow:
+    return next(one for one in report.jobs if one.job == name)
+
+
+def spans(report: HostReport, name: str) -> list[tuple[str, float, float]]:
+    return [(one.state, round(one.at_s, 6), round(one.until_s, 6)) for one in row(report, name).spans]
+
+
+def test_jobs_are_listed_as_they_started(report: HostReport) -> None:
+    assert [one.job for one in report.jobs] == ["ads", "news", "lies", "toys"]
+    assert report.gaps == ()
+
+
+def test_what_a_job_did_is_told_without_a_gap(report: HostReport) -> None:
+    assert spans(report, "ads") == [
+        ("waiting", 1.0, 2.0),
+        ("starting", 2.0, 3.0),
+        ("running", 3.0, 11.0),
+        ("stopping", 11.0, 12.0),
+    ]
+    assert spans(report, "news") == [
+        ("waiting", 1.0, 4.0),
+        ("running", 4.0, 8.0),
+        ("waiting", 8.0, 13.0),
+        ("starting", 13.0, 14.0),
+        ("running", 14.0, 15.0),
+        ("paused", 15.0, 16.0),
+        ("running", 16.0, 19.0),
+    ]
+
+
+def test_a_job_that_was_over_between_two_looks_ran(report: HostReport) -> None:
+    assert spans(report, "lies") == [("waiting", 1.0, 14.0), ("running", 14.0, 16.0)]
+
+
+def test_a_job_that_never_started_waited(report: HostReport) -> None:
+    assert spans(report, "toys") == [("waiting", 6.0, 7.0)]
+
+
+def test_why_is_that_of_the_state_or_of_the_last_start(report: HostReport) -> None:
+    assert row(report, "lies").why == "DataError: no such file"
+    assert row(report, "news").why == "alone"
+    assert row(report, "ads").why == "nothing runs"
+
+
+def test_slowdown_is_the_time_trained_over_that_alone(report: HostReport) -> None:
+    assert row(report, "ads").slowdown == pytest.approx(8.0 / (900 / 120))
+    assert row(report, "news").slowdown == pytest.approx(8.0 / (500 / 100))
+    assert row(report, "lies").slowdown is None
+
+
+def test_sizes_and_charges_of_jobs_that_ended_are_those_of_the_timeline(report: HostReport) -> None:
+    assert (row(report, "news").workers, row(report, "news").charged_bytes) == (2, 100 * MIB)
+    assert row(report, "ads").charged_bytes == 400 * MIB
+
+
+def test_the_host_is_the_sum_of_its_jobs(report: HostReport) -> None:
+    summary = report.summary
+    assert summary.states == {"done": 2, "failed": 1, "cancelled": 1}
+    assert summary.samples_trained == 1400
+    assert summary.samples_per_s == pytest.approx(1400 / 17)
+    assert summary.peak_bytes == 450 * MIB
+    assert summary.peak_charged_bytes == 500 * MIB
+    assert summary.most_together == 2
+    # ads has 2 cores for ten seconds, news half a one for ten, of which four are the same; each row tells of a second
+    assert summary.busy_cores == pytest.approx((10 * 2 + 10 * 0.5) / 16, rel=0.05)
+
+
+def test_stacked_lines_come_down_where_nobody_ran(tmp_path: Path) -> None:
+    rows = [host(tmp_path, job("a", "running", cpu_cores=1.0), elapsed_s=at_s) for at_s in (5.0, 6.0, 40.0, 41.0)]
+    write_timeline(tmp_path / "timeline.db", rows)
+    write_host(tmp_path, host(tmp_path, job("a", started_s=4.0, ended_s=42.0), elapsed_s=42.0))
+    write_events(tmp_path, note(1.0, "submitted", "a"))
+    course = read(tmp_path).course
+    assert course.at_s == (4.0, 5.0, 6.0, 6.0, 39.0, 40.0, 41.0, 41.0)
+    assert course.lines[0].cores == (0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0)
+
+
+def test_long_hosts_are_thinned(tmp_path: Path) -> None:
+    rows = [
+        host(tmp_path, job("a", "running", cpu_cores=1.0 + at_s % 2), elapsed_s=float(at_s)) for at_s in range(1, 4000)
+    ]
+    write_timeline(tmp_path / "timeline.db", rows)
+    write_host(tmp_path, host(tmp_path, job("a", started_s=0.0, ended_s=4000.0), elapsed_s=4000.0))
+    report = read(tmp_path)
+    assert 400 < len(report.course.at_s) < 520
+    assert report.summary.busy_cores == pytest.approx(1.5, abs=0.02)
+    assert [one.state for one in report.jobs[0].spans] == ["running"]
+
+
+def test_speeds_are_compared_while_the_same_jobs_run(report: HostReport) -> None:
+    beside = {(one.job, one.others): one for one in report.together}
+    ads = beside["ads", ("news",)]
+    assert ads.predicted == pytest.approx(0.8)
+    assert ads.measured == pytest.approx(0.75)
+    assert ads.kind == "dense"
+    assert ads.seconds == pytest.approx(4.0)
+    assert beside["news", ("ads",)].measured == pytest.approx(0.95)
+    assert beside["ads", ()].measured == pytest.approx(1.0)
+
+
+def test_decisions_are_told_with_their_reasons(report: HostReport) -> None:
+    told = [(round(one.at_s, 3), one.kind, one.process) for one in report.decisions]
+    assert told[:3] == [(2.0, "start", "ads"), (4.0, "start", "news"), (7.0, "cancelled", "toys")]
+    assert not {"submitted", "examined"} & {one.kind for one in report.decisions}
+    assert "once more, alone" in {one.text for one in report.decisions if one.kind == "requeued"}.pop()
+
+
+def after(directory: Path, *earlier: JournalEvent) -> Path:
+    """The batch, with what was in the journal before."""
+    write_batch(directory)
+    journal = (directory / "journal.jsonl").read_bytes()
+    write_events(directory, *earlier)
+    with (directory / "journal.jsonl").open("ab") as file:
+        file.write(journal)
+    return directory
+
+
+def test_an_earlier_dispatcher_of_the_directory_is_left_out(tmp_path: Path, report: HostReport) -> None:
+    directory = tmp_path / "batch"
+    directory.mkdir()
+    before = [host(directory, job("ads", "running", cpu_cores=9.0), elapsed_s=100.0 + at_s) for at_s in range(9)]
+    write_timeline(directory / "timeline.db", before)
+    after(directory, event(-500.0, "submitted", "", "ads"), event(-499.0, "start", "of before", "ads"))
+    found = read(directory)
+    assert (found.course, found.jobs, found.decisions) == (report.course, report.jobs, report.decisions)
+
+
+def test_a_journal_from_before_the_machine_was_started_anew_is_left_out(tmp_path: Path, report: HostReport) -> None:
+    earlier = event(90_000.0, "submitted", "", "ads"), event(90_001.0, "start", "of before", "ads")
+    assert read(after(tmp_path / "batch", *earlier)).decisions == report.decisions
+
+
+def test_results_of_runs_tell_what_the_last_look_missed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    samples = {"planned": 1000, "trained": 1000, "skipped": 0, "quarantined": 0}
+    figures = {"auc": 0.7, "logloss": 0.5, "normalised_entropy": 0.9, "calibration": 1.0, "samples": 10}
+    result = {"samples": samples, "test": {**figures, "truth_auc": None}}
+    (run / "result.json").write_bytes(msgspec.json.encode(result))
+    write_host(tmp_path, host(tmp_path, job("a", run_dir=str(run), samples_trained=900), elapsed_s=9.0))
+    found = read(tmp_path).jobs[0]
+    assert (found.samples_trained, found.auc) == (1000, 0.7)
+
+
+def test_what_is_left_of_a_directory_is_told(tmp_path: Path) -> None:
+    directory = write_batch(tmp_path / "batch")
+    whole = read(directory)
+    for name in ("journal.jsonl", "timeline.db"):
+        os.unlink(directory / name)
+    report = read(directory)
+    assert {gap.source for gap in report.gaps} == {"journal.jsonl", "timeline.db"}
+    assert spans(report, "ads") == [("waiting", 1.0, 2.0), ("running", 2.0, 12.0)]
+    assert report.summary.samples_trained == whole.summary.samples_trained
+    (directory / "host.json").write_text("{")
+    shutil.copy(directory / "host.json", directory / "timeline.db")
+    report = read(directory)
+    assert {gap.source for gap in report.gaps} == {"host.json", "journal.jsonl", "timeline.db"}
+    assert report.jobs == ()
+
+
+def test_no_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="no such directory"):
+        read(tmp_path / "nowhere")
