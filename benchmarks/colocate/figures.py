@@ -1,0 +1,272 @@
+"""From what arms came to, to figures: makespans, ratios by round, the bound, slowdowns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import mean
+
+import msgspec
+
+from benchmarks.colocate.arms import ARMS, OURS, PARTS, RANDOMS, RMIXER, SHIPPED, TUNED
+from benchmarks.colocate.jobs import KINDS
+from benchmarks.colocate.quality import MemoryEstimates, Parity, memory_error, parity
+from benchmarks.colocate.recorded import ArmRun, Cold, JobRun, Sweep
+from benchmarks.measuring import Spread, spread_of
+from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode
+from elastichost.tuner.colocation.speeds import Bound, bound
+
+__all__ = ["Aim", "ArmFigures", "Figures", "MixFigures", "aims_of", "bound_of", "figures_of", "headline"]
+
+
+class ArmFigures(msgspec.Struct, frozen=True):
+    """One arm of a mix over its rounds. samples_per_s: of all jobs together. speedup: over the sequential arm as
+    shipped; ours_over: makespan over that of ours, in the same round. worst_slowdown: of any job, from its start to its
+    end over its time alone. turnaround_s: mean over jobs, from when the host was ready to its end. busy: CPU seconds of
+    all jobs over cores and makespan. foreign_share: of the machine's cores that others used, the worst round."""
+
+    makespan_s: Spread
+    samples_per_s: Spread
+    speedup: Spread | None
+    ours_over: Spread | None
+    worst_slowdown: Spread | None
+    turnaround_s: Spread
+    busy: Spread
+    out_of_memory: int
+    foreign_share: float
+    rounds: int
+
+
+class MixFigures(msgspec.Struct, frozen=True):
+    """bound: what no schedule can exceed as a speed-up over the sequential arm as shipped, jobs as they were there;
+    bound_of_plans: jobs in whichever of both sequential arms' plans needs least. binding: the term that is the bound.
+    ours_over_*: the achieved speed-up over the bound, in the same round. parts: what each part of ours adds to the one
+    before it. failures: by arm and round."""
+
+    mix: str
+    jobs: int
+    arms: dict[str, ArmFigures]
+    bound: Spread | None = None
+    binding: str = ""
+    ours_over_bound: Spread | None = None
+    bound_of_plans: Spread | None = None
+    ours_over_bound_of_plans: Spread | None = None
+    ours_over_random: Spread | None = None
+    parts: dict[str, Spread] = {}
+    auc: Parity | None = None
+    failures: dict[str, str] = {}
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """memory: of all jobs that shared the host, in every arm; memory_of_ours: in ours. alone_s: mean seconds of jobs of
+    a kind alone, with warm libraries; cold_s: of `run JOB` for one of them. plans: workers of each shape's best static
+    plan."""
+
+    mixes: dict[str, MixFigures]
+    memory: MemoryEstimates
+    memory_of_ours: MemoryEstimates
+    alone_s: dict[str, float]
+    cold_s: dict[str, float]
+    plans: dict[str, int]
+
+    @property
+    def out_of_memory(self) -> int:
+        """Of jobs in ours."""
+        return sum(mix.arms[OURS].out_of_memory for mix in self.mixes.values() if OURS in mix.arms)
+
+
+def figures_of(runs: Sequence[ArmRun], sweeps: Mapping[str, Sweep], colds: Mapping[str, Cold]) -> Figures:
+    """Runs that failed count in `failures` only."""
+    good = [run for run in runs if not run.failure]
+    alone = {kind: _alone_s(good, kind) for kind in KINDS}
+    return Figures(
+        mixes={mix: _mix_figures(mix, [run for run in runs if run.mix == mix]) for mix in dict.fromkeys(_mixes(runs))},
+        memory=memory_error(run for run in good if not _is_sequential(run)),
+        memory_of_ours=memory_error(run for run in good if run.arm == OURS),
+        alone_s={kind: seconds for kind, seconds in alone.items() if seconds is not None},
+        cold_s={kind: one.seconds for kind, one in colds.items()},
+        plans={shape: one.best for shape, one in sweeps.items() if one.seconds},
+    )
+
+
+def _mixes(runs: Iterable[ArmRun]) -> list[str]:
+    return [run.mix for run in runs]
+
+
+def _is_sequential(run: ArmRun) -> bool:
+    return ARMS[run.arm].is_sequential
+
+
+def _alone_s(runs: Iterable[ArmRun], kind: str) -> float | None:
+    seconds = [job.wall_s for run in runs if run.arm == SHIPPED for job in run.jobs if job.kind == kind]
+    return mean(seconds) if seconds else None
+
+
+# --- one mix ----------------------------------------------------------------------------------------------------------
+
+
+def _mix_figures(mix: str, runs: Sequence[ArmRun]) -> MixFigures:
+    by_arm: dict[str, dict[int, ArmRun]] = {
+        name: {run.round: run for run in runs if run.arm == name and not run.failure} for name in ARMS
+    }
+    shipped, tuned, ours = by_arm[SHIPPED], by_arm[TUNED], by_arm[OURS]
+    bounds = {number: bound_of(run) for number, run in shipped.items()}
+    of_plans = {number: bound_of(shipped[number], tuned[number]) for number in shipped.keys() & tuned.keys()}
+    random = [value for name in RANDOMS for value in _quotients(by_arm[name], ours)]
+    return MixFigures(
+        mix=mix,
+        jobs=max((len(run.jobs) for run in runs), default=0),
+        arms={name: _arm_figures(found, shipped, ours) for name, found in by_arm.items() if found},
+        bound=_spread(one.speedup for one in bounds.values()),
+        binding=bounds[min(bounds)].binding if bounds else "",
+        ours_over_bound=_spread(_achieved(shipped, ours, bounds)),
+        bound_of_plans=_spread(one.speedup for one in of_plans.values()),
+        ours_over_bound_of_plans=_spread(_achieved(shipped, ours, of_plans)),
+        ours_over_random=_spread(random),
+        parts={
+            after: found
+            for before, after in pairwise(name for name in PARTS if by_arm[name])
+            if (found := _spread(_quotients(by_arm[before], by_arm[after]))) is not None
+        },
+        auc=parity([(ours[number], shipped[number]) for number in sorted(ours.keys() & shipped.keys())]),
+        failures={f"{run.arm}, round {run.round + 1}": run.failure for run in runs if run.failure},
+    )
+
+
+def _spread(values: Iterable[float]) -> Spread | None:
+    found = list(values)
+    return spread_of(found) if found else None
+
+
+def _quotients(slow: Mapping[int, ArmRun], fast: Mapping[int, ArmRun]) -> list[float]:
+    """Makespans of the same round: how much faster the second is."""
+    return [slow[number].makespan_s / fast[number].makespan_s for number in sorted(slow.keys() & fast.keys())]
+
+
+def _achieved(shipped: Mapping[int, ArmRun], ours: Mapping[int, ArmRun], bounds: Mapping[int, Bound]) -> list[float]:
+    rounds = sorted(shipped.keys() & ours.keys() & bounds.keys())
+    return [shipped[n].makespan_s / ours[n].makespan_s / bounds[n].speedup for n in rounds]
+
+
+def _arm_figures(runs: Mapping[int, ArmRun], shipped: Mapping[int, ArmRun], ours: Mapping[int, ArmRun]) -> ArmFigures:
+    slowdowns = [_worst_slowdown(run, shipped[number]) for number, run in runs.items() if number in shipped]
+    return ArmFigures(
+        makespan_s=spread_of(run.makespan_s for run in runs.values()),
+        samples_per_s=spread_of(run.samples_per_s for run in runs.values()),
+        speedup=_spread(_quotients(shipped, runs)),
+        ours_over=_spread(_quotients(runs, ours)),
+        worst_slowdown=_spread(slowdowns),
+        turnaround_s=spread_of(mean(job.ended_s for job in run.jobs) for run in runs.values()),
+        busy=spread_of(sum(job.cpu_s for job in run.jobs) / run.cores / run.makespan_s for run in runs.values()),
+        out_of_memory=sum(job.out_of_memory for run in runs.values() for job in run.jobs),
+        foreign_share=max(run.foreign_share for run in runs.values()),
+        rounds=len(runs),
+    )
+
+
+def _worst_slowdown(run: ArmRun, shipped: ArmRun) -> float:
+    alone_s = {job.job: job.wall_s for job in shipped.jobs}
+    return max(job.wall_s / alone_s[job.job] for job in run.jobs)
+
+
+# --- the bound --------------------------------------------------------------------------------------------------------
+
+
+def bound_of(shipped: ArmRun, tuned: ArmRun | None = None) -> Bound:
+    """From a sequential run: seconds of each job alone, its CPU seconds over those and over the cores, its peak of
+    memory. tuned: jobs may be in its plan as well. Raises ValueError for a run without jobs."""
+    plans = {job.job: job for job in tuned.jobs} if tuned is not None else {}
+    demands = []
+    for job in shipped.jobs:
+        modes = [_mode(one, shipped.cores) for one in (job, plans.get(job.job)) if one is not None]
+        demands.append(JobDemand(job.job, job.kind, tuple(modes), float(max(1, job.samples))))
+    return bound(demands, HostRoom(shipped.cores, shipped.memory_bytes))
+
+
+def _mode(job: JobRun, cores: int) -> Mode:
+    busy = min(1.0, job.cpu_s / job.wall_s / cores)
+    demand = (busy, *(0.0,) * (len(RESOURCES) - 1))
+    return Mode(max(1, job.workers), 1, 1, max(1, job.samples) / job.wall_s, demand, job.peak_bytes)
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+class Aim(msgspec.Struct, frozen=True):
+    """is_most: the figure is to be at most that; else at least."""
+
+    what: str
+    value: float | None
+    aim: float
+    is_most: bool = False
+
+    @property
+    def reached(self) -> bool | None:
+        """None: it was not measured."""
+        if self.value is None:
+            return None
+        return self.value <= self.aim if self.is_most else self.value >= self.aim
+
+
+def _median(spread: Spread | None) -> float | None:
+    return spread.median if spread is not None else None
+
+
+def _over(mix: MixFigures, arm: str) -> float | None:
+    return _median(mix.arms[arm].ours_over) if arm in mix.arms else None
+
+
+def aims_of(figures: Figures) -> list[Aim]:
+    """Of the mixes that were measured."""
+    found = []
+    if (mix := figures.mixes.get("input_bound")) is not None:
+        found.append(Aim("input_bound: ours over sequential as shipped", _over(mix, SHIPPED), 5.0))
+        found.append(Aim("input_bound: of the bound", _median(mix.ours_over_bound), 0.85))
+    if (mix := figures.mixes.get("balanced")) is not None:
+        found.append(Aim("balanced: of the bound", _median(mix.ours_over_bound), 0.80))
+    for name in ("dense_bound", "embedding_bound"):
+        if (mix := figures.mixes.get(name)) is not None:
+            found.append(Aim(f"{name}: ours over sequential tuned", _over(mix, TUNED), 0.97))
+    found.append(Aim("jobs of ours that ran out of memory", figures.out_of_memory, 0.0, is_most=True))
+    found.append(Aim("memory estimates: median error", figures.memory.p50, 0.15, is_most=True))
+    found.append(Aim("memory estimates: largest underestimate", figures.memory.max_under, 0.10, is_most=True))
+    return found
+
+
+def headline(figures: Figures) -> dict[str, object]:
+    """For programs: medians over rounds; None: not measured."""
+    return {
+        "mix": {name: _mix_headline(mix) for name, mix in figures.mixes.items()},
+        "oom": figures.out_of_memory,
+        "memory_error": {"p50": figures.memory.p50, "max_under": figures.memory.max_under},
+        "cold_s": figures.cold_s,
+        "alone_s": figures.alone_s,
+        "plans": figures.plans,
+    }
+
+
+def _mix_headline(mix: MixFigures) -> dict[str, object]:
+    spreads = {f"ours_over_{name}": one.ours_over for name, one in mix.arms.items() if name != OURS and one.ours_over}
+    ours = mix.arms.get(OURS)
+    return {
+        "ours_over_sequential": _over(mix, SHIPPED),
+        "ours_over_bound": _median(mix.ours_over_bound),
+        "ours_over_rmixer_type": _over(mix, RMIXER),
+        "ours_over_sequential_tuned": _over(mix, TUNED),
+        "ours_over_fifo": _over(mix, "fifo"),
+        "ours_over_random": _median(mix.ours_over_random),
+        "ours_over_bound_of_plans": _median(mix.ours_over_bound_of_plans),
+        "bound": _median(mix.bound),
+        "binding": mix.binding,
+        "jobs": mix.jobs,
+        "rounds": ours.rounds if ours is not None else 0,
+        "range": {name: (one.least, one.most) for name, one in spreads.items()},
+        "parts": {name: one.median for name, one in mix.parts.items()},
+        "makespan_s": {name: one.makespan_s.median for name, one in mix.arms.items()},
+        "samples_per_s": {name: one.samples_per_s.median for name, one in mix.arms.items()},
+        "worst_slowdown": _median(ours.worst_slowdown) if ours is not None else None,
+        "mean_turnaround_s": _median(ours.turnaround_s) if ours is not None else None,
+        "auc": msgspec.to_builtins(mix.auc),
+        "oom": {name: one.out_of_memory for name, one in mix.arms.items()},
+        "failures": mix.failures,
+    }

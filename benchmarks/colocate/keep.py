@@ -1,0 +1,88 @@
+"""A folder of results: one file for each run of an arm, so that a long benchmark can be done in several goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from benchmarks.colocate.recorded import ArmRun, Campaign, Cold, Sweep
+
+__all__ = ["Keep"]
+
+One = TypeVar("One")
+
+
+class Keep:
+    """campaign.json: what all runs have in common; arms/MIX.ARM.ROUND.json; sweep.json; cold.json."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def campaign(self) -> Campaign | None:
+        """Of the runs that are here. Raises ValueError when it cannot be read."""
+        path = self.folder / "campaign.json"
+        return _read(path, Campaign) if path.exists() else None
+
+    def begin(self, campaign: Campaign) -> None:
+        """Raises ValueError when what is kept here is of other jobs or of another machine."""
+        before = self.campaign()
+        if before is None:
+            (self.folder / "arms").mkdir(parents=True, exist_ok=True)
+            _write(self.folder / "campaign.json", campaign)
+            return
+        if (before.size, before.jobs) != (campaign.size, campaign.jobs):
+            raise ValueError(f"{self.folder} holds {before.size} runs of {before.jobs} jobs: take another folder")
+        if (before.machine.cpu, before.machine.cores) != (campaign.machine.cpu, campaign.machine.cores):
+            raise ValueError(f"{self.folder} is of another machine ({before.machine.cpu}): take another folder")
+
+    def run(self, mix: str, arm: str, number: int) -> ArmRun | None:
+        """None: there is none, or it failed and is to be done again."""
+        path = self._arm(mix, arm, number)
+        found = _read(path, ArmRun) if path.exists() else None
+        return found if found is not None and not found.failure else None
+
+    def add(self, run: ArmRun) -> None:
+        _write(self._arm(run.mix, run.arm, run.round), run)
+
+    def _arm(self, mix: str, arm: str, number: int) -> Path:
+        return self.folder / "arms" / f"{mix}.{arm}.{number}.json"
+
+    def runs(self) -> tuple[ArmRun, ...]:
+        """All, those that failed too. Raises ValueError for a file that is none."""
+        return tuple(_read(path, ArmRun) for path in sorted((self.folder / "arms").glob("*.json")))
+
+    def sweeps(self) -> dict[str, Sweep]:
+        """By shape."""
+        return {one.shape: one for one in self._list("sweep.json", Sweep)}
+
+    def add_sweeps(self, sweeps: Iterable[Sweep]) -> None:
+        kept = self.sweeps() | {one.shape: one for one in sweeps}
+        _write(self.folder / "sweep.json", list(kept.values()))
+
+    def colds(self) -> dict[str, Cold]:
+        """By kind."""
+        return {one.kind: one for one in self._list("cold.json", Cold)}
+
+    def add_cold(self, cold: Cold) -> None:
+        _write(self.folder / "cold.json", list((self.colds() | {cold.kind: cold}).values()))
+
+    def _list(self, name: str, kind: type[One]) -> list[One]:
+        path = self.folder / name
+        return _read(path, list[kind]) if path.exists() else []  # type: ignore[valid-type]
+
+
+def _read(path: Path, kind: type[One]) -> One:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _write(path: Path, value: object) -> None:
+    """Whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    partial.replace(path)

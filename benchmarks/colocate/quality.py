@@ -1,0 +1,99 @@
+"""What co-location must not cost: memory that was estimated wrongly, and models that learnt less. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import mean, median, stdev
+
+import msgspec
+
+from benchmarks.colocate.recorded import ArmRun, JobRun
+
+__all__ = ["MemoryEstimates", "Parity", "memory_error", "parity"]
+
+
+class MemoryEstimates(msgspec.Struct, frozen=True):
+    """Of estimates made before the start, against the measured peaks, as shares of the peaks. p50: of |error|;
+    max_under: largest underestimate, 0: none was under. jobs: how many were compared; unseen: whose peak nobody saw."""
+
+    p50: float | None
+    p90: float | None
+    max_under: float | None
+    max_over: float | None
+    jobs: int
+    unseen: int
+
+
+class Parity(msgspec.Struct, frozen=True):
+    """AUCs of the same jobs in ours and in the sequential arm of the same round. largest, mean: differences (ours less
+    sequential), largest by amount. spread_over_seeds: of sequential jobs of one shape and data that differ in their
+    seed, standard deviation, root mean square over shapes; None: no shape has two jobs. is_noise: the largest is below
+    `CHANCES` times what two such jobs differ by. planted: mean AUC over that of the planted truth, in ours."""
+
+    jobs: int
+    largest: float
+    largest_job: str
+    mean: float
+    spread_over_seeds: float | None
+    is_noise: bool | None
+    planted: float | None
+
+
+CHANCES = 3.0
+
+
+def memory_error(runs: Iterable[ArmRun]) -> MemoryEstimates:
+    """Of all jobs of these runs."""
+    jobs = [job for run in runs for job in run.jobs]
+    seen = [job for job in jobs if job.peak_bytes > 0 and job.estimated_bytes > 0]
+    errors = sorted((job.estimated_bytes - job.peak_bytes) / job.peak_bytes for job in seen)
+    if not errors:
+        return MemoryEstimates(None, None, None, None, 0, len(jobs))
+    amounts = sorted(map(abs, errors))
+    return MemoryEstimates(
+        p50=median(amounts),
+        p90=amounts[min(len(amounts) - 1, int(0.9 * len(amounts)))],
+        max_under=max(0.0, -errors[0]),
+        max_over=max(0.0, errors[-1]),
+        jobs=len(seen),
+        unseen=len(jobs) - len(seen),
+    )
+
+
+def parity(pairs: Sequence[tuple[ArmRun, ArmRun]]) -> Parity | None:
+    """pairs: (ours, sequential) of each round. None: no job has an AUC in both."""
+    differences: list[tuple[float, str]] = []
+    for ours, sequential in pairs:
+        before = {job.job: job.auc for job in sequential.jobs}
+        for job in ours.jobs:
+            other = before.get(job.job)
+            if job.auc is not None and other is not None:
+                differences.append((job.auc - other, job.job))
+    if not differences:
+        return None
+    largest, job_name = max(differences, key=lambda one: abs(one[0]))
+    spread = _spread_over_seeds([run for _, run in pairs])
+    shares = [job.auc / job.truth_auc for ours, _ in pairs for job in ours.jobs if job.auc and job.truth_auc]
+    return Parity(
+        jobs=len(differences),
+        largest=largest,
+        largest_job=job_name,
+        mean=mean(one for one, _ in differences),
+        spread_over_seeds=spread,
+        # two draws differ by sqrt(2) standard deviations
+        is_noise=abs(largest) <= CHANCES * 2**0.5 * spread if spread is not None else None,
+        planted=mean(shares) if shares else None,
+    )
+
+
+def _spread_over_seeds(runs: Iterable[ArmRun]) -> float | None:
+    variances = []
+    for run in runs:
+        by_shape: dict[str, list[JobRun]] = {}
+        for job in run.jobs:
+            by_shape.setdefault(job.shape, []).append(job)
+        for jobs in by_shape.values():
+            aucs = [job.auc for job in jobs if job.auc is not None]
+            if len(aucs) > 1:
+                variances.append(stdev(aucs) ** 2)
+    return mean(variances) ** 0.5 if variances else None

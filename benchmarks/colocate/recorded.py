@@ -1,0 +1,205 @@
+"""What one run of one arm came to, as it is kept: from the dispatcher's own files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from benchmarks.colocate.jobs import Job
+from benchmarks.machine import Machine
+from elastichost.dispatcher.facts import HostStatus
+from elastichost.dispatcher.timeline import Moment
+from elastichost.metrics import JournalEvent
+
+__all__ = [
+    "ArmRun",
+    "Campaign",
+    "Cold",
+    "JobEnd",
+    "JobRun",
+    "Sweep",
+    "Use",
+    "arm_run",
+    "cpu_seconds",
+]
+
+FOLLOWS_S = 1.0  # `cpu_cores` of the timeline is a mean that follows what is used with this time constant
+
+
+class Use(msgspec.Struct, frozen=True):
+    """A job at one moment, seconds since the host was ready."""
+
+    at_s: float
+    job: str
+    cores: float
+    memory_bytes: int
+
+
+class JobEnd(msgspec.Struct, frozen=True):
+    """Of a run's `result.json`. truth_auc: of what was planted in the data."""
+
+    samples: int
+    auc: float | None = None
+    truth_auc: float | None = None
+
+
+class JobRun(msgspec.Struct, frozen=True):
+    """One job in one arm. Times are seconds since the host was ready; cpu_s: of all its processes; workers: the most it
+    had."""
+
+    job: str
+    shape: str
+    kind: str
+    state: str
+    why: str
+    started_s: float
+    ended_s: float
+    starts: int
+    workers: int
+    samples: int
+    cpu_s: float
+    peak_bytes: int
+    estimated_bytes: int
+    out_of_memory: int
+    auc: float | None = None
+    truth_auc: float | None = None
+
+    @property
+    def wall_s(self) -> float:
+        return self.ended_s - self.started_s
+
+
+class ArmRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of one arm. failure: why its figures do not count; "": they do.
+
+    ready_s: from the host's start to the end of its imports. makespan_s: from then to the end of the last job, the same
+    for every arm. memory_bytes: that all jobs might have together. wall_s: of the whole command; cpu_s: of it and all
+    below it; foreign_share: of the cores that others used meanwhile."""
+
+    mix: str
+    arm: str
+    round: int
+    cores: int = 0
+    memory_bytes: int = 0
+    ready_s: float = 0.0
+    makespan_s: float = 0.0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    foreign_share: float = 0.0
+    failure: str = ""
+    jobs: tuple[JobRun, ...] = ()
+    uses: tuple[Use, ...] = ()
+
+    @property
+    def samples_per_s(self) -> float:
+        """Of all jobs together."""
+        return sum(job.samples for job in self.jobs) / self.makespan_s
+
+    def job(self, name: str) -> JobRun | None:
+        return next((job for job in self.jobs if job.job == name), None)
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """Seconds from start to end of a job of this shape alone, in each static plan that ended well."""
+
+    shape: str
+    seconds: dict[int, float]
+
+    @property
+    def best(self) -> int:
+        """Workers. Raises ValueError when no plan ended well."""
+        return min(self.seconds, key=self.seconds.__getitem__)
+
+
+class Cold(msgspec.Struct, frozen=True):
+    """Seconds of `elastichost run JOB` for one job of a kind: as shipped, with its own import of torch."""
+
+    kind: str
+    job: str
+    seconds: float
+
+
+class Campaign(msgspec.Struct, frozen=True):
+    """What all runs in one folder have in common."""
+
+    size: str
+    jobs: int
+    machine: Machine
+
+
+# --- from the dispatcher's files --------------------------------------------------------------------------------------
+
+
+def cpu_seconds(looks: Sequence[tuple[float, float]], began_s: float, ended_s: float) -> float:
+    """CPU seconds of a job. looks: when, and `cpu_cores` then.
+
+    That is a mean x which follows the use u by x' = (u - x) / FOLLOWS_S, so the integral of u is that of x, and
+    FOLLOWS_S times x at the end. After the last look it stays."""
+    total, at_s, cores = 0.0, began_s, 0.0
+    for look_s, now in looks:
+        total += (look_s - at_s) * (cores + now) / 2
+        at_s, cores = look_s, now
+    return total + max(0.0, ended_s - at_s) * cores + FOLLOWS_S * cores
+
+
+def arm_run(
+    of: ArmRun,
+    jobs: Sequence[Job],
+    host: HostStatus,
+    events: Iterable[JournalEvent],
+    moments: Sequence[Moment],
+    ends: Mapping[str, JobEnd],
+) -> ArmRun:
+    """`of` with what its host said. ends: by name. Raises ValueError when the host was never ready."""
+    submitted = {job.job: job.submitted_s for job in host.jobs}
+    began_s = ready_s = None
+    for event in events:
+        if event.kind == "submitted" and began_s is None:
+            began_s = event.monotonic_s - submitted[event.process]
+        elif event.kind == "prepared" and ready_s is None:
+            ready_s = event.monotonic_s
+    if began_s is None or ready_s is None:
+        raise ValueError("the host was never ready")
+    ready_s -= began_s
+    found = tuple(_job_run(job, host, moments, ends, ready_s) for job in jobs)
+    undone = [job for job in found if job.state != "done"]
+    failure = f"{len(undone)} of {len(found)} jobs are not done; {undone[0].job}: {undone[0].why}" if undone else ""
+    return msgspec.structs.replace(
+        of,
+        cores=host.cores,
+        memory_bytes=host.memory_bytes,
+        ready_s=ready_s,
+        makespan_s=max(job.ended_s for job in found),
+        failure=failure,
+        jobs=found,
+        uses=tuple(Use(one.elapsed_s - ready_s, one.job, one.cpu_cores, one.memory_bytes) for one in moments),
+    )
+
+
+def _job_run(
+    job: Job, host: HostStatus, moments: Sequence[Moment], ends: Mapping[str, JobEnd], ready_s: float
+) -> JobRun:
+    status = next(one for one in host.jobs if one.job == job.name)
+    own = [one for one in moments if one.job == job.name]
+    started_s = status.started_s if status.started_s is not None else host.elapsed_s
+    ended_s = status.ended_s if status.ended_s is not None else host.elapsed_s
+    end = ends.get(job.name, JobEnd(status.samples_trained, status.test_auc))
+    return JobRun(
+        job=job.name,
+        shape=job.shape.name,
+        kind=job.shape.kind,
+        state=status.state,
+        why=status.why,
+        started_s=started_s - ready_s,
+        ended_s=ended_s - ready_s,
+        starts=status.starts,
+        workers=max((one.workers for one in own), default=0),
+        samples=end.samples,
+        cpu_s=cpu_seconds([(one.elapsed_s, one.cpu_cores) for one in own], started_s, ended_s),
+        peak_bytes=status.peak_bytes,
+        estimated_bytes=status.estimated_bytes,
+        out_of_memory=status.out_of_memory,
+        auc=end.auc,
+        truth_auc=end.truth_auc,
+    )
