@@ -97,8 +97,6 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     frontier: tuple[FrontierPoint, ...] = ()  # by rising threads; empty until something was measured
     arena_bytes: int = 0  # memory that the rows really use
     private_bytes: int = 0  # of all its processes, copies for checkpoints included
-    anonymous_bytes: int = 0  # the same, but what they share since a fork is counted for each of them
-    measured_processes: int = 0  # whose memory was measured
 
 
 class JournalEvent(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.files import MappedFile
 from elastichost.arena.hashing import initial_stream
 from elastichost.arena.index_growth import GRACES, IndexWriter
-from elastichost.arena.layout import HEADER_WORDS
+from elastichost.arena.layout import HEADER_WORDS, rows_ahead
 from elastichost.arena.memory_board import PATIENCE_S, pages_bytes
 from elastichost.arena.row_kernels import initialise_rows, zero_rows
 from elastichost.errors import ArenaFullError, MemoryBudgetError, ProtocolError
@@ -26,11 +26,6 @@ __all__ = ["DynamicTable"]
 
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
-
-# Rows are allocated ahead by a sixteenth of those there are, within these bounds of bytes for an embedding: few calls
-# of the system, little memory before its time, and a short pause whatever the table's size.
-_LEAST_AHEAD_BYTES, _MOST_AHEAD_BYTES = 64 * 1024, 1024 * 1024
-_AHEAD = 16
 
 
 @dataclass(slots=True)
@@ -65,9 +60,7 @@ class DynamicTable:
         states = [arena.state_view(e.index) for e in self._embeddings]
         # A row-wise state becomes a column, so that one kernel zeroes both shapes.
         self._states = [state.reshape(len(self._ids), -1) for state in states if state is not None]
-        widest = max((e.padded_dim for e in self._embeddings), default=4)
-        self._least_ahead = max(256, _LEAST_AHEAD_BYTES // (4 * widest))
-        self._most_ahead = max(self._least_ahead, _MOST_AHEAD_BYTES // (4 * widest))
+        self._widest = max((e.padded_dim for e in self._embeddings), default=4)
         self._owned: dict[int, _Bucket] = {}
         buckets = arena.layout.bucket_count(table)
         first_word = self._place.header_word(0)
@@ -285,8 +278,7 @@ class DynamicTable:
                 f"table {self.spec.name!r}: bucket {bucket} needs {needed} rows, its capacity is {capacity}",
                 hint="give the job more memory, set evict_after_samples, or raise admit_after",
             )
-        ahead = min(self._most_ahead, max(self._least_ahead, allocated // _AHEAD))
-        generous = min(capacity, max(needed, allocated + ahead))
+        generous = min(capacity, max(needed, allocated + rows_ahead(allocated, self._widest)))
         if not self._arena.allowance.allows(self._bytes_of(bucket, allocated, generous)):
             generous = needed
         try:

@@ -25,6 +25,7 @@ __all__ = [
     "FileSizes",
     "TableLayout",
     "plan_layout",
+    "rows_ahead",
 ]
 
 PAGE_BYTES = 4096
@@ -40,6 +41,10 @@ MAX_VIRTUAL_BYTES = 1 << 45
 # An index at its full size holds every row of its bucket at a quarter of its slots.
 SLOTS_PER_ROW = 4
 LAYOUT_VERSION = 2
+# Rows of a dynamic table are allocated ahead by a sixteenth of those there are, within these bounds of bytes for an
+# embedding: few calls of the system, little memory before its time, and a short pause whatever the table's size.
+LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES = 64 * 1024, 1024 * 1024
+AHEAD = 16
 
 
 class TableLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,6 +263,12 @@ def _plan(model: ModelSpec, seed: int, memory_bytes: int, limit: int) -> ArenaLa
         files=files,
         fixed_bytes=fixed_bytes + dense.mailbox_offset + files.control,
     )
+
+
+def rows_ahead(allocated: int, widest: int) -> int:
+    """By how many rows a bucket with so many grows at once; widest: elements of a row of its widest embedding."""
+    least = max(256, LEAST_AHEAD_BYTES // (4 * widest))
+    return min(max(least, MOST_AHEAD_BYTES // (4 * widest)), max(least, allocated // AHEAD))
 
 
 def plan_layout(model: ModelSpec, seed: int, memory_bytes: int) -> ArenaLayout:

@@ -101,8 +101,6 @@ class Commander:
         if self.why_not:
             self._run.commands.reply(peer, Refused(self.why_not))
             return
-        if command.memory_bytes is not None:
-            self._parts.memory.lend(command.memory_bytes)
         cores = self._cores if command.cores is None else command.cores
         size = Scale(command.workers, command.servers, command.worker_cores)
         threads = size.worker_cores or max((spec.threads for spec in self._run.plan.workers), default=1)
@@ -111,6 +109,10 @@ class Commander:
         if refused is not None:
             self._run.commands.reply(peer, refused)
             return
+        if command.memory_bytes is not None:
+            self._parts.memory.lend(command.memory_bytes)
+            lent = f"memory: {command.memory_bytes / 1e6:,.1f} MB are lent by the host from now on"
+            self._run.note("budget", lent, data={"budget_bytes": command.memory_bytes})
         self._cores = cores
         self.was_asked = self.was_asked or command.workers is not None
         plan, _ = self.resized(size, f"the host lends {len(cores)} core{'s' * (len(cores) != 1)}")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from elastichost.metrics import ProcessStatus, RunStatus
 
-__all__ = ["PSS_TIME_SHARE", "PSS_TIME_SHARE_OF_MANY", "Meter", "MetricsStore", "Usage"]
+__all__ = ["Meter", "MetricsStore", "Pss", "Usage", "own_bytes", "processes_alike"]
 
 FEW = 16  # so many are measured at once
 FRESH_S = 0.9  # what was measured so long ago is measured anew
@@ -40,12 +40,11 @@ CREATE TABLE IF NOT EXISTS run (
 class Usage:
     """Of one process: CPU percent of one core and context switches since the last measurement, memory now.
     private_bytes: of pss_bytes what is no page of a file. The arena's are counted there, and libraries' are the
-    kernel's to drop. anonymous_bytes: the same, with pages that are shared since a fork counted in full."""
+    kernel's to drop; nor, where many runs share a host, those that all of them were forked with."""
 
     cpu_percent: float = 0.0
     pss_bytes: int = 0
     private_bytes: int = 0
-    anonymous_bytes: int = 0
     rss_bytes: int = 0
     context_switches: int = 0
 
@@ -62,19 +61,24 @@ class _Watched:
 class Meter:
     """Measures processes by pid; one that has ended measures as zero. Many are measured a few at a time: `ahead`."""
 
-    def __init__(self, pss_time_share: float = PSS_TIME_SHARE) -> None:
-        self._pss_time_share = pss_time_share
+    def __init__(self, *, shares_host: bool = False) -> None:
+        self._shares_host = shares_host
+        self._pss_time_share = PSS_TIME_SHARE_OF_MANY if shares_host else PSS_TIME_SHARE
         self._watched: dict[int, _Watched] = {}
         self._pss_not_before_s = 0.0
 
-    def measure(self, pids: Iterable[int], now_s: float) -> dict[int, Usage]:
-        """Of all of them; what was measured ahead is not measured again."""
+    def measure(self, pids: Iterable[int], now_s: float, *, thoroughly: bool = False) -> dict[int, Usage]:
+        """Of all of them; what was measured ahead is not measured again. thoroughly: memory of each, however lately it
+        was measured."""
         wanted = set(pids)
         for gone in self._watched.keys() - wanted:
             del self._watched[gone]
         for pid in self._stale(wanted, now_s):
             self._measure_one(pid, now_s)
-        if len(wanted) <= FEW:
+        if thoroughly:
+            for pid in list(self._watched):
+                self._measure_pss(pid, now_s)
+        elif len(wanted) <= FEW:
             began_s = time.perf_counter()
             for pid in self._due(now_s):
                 self._measure_pss(pid, now_s)
@@ -121,21 +125,23 @@ class Meter:
         watched, began_s = self._watched[pid], time.perf_counter()
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             found = _pss_bytes(pid)
-            watched.usage = replace(
-                watched.usage, pss_bytes=found.pss, private_bytes=found.private, anonymous_bytes=found.anonymous
-            )
+            forked = processes_alike() if self._shares_host else 1
+            private_bytes = own_bytes(found.private, found.anonymous, forked)
+            watched.usage = replace(watched.usage, pss_bytes=found.pss, private_bytes=private_bytes)
         took_s = time.perf_counter() - began_s
         watched.pss_not_before_s = now_s + took_s / self._pss_time_share
         return took_s
 
 
-class _Pss(NamedTuple):
+class Pss(NamedTuple):
+    """Bytes of one process: all, of it anonymous, both with shared pages divided; anonymous undivided."""
+
     pss: int
     private: int
     anonymous: int
 
 
-def _pss_bytes(pid: int) -> _Pss:
+def _pss_bytes(pid: int) -> Pss:
     """All, and of it anonymous: shared pages are divided among their users; the latter undivided."""
     found = {b"Pss:": 0, b"Pss_Anon:": 0, b"Anonymous:": 0}
     with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -143,7 +149,28 @@ def _pss_bytes(pid: int) -> _Pss:
             name, _, rest = line.partition(b" ")
             if name in found:
                 found[name] = int(rest.split()[0]) * 1024
-    return _Pss(found[b"Pss:"], found[b"Pss_Anon:"], found[b"Anonymous:"])
+    return Pss(found[b"Pss:"], found[b"Pss_Anon:"], found[b"Anonymous:"])
+
+
+def own_bytes(pss_anon: int, anonymous: int, forked: int) -> int:
+    """Private memory of a process without the pages that all n that were forked from one share:
+
+        Pss_Anon = own + shared / n,    Anonymous = own + shared;    own = Pss_Anon - (Anonymous - Pss_Anon) / (n - 1)
+    """
+    if forked < 2:
+        return pss_anon
+    return max(0, pss_anon - max(0, anonymous - pss_anon) // (forked - 1))
+
+
+def processes_alike() -> int:
+    """How many processes have this one's command line: those that were forked from the same one, and that itself."""
+    mine = Path("/proc/self/cmdline").read_bytes()
+    count = 0
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
+                count += file.read() == mine
+    return count
 
 
 class _Found(NamedTuple):

@@ -69,6 +69,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     processes: ProcessCounts
     arena_bytes: int
+    peak_bytes: int = 0  # of rows and all processes together, as far as it was measured
     epochs: int
     torn_batches: int
     checkpoint: str = ""

@@ -28,6 +28,7 @@ def reckon(
         wall_s=reporter.elapsed_s,
         processes=ProcessCounts(*run.size, run.restarts),
         arena_bytes=reporter.arena_bytes,
+        peak_bytes=reporter.peak_bytes,
         epochs=run.job.train.epochs,
         torn_batches=run.torn_batches,
         rolled_back=tuple(run.roll_backs),

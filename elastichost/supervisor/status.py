@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
-from elastichost.supervisor.meter import PSS_TIME_SHARE, PSS_TIME_SHARE_OF_MANY, Meter, MetricsStore, Usage
+from elastichost.supervisor.meter import Meter, MetricsStore, Usage
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.run import Run
@@ -21,14 +21,14 @@ class Reporter:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._meter = Meter(PSS_TIME_SHARE_OF_MANY if run.shares_host else PSS_TIME_SHARE)
+        self._meter = Meter(shares_host=run.shares_host)
         self._store = MetricsStore(run.directory.metrics)
         self._began_s = run.now_s()
         self._next_s = 0.0
         self._arena_next_s = 0.0
         self.arena_bytes = 0
+        self.peak_bytes = 0  # of rows and processes together
         self.private_bytes: dict[int, int] = {}  # pid -> memory of its own, of every process of the run
-        self.anonymous_bytes = 0  # of all of them, what is shared since a fork counted for each
 
     @property
     def elapsed_s(self) -> float:
@@ -47,15 +47,16 @@ class Reporter:
         of_fleet = [record.pid for record in run.fleet if record.is_live and record.pid]
         return [run.supervisor_pid, run.launcher.server_pid, *of_fleet]
 
-    def report(self, state: str, parts: Parts | None, now_s: float) -> None:
+    def report(self, state: str, parts: Parts | None, now_s: float, *, thoroughly: bool = False) -> None:
+        """thoroughly: with all memory as it is now."""
         live = [record for record in self._run.fleet if record.is_live]
-        usage = self._meter.measure(self._pids(), now_s)
+        usage = self._meter.measure(self._pids(), now_s, thoroughly=thoroughly)
         self.private_bytes = {pid: one.private_bytes for pid, one in usage.items() if one.private_bytes}
-        self.anonymous_bytes = sum(one.anonymous_bytes for one in usage.values())
         processes = tuple(_with_usage(record, usage.get(record.pid, Usage())) for record in live)
-        if parts is not None and now_s >= self._arena_next_s:
+        if parts is not None and (thoroughly or now_s >= self._arena_next_s):
             self._arena_next_s = now_s + ARENA_EVERY_S
             self.arena_bytes = max(self.arena_bytes, parts.arena_bytes())
+        self.peak_bytes = max(self.peak_bytes, self.arena_bytes + sum(self.private_bytes.values()))
         status = self._status(state, parts, processes)
         self._run.directory.write_status(status)
         self._store.add(status)
@@ -77,8 +78,6 @@ class Reporter:
             elapsed_s=self.elapsed_s,
             arena_bytes=self.arena_bytes,
             private_bytes=sum(self.private_bytes.values()),
-            anonymous_bytes=self.anonymous_bytes,
-            measured_processes=len(self.private_bytes),
         )
         return common if parts is None else _with_progress(common, parts, run)
 

@@ -14,6 +14,8 @@ __all__ = [
     "Message",
     "ServerAddress",
     "StepSample",
+    "TensorEvent",
+    "WorkingSet",
 ]
 
 HEARTBEAT_S = 0.5
@@ -85,3 +87,19 @@ class BucketMove(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table: int
     bucket: int
     source: ServerAddress
+
+
+class TensorEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """A tensor is made, of fixed_bytes + sample_bytes * batch; or the one of this number is freed."""
+
+    number: int
+    is_made: bool
+    fixed_bytes: float = 0.0
+    sample_bytes: float = 0.0
+
+
+class WorkingSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tensors of one training step, and of scoring one batch, as they come and go."""
+
+    training: tuple[TensorEvent, ...]
+    scoring: tuple[TensorEvent, ...]

@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from elastichost.building import build_model
 from elastichost.config import JobSpec, load_job
 from elastichost.config_tables import resolve_tables
-from elastichost.datasets import open_reader
-from elastichost.specs import ModelSpec
+from elastichost.datasets import DatasetDescription, open_reader
+from elastichost.specs import ModelSpec, TableSpec
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import Hello, ModelDescribed
 from elastichost.wire.entry import run_child
@@ -19,7 +20,7 @@ from elastichost.wire.sockets import ControlClient
 from elastichost.worker.dense import describe_dense, initial_vector
 from elastichost.worker.embedding import describe_embeddings, meta_collections, table_rows
 
-__all__ = ["main"]
+__all__ = ["build_on_meta", "main"]
 
 
 def main(arguments_json: bytes) -> int:
@@ -32,12 +33,18 @@ def main(arguments_json: bytes) -> int:
     return run_child(arguments_json, run)
 
 
-def _describe(job: JobSpec, control: ControlClient) -> None:
-    description = open_reader(job, "train").describe()
+def build_on_meta(job: JobSpec, description: DatasetDescription) -> tuple[nn.Module, tuple[TableSpec, ...]]:
+    """The user's model, its collections without memory, and the job's tables. Raises ModelError."""
     tables = resolve_tables(job, description.key_kinds)
     torch.manual_seed(job.job.seed)
     with meta_collections():
         module = build_model(job, tables, table_rows(tables), description.num_dense, description.num_labels)
+    return module, tables
+
+
+def _describe(job: JobSpec, control: ControlClient) -> None:
+    description = open_reader(job, "train").describe()
+    module, tables = build_on_meta(job, description)
     embeddings = describe_embeddings(module, job, tables)
     for embedding in embeddings:
         parent = module.get_submodule(embedding.module)

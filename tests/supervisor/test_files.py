@@ -128,9 +128,9 @@ def test_many_processes_are_measured_a_few_at_a_time(monkeypatch: pytest.MonkeyP
         read.append(pid)
         return one
 
-    def pss_bytes(pid: int) -> tuple[int, int]:
+    def pss_bytes(pid: int) -> meter.Pss:
         tables.append(pid)
-        return 1000 + pid, pid
+        return meter.Pss(1000 + pid, pid, pid)
 
     monkeypatch.setattr(meter, "_read", of)
     monkeypatch.setattr(meter, "_pss_bytes", pss_bytes)

@@ -50,6 +50,7 @@ class Scene:
             recorder=self.recorder,
             note=lambda kind, text, **_: self.said.append((kind, text)),
             last_decision="",
+            shares_host=False,
         )
         idle = SimpleNamespace(is_open=False)
         ledger = SimpleNamespace(samples_planned=1000, samples_accounted=0)
