@@ -1,9 +1,9 @@
 """The memory of a running job, seen from outside: pages of its arena, its copies for checkpoints, its anonymous memory.
 
 Anonymous memory is told apart by shares (Pss) a few times a second, which takes milliseconds for each process. Between
-those looks what resides (RssAnon) is read every few milliseconds: whatever it has grown by is a process' own. So what is
-there within one batch only is seen as well. A page of the process that all were forked from begins to count when it is
-copied, at the next look by shares.
+those looks what resides (RssAnon) is read every few milliseconds: whatever it has grown by is a process' own. So what
+is there within one batch only is seen as well. A page of the process that all were forked from counts when it has been
+copied, from the next look by shares on.
 """
 
 from __future__ import annotations

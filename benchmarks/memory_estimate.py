@@ -1,6 +1,6 @@
 """How well the peak memory of a job is foreseen: small real jobs, estimated as `plan` does, then run and watched.
 
-    elastichost bench memory-estimate [--quick] [--json] [--only WORD] [--parts]
+    elastichost bench memory-estimate [--quick] [--json] [--only WORD] [--parts] [--drawn N --seed S]
 
 The jobs differ in model, tables (10 thousand to 2 million rows, dimensions 4 to 64, fixed and dynamic), batch, access,
 workers, format of the data, test data and checkpoints. Each is forked from a process that has imported torch, as a host
@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.job_memory import Footprint, JobMemory, anonymous_bytes
 from benchmarks.measuring import print_table, write_json
-from benchmarks.memory_jobs import JobShape, cases
+from benchmarks.memory_jobs import JobShape, cases, drawn
 from benchmarks.memory_runs import RunArguments
 from benchmarks.workshop import ROOT, Workshop
 from elastichost.config import load_job
@@ -172,8 +172,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--only", default="", help="jobs whose name has this word")
+    parser.add_argument("--drawn", type=int, default=0, help="so many of random shapes, not the listed ones")
+    parser.add_argument("--seed", type=int, default=0, help="of these shapes")
     options = parser.parse_args(arguments)
-    chosen = [shape for shape in cases() if options.only in shape.name and (shape.is_quick or not options.quick)]
+    shapes = drawn(options.drawn, options.seed) if options.drawn else cases()
+    chosen = [s for s in shapes if options.only in s.name and (options.drawn or s.is_quick or not options.quick)]
     with Workshop() as workshop:
         os.environ.update(
             workshop.environment(),

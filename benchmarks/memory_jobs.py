@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["JobShape", "cases"]
+__all__ = ["JobShape", "cases", "drawn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +165,35 @@ def cases() -> Iterator[JobShape]:
     yield JobShape("dlrm, alone", is_alone=True, samples=400_000, is_quick=True)
     yield JobShape("dlrm, alone, dynamic", is_alone=True, rows=0, id_range=1_000_000, samples=600_000, batch=1024)
     yield JobShape("wide_deep, alone, parquet", is_alone=True, model="wide_deep", data="parquet", samples=300_000)
+
+
+def drawn(count: int, seed: int) -> Iterator[JobShape]:
+    """Shapes at random: other ones for every seed, so some on which no figure of the estimate was chosen."""
+    random = np.random.default_rng(seed)
+
+    def one_of(*choices: Any) -> Any:
+        return choices[random.integers(len(choices))]
+
+    for number in range(count):
+        model = one_of("dlrm", "dlrm", "wide_deep", "deepfm", "dcn", "xdeepfm")
+        is_slow, is_dynamic = model == "xdeepfm", bool(random.random() < 0.4)
+        tables = int(random.integers(4, 9 if is_slow else 27))
+        ids = int(10 ** random.uniform(4, 5.7))
+        yield JobShape(
+            f"drawn {seed}.{number}: {model}",
+            model=model,
+            data=one_of("synthetic", "synthetic", "parquet"),
+            samples=20_000 if is_slow else int(random.integers(100_000, 400_000)),
+            test=int(one_of(0, 5_000, 40_000)) // (5 if is_slow else 1),
+            tables=tables,
+            rows=0 if is_dynamic else ids,
+            id_range=ids,
+            dim=int(one_of(8, 16, 24, 32, 64)),
+            batch=int(one_of(256, 512, 1024) if is_slow else one_of(256, 512, 1024, 2048, 4096, 8192)),
+            access=one_of("direct", "direct", "served"),
+            workers=int(one_of(1, 1, 2)),
+            row_optimizer=one_of("sgd", "adagrad", "rowwise_adagrad"),
+            group=int(one_of(20_000, 65_536, 130_000)),
+            strings=bool(random.random() < 0.3),
+            every_s=float(one_of(0.0, 0.0, 3.0)),
+        )

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -39,11 +39,13 @@ LAST_WORDS_S = 0.5  # its report may come after its exit is seen
 
 @dataclass(frozen=True, slots=True)
 class DescribedModel:
-    """working: None where the model fails on the first samples; warnings say how."""
+    """working: None where the model fails on the first samples; warnings say how. fork_server_bytes: anonymous memory
+    of the fork server that it was forked from; 0: not known."""
 
     model: ModelSpec
     working: WorkingSet | None
     warnings: tuple[str, ...]
+    fork_server_bytes: int = 0
 
 
 def describe_model(job: JobSpec, launcher: LocalLauncher | None = None) -> DescribedModel:
@@ -54,6 +56,7 @@ def describe_model(job: JobSpec, launcher: LocalLauncher | None = None) -> Descr
     """
     run_id = secrets.token_hex(8)
     if launcher is not None:
+        launcher.clean_when_lost((socket_directory(run_id),))
         return _describe(job, launcher, run_id)
     entries = Entries()
     with LocalLauncher(entries.imports, entries.calls) as own:
@@ -74,7 +77,8 @@ def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str) -> DescribedMo
         control = ControlServer(f"ipc://{directory}/control", int(run_id, 16))
         try:
             launcher.spawn(PROCESS, ENTRY, _arguments(directory, int(run_id, 16)), directory / "log")
-            return _listen(launcher, control, job.supervision.start_timeout_s)
+            found = _listen(launcher, control, job.supervision.start_timeout_s)
+            return replace(found, fork_server_bytes=_anonymous_bytes(launcher.server_pid))
         finally:
             _end(launcher)
             control.close()
@@ -130,6 +134,13 @@ def _end(launcher: LocalLauncher) -> None:
     while PROCESS in launcher.processes() and time.monotonic() < deadline_s:
         wait_readable(launcher.descriptors(), TURN_S)
         launcher.events()
+
+
+def _anonymous_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
+    return 0
 
 
 def _answer(envelope: Envelope[ControlMessage]) -> DescribedModel | None:

@@ -6,6 +6,8 @@ first plan. Nothing of a run is made.
 
 from __future__ import annotations
 
+import msgspec
+
 from elastichost.config import JobSpec
 from elastichost.datasets import DatasetDescription, Reader, open_reader
 from elastichost.datasets.reader import UnitReader
@@ -30,6 +32,7 @@ __all__ = ["estimate_memory", "memory_facts"]
 BLOCK_BYTES = int(MALLOC_ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"])
 # While a row group is decoded, beside what comes of it: a number's column and its page, a string's dictionary index.
 NUMBER_BYTES, STRING_BYTES = 8, 4
+COPIED_BYTES = 11_000_000  # by a fork server, of pages that it shares with its children
 UNSEEN = 0.1  # of a horizon: rows are dropped a while after they may be
 
 
@@ -52,6 +55,8 @@ def memory_facts(
     if job.emulate.enabled:
         return _emulated(job, prepared, EMULATED if bases == ALONE else EMULATED_BESIDE)
     described = describe_model(job, launcher)
+    if bases == ALONE and described.fork_server_bytes:  # as large as this host's libraries make it
+        bases = msgspec.structs.replace(bases, fork_server=described.fork_server_bytes + COPIED_BYTES)
     model, plan, is_sync = described.model, prepared.plan, job.train.mode == "sync"
     batch_size = -(-job.train.batch_size // job.train.micro_batches) if is_sync else job.train.batch_size
     reader = open_reader(job, "train")

@@ -335,7 +335,7 @@ def _copies(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
         of_row = sum(e.bytes_per_element * e.padded_dim + 4 * e.state_floats_per_row for e in embeddings)
         size += rows * (of_row + ID_BYTES * (table.is_dynamic and is_reserved))
         ids += ID_BYTES * facts.rows[table.index] * table.is_dynamic
-        arrays += bucket_count(table) * len(embeddings)
+        arrays += bucket_count(table) * sum(1 + (e.state_floats_per_row > 0) for e in embeddings)
     if facts.has_periodic_checkpoints:
         size += facts.servers * _unfilled(size / facts.servers, arrays / facts.servers)
     vectors = 4 * facts.model.dense.elements * (SUPERVISOR_VECTORS + SERVER_VECTORS)

@@ -148,10 +148,11 @@ def _folded(state: FeedbackState, windows: Sequence[Window], now_s: float) -> Fe
     for window in windows:
         one = known.get(window.job) or Tended(window.job, changed_s=now_s)
         if window.speed is not None and not _is_still(one):
-            # alone it has what it has: nobody is to blame
-            is_bad = not is_alone and _is_bad(window.speed, window)
+            # alone it has what it has: nobody is to blame; nor for the speed of one that was told to give way
+            is_bad = not is_alone and one.stage is not Stage.LOWERED and _is_bad(window.speed, window)
             one = msgspec.structs.replace(one, bad=one.bad + 1 if is_bad else 0)
-            are_good.append(is_alone or (not is_bad and window.speed >= GOOD_OF_PREDICTED * window.foreseen))
+            is_good = one.stage is Stage.LOWERED or window.speed >= GOOD_OF_PREDICTED * window.foreseen
+            are_good.append(is_alone or (not is_bad and is_good))
         jobs.append(one)
     here = {window.job for window in windows}
     gone = [one for one in state.jobs if one.stage is Stage.EVICTED and one.job not in here]

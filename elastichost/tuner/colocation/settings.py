@@ -12,7 +12,8 @@ __all__ = ["Settings"]
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How jobs are dispatched. `complementarity`, `memory_admission` and `feedback` are the parts of `complementary`
     that an ablation takes away: without the first it starts, in order of arrival, whatever fits; without the second it
-    counts jobs instead of bytes; without the third it takes no corrections."""
+    counts jobs instead of bytes; without the third it takes no corrections, and nothing is done against who crowds
+    others."""
 
     policy: PolicyName = "complementary"
     # A newcomer has to add this much to the worth of the host (in jobs alone): less is lost again in caches and

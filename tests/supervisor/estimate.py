@@ -1,0 +1,47 @@
+"""Estimates jobs and writes down what comes of each; forked by tests from a process that has torch imported.
+
+    python -m tests.supervisor.estimate FOLDER...
+
+Every folder has a job.toml; it gets estimate.json, or error.json with the name of the error and what it says. The first
+one also gets plan.json: what `elastichost plan` says of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+import msgspec
+
+from elastichost.cli import run_command_line
+from elastichost.config import load_job
+from elastichost.errors import ElastichostError
+from elastichost.supervisor.estimating import memory_facts
+from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.preflight import preflight
+from elastichost.supervisor.run import Entries
+from elastichost.tuner.peak_memory import estimate_peak
+from elastichost.tuner.peak_memory_facts import BESIDE
+
+
+def main(folders: list[Path]) -> None:
+    entries = Entries()
+    with LocalLauncher(entries.imports, entries.calls) as launcher:
+        for folder in folders:
+            job = load_job(folder / "job.toml", environ={})
+            try:
+                facts = memory_facts(job, preflight(job), launcher, BESIDE)
+            except ElastichostError as error:
+                (folder / "error.json").write_bytes(msgspec.json.encode((type(error).__name__, str(error))))
+                continue
+            (folder / "estimate.json").write_bytes(msgspec.json.encode((facts, estimate_peak(facts))))
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        run_command_line(["plan", str(folders[0] / "job.toml"), "--json"])
+    (folders[0] / "plan.json").write_text(said.getvalue().splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main([Path(name) for name in sys.argv[1:]])

@@ -1,0 +1,104 @@
+"""Fork servers that are forked instead of started: as a `Popen` would be, and only where no thread would be lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elastichost.supervisor.launch import servers
+from elastichost.supervisor.launch.servers import ForkedServer, begin_anew, end_with, fork_or_start
+
+
+def forked(run: Callable[[], object]) -> ForkedServer:
+    pid = os.fork()
+    if pid == 0:
+        end_with(run)
+    return ForkedServer(pid)
+
+
+def leave(code: object) -> None:
+    raise SystemExit(code)
+
+
+@pytest.mark.parametrize(
+    ("run", "code"),
+    [
+        (lambda: None, 0),
+        (lambda: 7, 0),
+        (lambda: leave(5), 5),
+        (lambda: leave(None), 0),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), -signal.SIGTERM),
+    ],
+)
+def test_how_it_ended(run: Callable[[], object], code: int) -> None:
+    server = forked(run)
+    assert server.wait(20.0) == code
+    assert server.wait() == code, "it may be asked again"
+    server.kill()  # its number may be another's by now
+
+
+def test_an_error_is_an_end_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    assert forked(lambda: [][1]).wait(20.0) == 1
+    assert "IndexError" in capfd.readouterr().err
+
+
+def test_it_is_waited_for_no_longer_than_wanted_and_can_be_killed() -> None:
+    server = forked(signal.pause)
+    with pytest.raises(subprocess.TimeoutExpired):
+        server.wait(0.01)
+    server.kill()
+    assert server.wait(20.0) == -signal.SIGKILL
+
+
+def test_a_new_beginning_has_no_signals_and_descriptors_of_its_parent(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    other = os.open(os.devnull, os.O_RDONLY)
+
+    def look() -> None:
+        begin_anew(keep=(writing,), stderr=os.open(tmp_path / "stderr", os.O_CREAT | os.O_WRONLY))
+        facts = (
+            signal.getsignal(signal.SIGTERM) is signal.SIG_DFL,
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+            Path(f"/proc/self/fd/{writing}").exists(),
+            not Path(f"/proc/self/fd/{other}").exists(),
+            os.readlink("/proc/self/fd/1") == os.devnull,
+            os.readlink("/proc/self/fd/2") == str(tmp_path / "stderr"),
+        )
+        os.write(writing, bytes(facts))
+
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert forked(look).wait(20.0) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert os.read(reading, 10) == bytes([1] * 6)
+    for descriptor in (reading, writing, other):
+        os.close(descriptor)
+
+
+def test_with_more_threads_than_one_it_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "fork_a_server", lambda *_: "forked")
+    monkeypatch.setattr(servers, "start_fork_server", lambda *_: "started")
+
+    def how() -> int:
+        made = fork_or_start(None, None)  # type: ignore[arg-type]
+        return 10 if made == "forked" else 20  # type: ignore[comparison-overlap]
+
+    assert forked(lambda: leave(how())).wait(20.0) == 10, "a process that was forked has one thread"
+
+    def beside_another() -> None:
+        end = threading.Event()
+        thread = threading.Thread(target=end.wait)
+        thread.start()
+        code = how()
+        end.set()
+        thread.join()
+        leave(code)
+
+    assert forked(beside_another).wait(20.0) == 20
