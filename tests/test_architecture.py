@@ -25,11 +25,24 @@ PURE_OF_SUPERVISOR = (
     "reconcile",
     "scaling",
 )
+PURE_OF_DISPATCHER = (
+    "containing",
+    "core",
+    "demands",
+    "effects",
+    "endings",
+    "entries",
+    "examinations",
+    "life",
+    "shapes",
+    "tending",
+)
 PURE_OF_EMULATION = ("batches", "costs", "load", "model", "prices", "server_queue", "timeline")
 PURE_OF_CHAOS = ("goodput", "invariants", "message_faults", "scene", "schedule", "verdicts")
 PURE_MODULES = (
     *(PACKAGE / "supervisor" / f"{name}.py" for name in PURE_OF_SUPERVISOR),
     *(PACKAGE / "chaos" / f"{name}.py" for name in PURE_OF_CHAOS),
+    *(PACKAGE / "dispatcher" / f"{name}.py" for name in PURE_OF_DISPATCHER),
     *(PACKAGE / "emulation" / f"{name}.py" for name in PURE_OF_EMULATION),
     PACKAGE / "worker" / "exchange.py",
     PACKAGE / "ps" / "session.py",

@@ -231,12 +231,30 @@ class Core:
         """What those that run beside each other are given or have taken from them."""
         if self._settings.policy == "exclusive":
             return ()
-        placed = [entry for entry in self._jobs.values() if entry.placed is not None]
+        placed = self._placed_entries()
+        if not self._settings.feedback:
+            return self._share(placed, now_s)
         effects, evicted = tended(self._tending, placed, self._room, sum(self._use().values()), now_s)
         for job in evicted:
             if self._jobs[job].state != "stopping":
                 effects += self._stop(self._jobs[job], "evict", "it makes room for others", now_s)
-        return (*effects, *shared(self._tending, placed, self._inventory.cores, now_s))
+        return (*effects, *self._share(placed, now_s))
+
+    def _share(self, placed: list[JobEntry], now_s: float) -> tuple[Effect, ...]:
+        """Workers and cores by what each job gains; who gets more workers is charged for them."""
+        effects = shared(self._tending, placed, self._inventory.cores, self._ledger, now_s)
+        for effect in effects:
+            if isinstance(effect, Resize) and (entry := self._jobs[effect.job]).placed is not None:
+                needed, _ = ledgers.charge_of(self._ledger.margins, entry.placed.demand.kind, entry.placed.mode)
+                self._ledger = ledgers.grown(self._ledger, entry.job, needed)
+                entry.placed = msgspec.structs.replace(
+                    entry.placed, charged_bytes=max(entry.placed.charged_bytes, needed)
+                )
+                entry.admitted_bytes = max(entry.admitted_bytes, needed)
+        return effects
+
+    def _placed_entries(self) -> list[JobEntry]:
+        return [entry for entry in self._jobs.values() if entry.placed is not None]
 
     def _waiting(self) -> list[JobDemand]:
         return [
@@ -257,7 +275,7 @@ class Core:
         self._decisions += 1
         entry.placed = entry.last_placed = placed
         entry.placed_s, entry.life = now_s, entry.life + 1
-        entry.estimated_bytes = placed.mode.memory_bytes
+        entry.estimated_bytes, entry.admitted_bytes = placed.mode.memory_bytes, start.charged_bytes
         entry.starts += 1
         entry.started_s = now_s if entry.started_s is None else entry.started_s
         entry.seen = None

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.dispatcher.job_process import JobArguments
+from elastichost.dispatcher.meter import HostProcesses
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.local import Exited, LaunchEvent, LocalLauncher, Started, StartFailed
@@ -50,8 +51,9 @@ class Crew:
         self._launcher = LocalLauncher((*entries.imports, *IMPORTS), entries.calls)
         self._names: dict[tuple[str, int], str] = {}  # role and index -> job
         self._numbers: dict[str, int] = {}
-        self._asked: dict[str, int] = {}  # jobs whose supervisor is on its way, and the signal it gets then; 0: none
-        self._orphans: set[int] = set()  # of supervisors that were killed; some are no more, or never were orphans
+        self._asked: dict[tuple[str, str], int] = {}  # what is on its way, and the signal it gets then; 0: none
+        self._below: dict[ProcessId, tuple[int, ...]] = {}  # what those had started that were sent SIGKILL
+        self._orphans: set[int] = set()  # of killed ones; some are no more, or never were orphans
         self.pids: dict[str, int] = {}  # of the jobs' supervisors
 
     def __enter__(self) -> Crew:
@@ -89,36 +91,37 @@ class Crew:
 
     def start(self, job: str, life: int, arguments: JobArguments, log: Path) -> None:
         entry = "elastichost.dispatcher.job_process:main"
-        self._asked[job] = 0
         self._spawn(JOB, job, life, entry, msgspec.json.encode(arguments), log, arguments.lent.cores)
 
     def _spawn(
         self, role: str, job: str, life: int, entry: str, arguments: bytes, log: Path, cores: tuple[int, ...]
     ) -> None:
         number = self._numbers.setdefault(job, len(self._numbers))
-        self._names[role, number] = job
+        self._names[role, number], self._asked[role, job] = job, 0
         self._launcher.spawn(ProcessId(role, number, life), entry, arguments, log, cores=cores)
 
     def signal(self, job: str, number: int) -> None:
         """To a job's supervisor, if it lives; with SIGKILL the kernel takes its workers and PS as well. One that is on
         its way gets it when it is there."""
-        if job in self._asked:
-            self._asked[job] = number
-        index = self._numbers.get(job)
-        for process in self._launcher.processes():
-            if (process.role, process.index) == (JOB, index):
-                self._launcher.kill(process, number)
+        self._signal(JOB, job, number)
 
     def end_examination(self, job: str) -> None:
+        self._signal(CHECK, job, signal.SIGKILL)
+
+    def _signal(self, role: str, job: str, number: int) -> None:
+        if (role, job) in self._asked:
+            self._asked[role, job] = number
         index = self._numbers.get(job)
-        for process in self._launcher.processes():
-            if (process.role, process.index) == (CHECK, index):
-                self._launcher.kill(process, signal.SIGKILL)
+        for process, pid in self._launcher.processes().items():
+            if (process.role, process.index) == (role, index):
+                if number == signal.SIGKILL and (tree := HostProcesses().tree(pid)) is not None:
+                    self._below[process] = tree.pids
+                self._launcher.kill(process, number)
 
     def jobs(self) -> set[str]:
         """Whose supervisor lives, or has been asked for."""
         there = {self._names[one.role, one.index] for one in self._launcher.processes() if one.role == JOB}
-        return there | self._asked.keys()
+        return there | {job for role, job in self._asked if role == JOB}
 
     def events(self) -> list[Ended]:
         """What has ended since the last call; never waits."""
@@ -137,17 +140,18 @@ class Crew:
     def _ended(self, event: LaunchEvent) -> Ended | None:
         match event:
             case Started(process, pid):
+                job = self._names[process.role, process.index]
                 if process.role == JOB:
-                    job = self._names[process.role, process.index]
                     self.pids[job] = pid
-                    if number := self._asked.pop(job, 0):
-                        self._launcher.kill(process, number)
+                if number := self._asked.pop((process.role, job), 0):
+                    self._launcher.kill(process, number)
                 return None
             case StartFailed(process, reason):
-                if process.role == JOB:
-                    self._asked.pop(self._names[process.role, process.index], None)
-                return Ended(process.role, self._names[process.role, process.index], process.life, None, reason)
+                job = self._names[process.role, process.index]
+                self._asked.pop((process.role, job), None)
+                return Ended(process.role, job, process.life, None, reason)
             case Exited(process, _, code):
+                self.adopt(self._below.pop(process, ()))
                 job = self._names[process.role, process.index]
                 if process.role == JOB:
                     self.pids.pop(job, None)

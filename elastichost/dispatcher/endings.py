@@ -40,7 +40,7 @@ def broken_off(
     if is_oom or (code == SIGKILLED and asked == ""):
         return _out_of_memory(entry, placed, _words(failure, cause), room)
     if asked == "evict" and failure is None:  # whatever the code: before it trains there is nothing to save
-        entry.not_before_s = now_s + REST_S
+        entry.not_before_s, entry.nice = now_s + REST_S, 0
         waiting = ledgers.after_eviction(placed.demand, placed.placement.mode, entry.peak_bytes, 0, room, 0.0)
         entry.raised *= waiting.modes[placed.placement.mode].memory_bytes / max(1, placed.mode.memory_bytes)
         return _requeue(entry, "evicted: it goes on when there is room")

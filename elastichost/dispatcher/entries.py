@@ -53,6 +53,7 @@ class JobEntry:
     nice: int = 0
     peak_bytes: int = 0
     estimated_bytes: int = 0
+    admitted_bytes: int = 0  # charged when it was started: what is charged later follows what it takes
     predicted: float = 0.0
     cores: tuple[int, ...] = ()
     memory_limit: int = 0

@@ -19,6 +19,7 @@ from elastichost.tuner.allocate import JobOptions, Option
 from elastichost.tuner.colocation import corrections as teaching
 from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode, PlacedJob, Placement
 from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, encounters, tend
+from elastichost.tuner.colocation.ledger import Ledger, charge_of
 from elastichost.tuner.colocation.policies import predicted
 from elastichost.tuner.colocation.sharing import SharingJob, share_cores
 from elastichost.tuner.facts import Configuration
@@ -80,7 +81,7 @@ def _window(entry: JobEntry, alone: Mapping[str, float], expected: Mapping[str, 
         expected=expected.get(entry.job),
         device=placed.placement.device,
         can_shrink=placed.placement.mode > 0,
-        over_bytes=max(0, used - placed.charged_bytes),
+        over_bytes=max(0, used - entry.admitted_bytes),
     )
 
 
@@ -144,13 +145,16 @@ def resized(entry: JobEntry, mode: int, cores: tuple[int, ...] | None) -> Iterat
     yield Resize(entry.job, size=size, cores=cores)
 
 
-def shared(state: Tending, entries: Sequence[JobEntry], cores: tuple[int, ...], now_s: float) -> tuple[Effect, ...]:
-    """How many workers each job has that computes, and on which cores, by what each would gain."""
+def shared(
+    state: Tending, entries: Sequence[JobEntry], cores: tuple[int, ...], ledger: Ledger, now_s: float
+) -> tuple[Effect, ...]:
+    """How many workers each job has that computes, and on which cores, by what each would gain. Nobody gets more than
+    its charge and its part of what is free in the ledger have room for."""
     jobs = [entry for entry in entries if _is_shareable(entry)]
     # all or none: who is left out would have its cores given to others
     if not jobs or any(now_s - state.resized_s.get(entry.job, -1e9) <= STILL_S for entry in jobs):
         return ()
-    sharing = [_sharing_job(entry, len(cores)) for entry in jobs]
+    sharing = [_sharing_job(entry, len(cores), ledger, len(jobs)) for entry in jobs]
     effects: list[Effect] = []
     for entry, share in zip(jobs, share_cores(sharing, cores), strict=True):
         placed = entry.placed
@@ -171,9 +175,13 @@ def _is_shareable(entry: JobEntry) -> bool:
     return open_size and entry.state == "running" and entry.placed is not None and entry.placed.demand.is_measured
 
 
-def _sharing_job(entry: JobEntry, host_cores: int) -> SharingJob:
+def _sharing_job(entry: JobEntry, host_cores: int, ledger: Ledger, jobs: int) -> SharingJob:
     placed = entry.placed
     assert placed is not None
+    room_bytes = placed.charged_bytes + ledger.free_bytes // jobs
+    modes = placed.demand.modes
+    fits = [charge_of(ledger.margins, placed.demand.kind, mode)[0] <= room_bytes for mode in modes]
+    most = max((at for at, does in enumerate(fits) if does), default=0)  # memory rises with the workers
     options = tuple(
         Option(
             Configuration(mode.workers, mode.servers, mode.worker_cores),
@@ -181,7 +189,7 @@ def _sharing_job(entry: JobEntry, host_cores: int) -> SharingJob:
             min(host_cores, max(1, mode.cores)),
             mode.memory_bytes,
         )
-        for mode in placed.demand.modes
+        for mode in modes[: max(most, placed.placement.mode) + 1]
     )
     busy = placed.mode.demand[0] * host_cores
     current = JobOptions(entry.job, placed.demand.samples_left, options, placed.placement.mode, placed.demand.weight)

@@ -155,7 +155,7 @@ def _pss_bytes(pid: int) -> Pss:
 def own_bytes(pss_anon: int, anonymous: int, forked: int) -> int:
     """Private memory of a process without the pages that all n that were forked from one share:
 
-        Pss_Anon = own + shared / n,    Anonymous = own + shared;    own = Pss_Anon - (Anonymous - Pss_Anon) / (n - 1)
+    Pss_Anon = own + shared / n,    Anonymous = own + shared;    own = Pss_Anon - (Anonymous - Pss_Anon) / (n - 1)
     """
     if forked < 2:
         return pss_anon

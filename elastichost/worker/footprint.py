@@ -80,13 +80,16 @@ def events_of(
 
 
 def working_set(job: JobSpec, module: nn.Module, model: ModelSpec, reader: Reader) -> WorkingSet:
-    """Of a model built on the meta device, whose collections are replaced by this. Raises what its forward raises."""
+    """Of a model built on the meta device, whose collections are replaced by this. Raises what its forward raises, and
+    ValueError when no sample is good."""
     step = _Step(job, module, model)
     unit = reader.describe().units[0]
     many = max(1, min(SAMPLES, unit.samples))
     few = max(1, many // 2)
     batches = [next(iter(reader.batches(unit, 0, count, count))) for count in (few, many)]
     sizes = [batch.size for batch in batches]
+    if not sizes[0]:
+        raise ValueError(f"none of the first {few} samples is good")
     step.train(batches[0])  # what is made once and kept
     logs = [[logged(partial(call, batch)) for batch in batches] for call in (step.train, step.score)]
     if sizes[0] == sizes[1]:

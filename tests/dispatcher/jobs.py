@@ -140,3 +140,15 @@ class Hosted:
 
 def hosted(memory_mb: int = 4000, settings: Settings = TOGETHER, inventory: HostInventory = INVENTORY) -> Hosted:
     return Hosted(Core(settings, inventory, POWER, memory_mb * MB))
+
+
+def running(*jobs: str, memory_mb: int = 10_000) -> Hosted:
+    """All of them train."""
+    host = hosted(memory_mb)
+    for job in jobs:
+        host.submit(job)
+    host.tick(0.0)
+    for job in jobs:
+        host.see(job)
+    assert {host.job(job).state for job in jobs} == {"running"}
+    return host

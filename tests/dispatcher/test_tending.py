@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from elastichost.dispatcher.demands import Known, Look
@@ -10,10 +11,12 @@ from elastichost.dispatcher.entries import JobEntry
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.tending import LOW, STILL_S, WINDOW_S, Tending, resized, shared, tended, windows_of
 from elastichost.tuner.colocation.facts import HostRoom, PlacedJob, Placement
+from elastichost.tuner.colocation.ledger import Ledger, admit
 from tests.dispatcher.jobs import MB, POWER, examined, look, request, seen
 
 ROOM = HostRoom(4, 10_000 * MB)
 CORES = (0, 1, 2, 3)
+LEDGER = Ledger(ROOM)
 MEASURED = Known(worker_cpu_s=1e-3, all_cpu_s=1.1e-3, seconds=30.0)  # a worker alone trains 1000 samples/s
 
 
@@ -24,7 +27,7 @@ def job(
     one = JobEntry(request(name), 0.0, state="running", examined=examined(name, most=most), known=known)
     demand = one.demand(POWER)
     one.placed = PlacedJob(demand, Placement(mode), 1200 * MB, since_s=since_s)
-    one.seen, one.cores = seen(name, memory_mb=memory_mb), CORES
+    one.seen, one.cores, one.admitted_bytes = seen(name, memory_mb=memory_mb), CORES, 1200 * MB
     return one
 
 
@@ -158,7 +161,7 @@ def test_another_size_is_a_resize_and_the_same_none() -> None:
 
 def test_measured_jobs_of_open_size_get_cores_of_their_own() -> None:
     jobs = [job("a", most=2), job("b", most=2)]
-    effects = shared(Tending(), jobs, CORES, 10.0)
+    effects = shared(Tending(), jobs, CORES, LEDGER, 10.0)
     resizes = {effect.job: effect for effect in effects if isinstance(effect, Resize)}
     cores = [one.cores for one in jobs]
     assert set(resizes) == {"a", "b"}
@@ -170,21 +173,36 @@ def test_measured_jobs_of_open_size_get_cores_of_their_own() -> None:
     assert "on cores" in notes[0].text
 
 
+def test_nobody_gets_more_workers_than_the_ledger_has_memory_for() -> None:
+    """500 MB each with one worker, 1200 MB are charged; a second one would make it more than is free."""
+    one = job("a", most=2)
+    assert one.placed is not None
+    heavy = tuple(
+        msgspec.structs.replace(mode, memory_bytes=900 * mode.workers * MB) for mode in one.placed.demand.modes
+    )
+    one.placed = msgspec.structs.replace(one.placed, demand=msgspec.structs.replace(one.placed.demand, modes=heavy))
+    full = admit(Ledger(HostRoom(4, 1300 * MB)), one.placed)
+    shared(Tending(), [one], CORES, full, 10.0)
+    assert one.placed is not None and one.placed.mode.workers == 1
+    shared(Tending(), [one], CORES, LEDGER, 10.0)
+    assert one.placed is not None and one.placed.mode.workers == 2
+
+
 def test_what_was_just_given_is_left_alone_and_then_nothing_changes_for_nothing() -> None:
     state, jobs = Tending(), [job("a", most=2), job("b", most=2)]
-    assert shared(state, jobs, CORES, 10.0)
-    assert shared(state, jobs, CORES, 10.0 + STILL_S / 2) == ()
-    assert shared(state, jobs, CORES, 11.0 + STILL_S) == ()
+    assert shared(state, jobs, CORES, LEDGER, 10.0)
+    assert shared(state, jobs, CORES, LEDGER, 10.0 + STILL_S / 2) == ()
+    assert shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S) == ()
 
 
 def test_nobody_is_given_cores_that_another_was_just_given() -> None:
     state, first = Tending(), [job("a", most=2), job("b", most=2)]
-    shared(state, first, CORES, 10.0)
+    shared(state, first, CORES, LEDGER, 10.0)
     newcomer = job("c", most=2)
     jobs = [*first, newcomer]
-    shared(state, jobs, CORES, 11.0)
+    shared(state, jobs, CORES, LEDGER, 11.0)
     assert (len(first[0].cores), len(first[1].cores), newcomer.cores) == (2, 2, CORES), "it floats meanwhile"
-    shared(state, jobs, CORES, 11.0 + STILL_S)
+    shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S)
     assert sorted(core for one in jobs for core in one.cores) == list(CORES)
 
 
@@ -194,14 +212,14 @@ def test_who_cannot_be_resized_is_no_part_of_it(why: str) -> None:
     if why == "not running":
         one = job("a", most=2)
         one.state = "stopping"
-    assert shared(Tending(), [one], CORES, 10.0) == ()
+    assert shared(Tending(), [one], CORES, LEDGER, 10.0) == ()
 
 
 def test_a_job_that_waits_for_its_input_floats() -> None:
     waiting = job("a", most=2, known=Known(1e-3, 1.1e-3, reader_samples_per_s=20.0, seconds=30.0))
     assert waiting.placed is not None and waiting.placed.demand.kind == "input"
     computing = job("b", most=4)
-    shared(Tending(), [waiting, computing], CORES, 10.0)
+    shared(Tending(), [waiting, computing], CORES, LEDGER, 10.0)
     assert waiting.cores == CORES
     assert computing.cores == CORES
 

@@ -38,6 +38,7 @@ __all__ = [
     "after_eviction",
     "after_oom",
     "charge_of",
+    "grown",
     "learnt",
     "margin",
     "mb_words",
@@ -231,6 +232,19 @@ def observe(ledger: Ledger, job: str, peak_bytes: int, peak_gpu_bytes: int = 0, 
         charged_gpu_bytes=_following(charge.admitted_gpu_bytes, peak_gpu, past),
     )
     charges = tuple(seen if one.job == job else one for one in ledger.charges)
+    return msgspec.structs.replace(ledger, charges=charges)
+
+
+def grown(ledger: Ledger, job: str, charged_bytes: int) -> Ledger:
+    """A job that runs got more workers: it is charged what it would have been with them at its start, if that is more.
+    Raises KeyError for a job that is not in."""
+    charge = _known(ledger, job)
+    more = msgspec.structs.replace(
+        charge,
+        admitted_bytes=max(charge.admitted_bytes, charged_bytes),
+        charged_bytes=max(charge.charged_bytes, charged_bytes),
+    )
+    charges = tuple(more if one.job == job else one for one in ledger.charges)
     return msgspec.structs.replace(ledger, charges=charges)
 
 
