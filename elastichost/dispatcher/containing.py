@@ -21,6 +21,7 @@ __all__ = ["Act", "Containment", "offenders"]
 PATIENCE_S = 3.0  # of one step, until the next is tried
 BY_FAR = 1.5  # times what it was charged: no estimate errs so
 NEARLY = 1.15  # times all that jobs may have together, from which nothing can be waited for
+FAR_BEYOND = 1.3  # times all, from which whoever has most beyond its estimate ends, whatever that was
 SLACK_BYTES = 32 << 20
 
 Kind = Literal["tighten", "evict", "kill"]
@@ -65,7 +66,8 @@ def offenders(
     job, has = worst.demand.job, use[worst.demand.job]
     limit = max(1, int(1.05 * worst.mode.memory_bytes))
     before = state.done.get(job)
-    is_by_far = has > BY_FAR * worst.mode.memory_bytes and used > NEARLY * total_bytes
+    lied_by_far = has > BY_FAR * worst.mode.memory_bytes and used > NEARLY * total_bytes
+    is_by_far = lied_by_far or used > FAR_BEYOND * total_bytes
     if before is not None and (before[0] == "kill" or (now_s - before[1] < PATIENCE_S and not is_by_far)):
         return
     kind: Kind = "kill" if is_by_far else "tighten" if before is None else "evict" if before[0] == "tighten" else "kill"

@@ -62,9 +62,13 @@ class _NoReporter:
 
     def __init__(self, run: object) -> None:
         self.elapsed_s, self.arena_bytes, self.private_bytes = 0.0, 0, dict[int, int]()
+        self.peak_bytes = 0
 
     def tick(self, *facts: object) -> None:
         """Nobody looks."""
+
+    def report(self, *facts: object, thoroughly: bool = False) -> None:
+        """Nor at the end."""
 
 
 _FILES = {"MappedFile": memory.MemoryFile}
