@@ -106,7 +106,6 @@ class Supervisor:
         if finish is None or ledger is None:
             return self._result("killed", self._signals.exit_code)
         self._state = "stopping"
-        # what they took at most is still theirs
         self._reporter.report(self._state, self._parts, self._run.now_s(), thoroughly=True)
         self._stop_processes(finish.reason)
         if self._tuner is not None:

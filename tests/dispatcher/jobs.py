@@ -19,7 +19,7 @@ TOGETHER = Settings(policy="fifo", most_jobs=100)  # whatever fits, in order of 
 
 
 def request(job: str, weight: float = 1.0, shape: str = "") -> JobRequest:
-    return JobRequest(job, f"/host/jobs/{job}", "/work", f"/work/runs/{job}", "2026-01-01T00:00:00.000Z", weight, shape)
+    return JobRequest(job, f"/host/jobs/{job}", "/home/user", f"/home/user/runs/{job}", "2026-01-01T00:00:00.000Z", weight, shape)
 
 
 def examined(
@@ -76,7 +76,7 @@ def seen(
     auc: float | None = None,
 ) -> Seen:
     status = RunStatus(
-        run_dir=f"/work/runs/{job}", job=job, state=state, supervisor_pid=7, samples_trained=trained, test_auc=auc
+        run_dir=f"/home/user/runs/{job}", job=job, state=state, supervisor_pid=7, samples_trained=trained, test_auc=auc
     )
     return Seen(job, status if has_status else None, at, 0.5, memory_mb * MB, grown_mb * MB, (7, 8, 9))
 
