@@ -19,7 +19,9 @@ TOGETHER = Settings(policy="fifo", most_jobs=100)  # whatever fits, in order of 
 
 
 def request(job: str, weight: float = 1.0, shape: str = "") -> JobRequest:
-    return JobRequest(job, f"/host/jobs/{job}", "/home/user", f"/home/user/runs/{job}", "2026-01-01T00:00:00.000Z", weight, shape)
+    return JobRequest(
+        job, f"/host/jobs/{job}", "/home/user", f"/home/user/runs/{job}", "2026-01-01T00:00:00.000Z", weight, shape
+    )
 
 
 def examined(
