@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
 
 import msgspec
 import typer
@@ -14,6 +13,7 @@ import typer
 from elastichost.cli.output import data_console, print_json, progress_console
 from elastichost.errors import ConfigError, ExitCode
 from elastichost.spelling import did_you_mean
+from elastichost.tuner.colocation.facts import PolicyName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,14 +30,16 @@ __all__ = [
     "PolicyOption",
     "PolicySettings",
     "SizesOption",
-    "exit_code_of",
+    "environment_directory",
+    "find_batch",
     "host_parts",
+    "resume_batch",
     "run_batch",
-    "show_result",
+    "train_jobs",
 ]
 
 QUEUE_FILE = "queue.json"  # of a host's directory
-POLICIES = ("complementary", "rmixer_type", "fifo", "random", "exclusive")
+POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 PolicyOption = Annotated[
     str, typer.Option("--policy", metavar="NAME", help=f"Who runs beside whom: {', '.join(POLICIES)}.")
 ]
@@ -120,13 +122,14 @@ def run_batch(
 ) -> NoReturn:
     """Trains all of them, packed; ends with the exit code of the batch."""
     from elastichost.dispatcher import Submission
+    from elastichost.supervisor.rundir import new_run_path
 
     here = Path.cwd()
-    directory = directory or here / "runs" / f"batch-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    directory = directory or new_run_path(here, "batch", secrets.token_hex(3))
     options, found = host_parts(
         directory, here, policy, policy_settings, memory, own_sizes=own_sizes, ends_when_empty=True
     )
-    _train(options, found, [Submission(spec, here) for spec in specs], live=live, as_json=as_json)
+    train_jobs(options, found, [Submission(spec, here) for spec in specs], live=live, as_json=as_json)
 
 
 def find_batch(name: str) -> Path | None:
@@ -143,12 +146,13 @@ def resume_batch(directory: Path, *, live: bool, as_json: bool) -> NoReturn:
     options, found = host_parts(
         directory, Path.cwd(), before.policy, (), str(before.memory_bytes), own_sizes=False, ends_when_empty=True
     )
-    _train(options, found, (), live=live, as_json=as_json)
+    train_jobs(options, found, (), live=live, as_json=as_json)
 
 
-def _train(
+def train_jobs(
     options: HostOptions, found: HostInventory, submissions: Sequence[Submission], *, live: bool, as_json: bool
 ) -> NoReturn:
+    """Works, shows, tells how it ended; ends with the exit code."""
     from elastichost.dispatcher import run_host
     from elastichost.host_display import open_host_display
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +16,8 @@ from elastichost.cli.batch import (
     PolicySettings,
     SizesOption,
     environment_directory,
-    exit_code_of,
     host_parts,
-    show_result,
+    train_jobs,
 )
 from elastichost.cli.configuring import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
@@ -61,18 +61,12 @@ def host(
     as_json: AsJson = False,
 ) -> None:
     """Take jobs from `submit` and train them together. Ctrl-C: all are saved, and the next `host` goes on."""
-    from elastichost.dispatcher import run_host
-    from elastichost.host_display import open_host_display
-
     directory = host_dir or environment_directory()
     options, found = host_parts(
         directory, Path.cwd(), policy, policy_settings, memory, own_sizes=own_sizes, ends_when_empty=False
     )
     progress_console().print(f"host in {directory}: submit jobs with `{program()} submit JOB...`", style="dim")
-    with open_host_display(progress_console(), live=not plain) as display:
-        status = run_host(options, found, (), display.on_status, display.on_note)
-    show_result(status, as_json=as_json)
-    raise typer.Exit(exit_code_of(status))
+    train_jobs(options, found, (), live=not plain, as_json=as_json)
 
 
 def submit(
@@ -138,29 +132,18 @@ def top(
     from rich.live import Live
 
     if once:
-        out = data_console()
-        out.print(_picture(run)[0])
+        data_console().print(_picture(run)[0])
         return
-    with Live(console=data_console(), transient=False, auto_refresh=False) as live, _quiet_interrupt():
+    with (
+        Live(console=data_console(), transient=False, auto_refresh=False) as live,
+        contextlib.suppress(KeyboardInterrupt),  # it ends watching, nothing else
+    ):
         while True:
             picture, is_running = _picture(run)
             live.update(picture, refresh=True)
             if not is_running:
                 return
             time.sleep(REDRAW_S)
-
-
-def _quiet_interrupt() -> _Quiet:
-    return _Quiet()
-
-
-class _Quiet:
-    """Ctrl-C ends watching, nothing else."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        return kind is KeyboardInterrupt
 
 
 def _picture(name: str) -> tuple[RenderableType, bool]:

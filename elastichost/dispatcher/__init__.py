@@ -4,6 +4,7 @@
     facts, effects, options      what is told, what is to be done, how it is to be done
     examining                    looks at a job before it may start, in a process of its own
     job_process                  a job's supervisor: forked, lent a part of the host
+    child                        what both of these begin and end with
     crew, lending                the processes of all jobs; telling a run what is its part from now on
     watching, meter, power       what jobs do and use; what the host can
     isolation, limits, delegation, cgroups, resctrl, control_files, mps    what keeps jobs apart, where it is lent

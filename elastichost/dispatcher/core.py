@@ -196,7 +196,6 @@ class Core:
         if entry.state == "stopping":
             return ()  # asked a second time, a supervisor ends without saving
         entry.apply(JobEvent.STOP, why)
-        entry.stop_s = now_s
         return Stop(entry.job), Note("stopping", why, entry.job)
 
     # --- every turn -----------------------------------------------------------------------------------------
@@ -279,13 +278,13 @@ class Core:
         entry.starts += 1
         entry.started_s = now_s if entry.started_s is None else entry.started_s
         entry.seen = None
-        entry.cores, entry.memory_limit = self._inventory.cores, self._room.memory_bytes
+        entry.cores = self._inventory.cores
         entry.apply(JobEvent.START, start.reason)
         self.last_decision = f"{start.job}: {start.reason}"
         mode = placed.mode
         size = Size(mode.workers, mode.servers, mode.worker_cores) if _is_open(entry) else None
         gpu = self._room.gpus[start.placement.device].index if start.placement.device != CPU else None
-        lent = Lent(entry.cores, entry.memory_limit, gpu, start.charged_gpu_bytes)
+        lent = Lent(entry.cores, self._room.memory_bytes, gpu, start.charged_gpu_bytes)
         data: dict[str, JournalValue] = {
             "workers": mode.workers,
             "charged_bytes": start.charged_bytes,
@@ -344,7 +343,6 @@ class Core:
                 entry.peak_bytes = max(entry.peak_bytes, entry.seen.used_bytes)  # more may be measured too late
             effects.append(Note("memory", act.reason, act.job))
             if act.kind == "tighten":
-                entry.memory_limit = act.limit_bytes
                 effects.append(Resize(act.job, memory_bytes=act.limit_bytes))
             elif act.kind == "evict" and entry.state in ("starting", "running", "paused"):
                 effects += self._stop(entry, "memory", act.reason, now_s)

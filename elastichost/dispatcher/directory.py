@@ -9,7 +9,6 @@ jobs/<name>/         job.toml as submitted, what was found out about it, why it 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ import msgspec
 
 from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.supervisor.rundir import write_atomically
+from elastichost.supervisor.rundir import lock_directory, write_atomically
 
 __all__ = ["HostDirectory", "Kept", "default_directory"]
 
@@ -54,19 +53,13 @@ class HostDirectory:
         """Makes it where it is missing. Raises PreflightError when another dispatcher works in it, or it cannot be
         made."""
         path = path.resolve()
+        hint = "submit jobs to it, or choose another --host-dir"
+        lock = lock_directory(path, "the host's directory", PreflightError(f"another host works in {path}", hint=hint))
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             (path / "jobs").mkdir(mode=0o700, exist_ok=True)
-            lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise PreflightError(f"cannot make the host's directory {path}: {error}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
             os.close(lock)
-            raise PreflightError(
-                f"another host works in {path}", hint="submit jobs to it, or choose another --host-dir"
-            ) from None
+            raise PreflightError(f"cannot make the host's directory {path}: {error}") from error
         return cls(path, lock)
 
     @property

@@ -44,7 +44,6 @@ class JobEntry:
     placed_s: float = 0.0
     ended_s: float | None = None
     stop_cause: StopCause = ""
-    stop_s: float = 0.0
     exit_code: int | None = None
     raised: float = 1.0
     alone: bool = False
@@ -56,7 +55,6 @@ class JobEntry:
     admitted_bytes: int = 0  # charged when it was started: what is charged later follows what it takes
     predicted: float = 0.0
     cores: tuple[int, ...] = ()
-    memory_limit: int = 0
     auc: float | None = None
     trained: int = 0
 

@@ -6,8 +6,6 @@ run ends here with its typed error.
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import msgspec
@@ -17,8 +15,9 @@ from elastichost.config_tables import table_settings
 from elastichost.datasets import open_reader
 from elastichost.datasets.reader import UnitReader
 from elastichost.datasets.remote import batch_bytes, remote_rate
+from elastichost.dispatcher.child import leave_failure, work_in
 from elastichost.dispatcher.demands import Examined, MemoryOfSize
-from elastichost.dispatcher.facts import FAILURE_FILE, JOB_FILE, Failure
+from elastichost.dispatcher.facts import JOB_FILE
 from elastichost.dispatcher.shapes import twin_of
 from elastichost.errors import ElastichostError
 from elastichost.resources import HostInventory
@@ -54,15 +53,11 @@ def main(arguments_json: bytes) -> int:
     """Entry of the process: writes `examined.json` or `failure.json`; returns its exit code."""
     arguments = msgspec.json.decode(arguments_json, type=ExamineArguments)
     folder = Path(arguments.folder)
-    os.chdir(arguments.working_directory)
-    if arguments.working_directory not in sys.path:
-        sys.path.insert(0, arguments.working_directory)
+    work_in(arguments.working_directory)
     try:
         found = examine(load_job(folder / JOB_FILE, environ={}), arguments)
     except ElastichostError as error:
-        failure = Failure(type(error).__name__, error.message, error.hint)
-        write_atomically(folder / FAILURE_FILE, msgspec.json.encode(failure))
-        return int(error.exit_code)
+        return leave_failure(folder, error)
     write_atomically(folder / EXAMINED_FILE, msgspec.json.encode(found))
     return 0
 

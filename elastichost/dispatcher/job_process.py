@@ -14,7 +14,8 @@ import msgspec
 from elastichost.checkpoint.format import latest
 from elastichost.config import JobSpec, load_job
 from elastichost.config_tuner import FirstPlanSettings
-from elastichost.dispatcher.facts import FAILURE_FILE, Failure, Size
+from elastichost.dispatcher.child import leave_failure, work_in
+from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.isolation import enter
 from elastichost.errors import CheckpointError, ElastichostError
 from elastichost.resources import HostInventory
@@ -44,18 +45,14 @@ def main(arguments_json: bytes) -> int:
     arguments = msgspec.json.decode(arguments_json, type=JobArguments)
     for problem in enter(arguments.doors):  # first of all: what it starts is then inside, too
         print(f"not fenced in: {problem}", file=sys.stderr)
-    os.chdir(arguments.working_directory)
-    if arguments.working_directory not in sys.path:
-        sys.path.insert(0, arguments.working_directory)  # as `python -m elastichost` has it
+    work_in(arguments.working_directory)
     if arguments.nice:
         os.nice(arguments.nice)
     try:
         return _train(fitted(load_job(Path(arguments.job_file), environ={}), arguments), arguments)
     except ElastichostError as error:
-        failure = Failure(type(error).__name__, error.message, error.hint)
-        (Path(arguments.folder) / FAILURE_FILE).write_bytes(msgspec.json.encode(failure))
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return int(error.exit_code)
+        return leave_failure(Path(arguments.folder), error)
 
 
 def _train(job: JobSpec, arguments: JobArguments) -> int:
@@ -83,10 +80,7 @@ def fitted(job: JobSpec, arguments: JobArguments) -> JobSpec:
     resources = job.resources.model_copy(update={"memory": arguments.lent.memory_bytes})
     job = job.model_copy(update={"resources": resources})
     size = arguments.size
-    if size is None:
+    if size is None or job.tuner.mode == "off":
         return job
     first = FirstPlanSettings(workers=size.workers, servers=size.servers, worker_cores=size.worker_cores)
-    mode = "off" if job.tuner.mode == "off" else "watch"
-    if mode == "off":
-        return job
-    return job.model_copy(update={"tuner": job.tuner.model_copy(update={"first_plan": first, "mode": mode})})
+    return job.model_copy(update={"tuner": job.tuner.model_copy(update={"first_plan": first, "mode": "watch"})})

@@ -6,10 +6,10 @@ from pathlib import PurePath
 
 from elastichost.reporting.host_facts import HostReport
 from elastichost.reporting.host_figures import MOST_BARS, core_figure, gantt_figure, host_memory_figure, speed_figure
-from elastichost.reporting.host_parts import details, document, drawn, gap_list
 from elastichost.reporting.host_tables import event_table, job_table
 from elastichost.reporting.host_words import host_facts_of, host_lead_of, memory_words, speed_sentences
 from elastichost.reporting.markup import Markup, joined, tag
+from elastichost.reporting.page_parts import details, document, drawn, gap_list
 from elastichost.reporting.tables import fact_list
 from elastichost.reporting.words import clock_words
 

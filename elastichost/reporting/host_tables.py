@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from elastichost.reporting.facts import Note
 from elastichost.reporting.host_facts import JobRow
-from elastichost.reporting.host_parts import Column, table_of
 from elastichost.reporting.markup import Markup, joined, tag
+from elastichost.reporting.page_parts import Column, table_of
 from elastichost.reporting.words import moment_words, plural
 from elastichost.wording import bytes_words, count_words, duration_words
 

@@ -6,9 +6,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 import msgspec
+
+from elastichost.reporting.measurements import connect_to_read
 
 __all__ = ["JobStep", "StateSpan", "TimelineRows", "read_rows"]
 
@@ -85,11 +86,8 @@ def read_rows(path: Path, points: int = POINTS) -> TimelineRows:
     """What can be read of it."""
     if not path.is_file():
         return TimelineRows(problem=f"there is no such file: {WHAT}")
-    log = path.with_name(f"{path.name}-wal")
-    is_open = log.exists() and log.stat().st_size > 0
-    address = f"file:{quote(str(path.absolute()))}?{'mode=ro' if is_open else 'immutable=1'}"
     try:
-        with closing(sqlite3.connect(address, uri=True)) as connection:
+        with closing(connect_to_read(path)) as connection:
             return _read(connection, points)
     except (sqlite3.Error, msgspec.ValidationError) as error:
         return TimelineRows(problem=f"it cannot be read: {error}")

@@ -16,7 +16,7 @@ import msgspec
 from elastichost.reporting.facts import Course, ProcessCourse
 from elastichost.reporting.sessions import Axis
 
-__all__ = ["MeasuredSession", "Measurements", "course_of", "process_courses", "read_measurements"]
+__all__ = ["MeasuredSession", "Measurements", "connect_to_read", "course_of", "process_courses", "read_measurements"]
 
 Row = TypeVar("Row")
 WHAT = "what the processes did second by second is not known"
@@ -89,16 +89,20 @@ class Measurements(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Nothing is written, not even beside it. Raises sqlite3.Error."""
+    log = path.with_name(f"{path.name}-wal")
+    is_open = log.exists() and log.stat().st_size > 0
+    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{'mode=ro' if is_open else 'immutable=1'}", uri=True)
+
+
 def read_measurements(path: Path, points: int = POINTS) -> Measurements:
     """What can be read of it; `problem`: why that is not all, in words."""
     if not path.is_file():
         return Measurements(problem=f"there is no such file: {WHAT}")
-    log = path.with_name(f"{path.name}-wal")
-    is_open = log.exists() and log.stat().st_size > 0
-    address = f"file:{quote(str(path.absolute()))}?{'mode=ro' if is_open else 'immutable=1'}"
     found: tuple[MeasuredSession, ...] = ()
     try:
-        with closing(sqlite3.connect(address, uri=True)) as connection:
+        with closing(connect_to_read(path)) as connection:
             found = _runs(connection, points)
             found = _with_processes(connection, found)
     except (sqlite3.Error, msgspec.ValidationError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elastichost.reporting.drawing import Drawing, drawing_style, svg_of
+from elastichost.reporting.drawing import Drawing
 from elastichost.reporting.facts import Report
 from elastichost.reporting.figures import (
     heat_figure,
@@ -16,7 +16,7 @@ from elastichost.reporting.figures import (
 )
 from elastichost.reporting.markup import Markup, joined, tag
 from elastichost.reporting.model_figures import candidates_figure, model_figure
-from elastichost.reporting.page_style import style_sheet
+from elastichost.reporting.page_parts import details, document, drawn, gap_list
 from elastichost.reporting.tables import (
     bucket_table,
     decision_table,
@@ -35,8 +35,6 @@ __all__ = ["page_of"]
 
 Make = Callable[[Report], Drawing | None]
 MOST_OPEN = 12  # rows of a table about processes; a longer one is shown to those who ask
-# Nothing is fetched and nothing runs, whatever a journal may hold.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page_of(report: Report) -> str:
@@ -53,23 +51,7 @@ def page_of(report: Report) -> str:
         ("load", "Load of the parameter servers", _load(report)),
         ("faults", "Faults", _faults(report)),
     ]
-    links = [joined(tag("a", title, href=f"#{anchor}"), " ") for anchor, title, _ in sections]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", f"{name}: report of a run"),
-        tag("style", style_sheet()),
-    )
-    body = tag(
-        "body",
-        _header(report),
-        tag("nav", *links),
-        *(tag("section", tag("h2", title), content, id_=anchor) for anchor, title, content in sections),
-        _footer(report),
-    )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+    return document(f"{name}: report of a run", _header(report), sections, _footer(report))
 
 
 def _header(report: Report) -> Markup:
@@ -81,9 +63,9 @@ def _header(report: Report) -> Markup:
             tag("p", lead_of(report), class_="lead"),
             _message(report.overview.message),
             fact_list(facts_of(report), "facts pairs"),
-            _more("Where, and with what", fact_list(machine_facts_of(report))),
+            details("Where, and with what", fact_list(machine_facts_of(report))),
         ),
-        _gaps(report),
+        gap_list(report.gaps),
     )
 
 
@@ -92,28 +74,13 @@ def _message(message: str) -> Markup:
     first, _, rest = message.partition("\n")
     if not first:
         return Markup()
-    more = _more("more of it", tag("pre", rest)) if rest else Markup()
+    more = details("more of it", tag("pre", rest)) if rest else Markup()
     return tag("aside", tag("p", first), more, class_="bad")
-
-
-def _gaps(report: Report) -> Markup:
-    if not report.gaps:
-        return Markup()
-    listed = tag("ul", *(tag("li", tag("code", gap.source), f": {gap.text}") for gap in report.gaps))
-    return tag("aside", tag("p", "What this report lacks:"), listed)
 
 
 def _figure(report: Report, make: Make, caption: str, without: str) -> Markup:
     """Or, in words, why there is none."""
-    with drawing_style():
-        drawing = make(report)
-        if drawing is None:
-            return tag("p", without, class_="quiet")
-        return tag("figure", svg_of(drawing), tag("figcaption", caption))
-
-
-def _more(title: str, content: Markup) -> Markup:
-    return tag("details", tag("summary", title), content)
+    return drawn(lambda: make(report), caption, without)
 
 
 def _speed(report: Report) -> Markup:
@@ -150,7 +117,7 @@ def _processes(report: Report) -> Markup:
     if not report.processes:
         return figure
     listed, count = process_table(report.processes), len(report.processes)
-    return joined(figure, listed if count <= MOST_OPEN else _more(f"All {count} processes", listed))
+    return joined(figure, listed if count <= MOST_OPEN else details(f"All {count} processes", listed))
 
 
 def _decisions(report: Report) -> Markup:
@@ -170,7 +137,7 @@ def _decisions(report: Report) -> Markup:
     if story.decisions:
         count = len(story.decisions) + story.decisions_left_out
         listed = note_table(story.decisions, story.decisions_left_out)
-        parts.append(_more(f"All {plural(count, 'decision')} of the journal", listed))
+        parts.append(details(f"All {plural(count, 'decision')} of the journal", listed))
     return joined(*parts)
 
 
@@ -210,7 +177,7 @@ def _fit(report: Report) -> Markup:
     ]
     if model.confidence is not None:
         facts.append(("confidence", f"{model.confidence:.2f}, of 1"))
-    return joined(fact_list(facts), _more("Its parameters", parameter_table(model)))
+    return joined(fact_list(facts), details("Its parameters", parameter_table(model)))
 
 
 def _memory(report: Report) -> Markup:

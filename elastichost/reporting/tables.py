@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from elastichost.reporting.facts import (
     Fault,
@@ -16,6 +15,7 @@ from elastichost.reporting.facts import (
     TunerDecision,
 )
 from elastichost.reporting.markup import Markup, joined, tag
+from elastichost.reporting.page_parts import Column, framed, row_of, table_of
 from elastichost.reporting.words import moment_words, plural
 from elastichost.tuner.policy import Forecast
 from elastichost.wording import bytes_words, count_words, duration_words
@@ -32,22 +32,6 @@ __all__ = [
     "process_table",
 ]
 
-Column = tuple[str, Literal["", "number", "short", "words"]]  # its heading, and how it is set
-
-
-def _table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Markup:
-    return _framed(columns, (_row(columns, row) for row in rows))
-
-
-def _row(columns: Sequence[Column], cells: Sequence[str], kind: str = "") -> Markup:
-    pairs = zip(columns, cells, strict=True)
-    return tag("tr", *(tag("td", cell, class_=setting) for (_, setting), cell in pairs), class_=kind)
-
-
-def _framed(columns: Sequence[Column], body: Iterable[Markup]) -> Markup:
-    head = tag("tr", *(tag("th", name, class_=setting) for name, setting in columns))
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll")
-
 
 def fact_list(facts: Iterable[tuple[str, str]], kind: str = "facts") -> Markup:
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_=kind)
@@ -61,7 +45,7 @@ def plan_table(plans: Sequence[PlanChange]) -> Markup:
         ("PS", "number"),
         ("why, and what it came to", "words"),
     )
-    return _table(columns, (_plan_row(one) for one in plans))
+    return table_of(columns, (_plan_row(one) for one in plans))
 
 
 def _plan_row(one: PlanChange) -> tuple[str, ...]:
@@ -78,7 +62,7 @@ def process_table(processes: Sequence[ProcessCourse]) -> Markup:
         ("waiting, mean", "number"),
         ("memory, peak", "number"),
     )
-    return _table(
+    return table_of(
         columns,
         (
             (
@@ -103,8 +87,8 @@ def decision_table(decisions: Sequence[TunerDecision]) -> Markup:
         ("measured afterwards", "number"),
         ("gain", "number"),
     )
-    lines = (line for one in decisions for line in (_row(columns, _figures(one), "open"), _why(one, len(columns))))
-    return _framed(columns, lines)
+    lines = (line for one in decisions for line in (row_of(columns, _figures(one), "open"), _why(one, len(columns))))
+    return framed(columns, lines)
 
 
 def _figures(one: TunerDecision) -> tuple[str, ...]:
@@ -145,7 +129,7 @@ def note_table(notes: Sequence[Note], left_out: int) -> Markup:
     rows: list[tuple[str, ...]] = [(moment_words(one.at_s), one.process, one.text) for one in notes]
     if left_out:
         rows.insert(len(rows) // 2, ("", "", tag("em", f"{plural(left_out, 'decision')} more, see journal.jsonl")))
-    return _table(columns, rows)
+    return table_of(columns, rows)
 
 
 def fault_table(faults: Sequence[Fault], left_out: int) -> Markup:
@@ -159,7 +143,7 @@ def fault_table(faults: Sequence[Fault], left_out: int) -> Markup:
     rows: list[tuple[str, ...]] = [_fault_row(one) for one in faults]
     if left_out:
         rows.insert(len(rows) // 2, ("", "", "", tag("em", f"{left_out:,} more, see journal.jsonl"), ""))
-    return _table(columns, rows)
+    return table_of(columns, rows)
 
 
 def _fault_row(one: Fault) -> tuple[str, ...]:
@@ -188,7 +172,7 @@ def memory_table(steps: Sequence[MemoryStep]) -> Markup:
         ("why, and what it did", "words"),
         ("expected to end in", "number"),
     )
-    return _table(columns, (_memory_row(one) for one in steps))
+    return table_of(columns, (_memory_row(one) for one in steps))
 
 
 def _memory_row(one: MemoryStep) -> tuple[str, ...]:
@@ -201,7 +185,7 @@ def _memory_row(one: MemoryStep) -> tuple[str, ...]:
 def parameter_table(model: ModelFacts) -> Markup:
     columns: tuple[Column, ...] = (("parameter", "short"), ("value", "number"), ("sd of its log", "number"))
     spread = model.spread
-    return _table(
+    return table_of(
         columns,
         (
             (name, f"{value:.4g}", f"{spread[name]:.2f}" if name in spread else "")
@@ -212,7 +196,7 @@ def parameter_table(model: ModelFacts) -> Markup:
 
 def bucket_table(hottest: Sequence[HotBucket]) -> Markup:
     columns: tuple[Column, ...] = (("bucket", "short"), ("its share of all keys", "number"), ("PS", "number"))
-    return _table(
+    return table_of(
         columns,
         (
             (

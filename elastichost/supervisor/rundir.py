@@ -19,7 +19,7 @@ from elastichost.plan import ProcessId
 from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReport
 
-__all__ = ["RunDirectory", "new_run_path", "write_atomically"]
+__all__ = ["RunDirectory", "lock_directory", "new_run_path", "write_atomically"]
 
 RUNS = "runs"
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
@@ -36,6 +36,22 @@ def write_atomically(path: Path, data: bytes) -> None:
     with making.open("wb") as file:
         file.write(data)
     making.replace(path)
+
+
+def lock_directory(path: Path, name: str, taken: PreflightError) -> int:
+    """Makes the directory where it is missing; returns the descriptor of its lock, which is free again when that is
+    closed or this process ends. Raises `taken` when another process has it, PreflightError when it cannot be made."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise PreflightError(f"cannot make {name} {path}: {error}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise taken from None
+    return lock
 
 
 class RunDirectory:
@@ -57,18 +73,10 @@ class RunDirectory:
         """
         path = path.resolve()
         is_new = not path.exists()
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise PreflightError(f"cannot make the run directory {path}: {error}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise PreflightError(
-                f"another supervisor works in {path}", hint=f"see `elastichost status {path}`, or stop it first"
-            ) from None
+        hint = f"see `elastichost status {path}`, or stop it first"
+        lock = lock_directory(
+            path, "the run directory", PreflightError(f"another supervisor works in {path}", hint=hint)
+        )
         if not resume and (path / "journal.jsonl").exists():
             os.close(lock)
             raise ConfigError(

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from elastichost.supervisor.launch.messages import Spawn
 
-__all__ = ["ChildStart", "run_child", "set_child_subreaper", "set_parent_death_signal"]
+__all__ = ["ChildStart", "close_descriptors", "run_child", "set_child_subreaper", "set_parent_death_signal"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -78,7 +78,7 @@ def _settle(start: ChildStart) -> None:
     if os.read(start.gate, 1) != b"g":
         os._exit(1)  # the fork server died before anyone was told of this process
     _wait_for_adoption(start.supervisor_pid)
-    _close_other_descriptors()
+    close_descriptors()
     _prctl(_PR_SET_NAME, start.spawn.name.encode()[:15])
     if start.spawn.cores:
         os.sched_setaffinity(0, start.spawn.cores)
@@ -113,9 +113,10 @@ def _wait_for_adoption(supervisor_pid: int) -> None:
         os._exit(1)
 
 
-def _close_other_descriptors() -> None:
+def close_descriptors(keep: tuple[int, ...] = ()) -> None:
+    """All but the standard ones and these."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
+        if int(name) > 2 and int(name) not in keep:
             with contextlib.suppress(OSError):
                 os.close(int(name))
 

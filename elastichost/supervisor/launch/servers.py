@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from typing import IO, NoReturn, Protocol
 
-from elastichost.supervisor.launch.child import set_parent_death_signal
+from elastichost.supervisor.launch.child import close_descriptors, set_parent_death_signal
 
 __all__ = [
     "ForkedServer",
@@ -148,11 +148,7 @@ def begin_anew(keep: tuple[int, ...], stderr: int) -> None:
     os.dup2(stderr, 2)
     for standard in (0, 1):
         os.dup2(null, standard)
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor not in keep:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+    close_descriptors(keep)
 
 
 def end_with(run: Callable[[], object]) -> NoReturn:

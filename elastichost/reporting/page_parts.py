@@ -10,7 +10,7 @@ from elastichost.reporting.facts import Gap
 from elastichost.reporting.markup import Markup, joined, tag
 from elastichost.reporting.page_style import style_sheet
 
-__all__ = ["Column", "Section", "details", "document", "drawn", "gap_list", "table_of"]
+__all__ = ["Column", "Section", "details", "document", "drawn", "framed", "gap_list", "row_of", "table_of"]
 
 Column = tuple[str, Literal["", "number", "short", "words"]]  # its heading, and how it is set
 Section = tuple[str, str, Markup]  # anchor, title, content
@@ -19,11 +19,16 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def table_of(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Markup:
+    return framed(columns, (row_of(columns, row) for row in rows))
+
+
+def row_of(columns: Sequence[Column], cells: Sequence[str], kind: str = "") -> Markup:
+    pairs = zip(columns, cells, strict=True)
+    return tag("tr", *(tag("td", cell, class_=setting) for (_, setting), cell in pairs), class_=kind)
+
+
+def framed(columns: Sequence[Column], body: Iterable[Markup]) -> Markup:
     head = tag("tr", *(tag("th", name, class_=setting) for name, setting in columns))
-    body = (
-        tag("tr", *(tag("td", cell, class_=setting) for (_, setting), cell in zip(columns, cells, strict=True)))
-        for cells in rows
-    )
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll")
 
 

@@ -1,0 +1,29 @@
+"""What a process of a job begins and ends with, whether it looks at the job or supervises it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from elastichost.dispatcher.facts import FAILURE_FILE, Failure
+from elastichost.errors import ElastichostError
+from elastichost.supervisor.rundir import write_atomically
+
+__all__ = ["leave_failure", "work_in"]
+
+
+def work_in(directory: str) -> None:
+    """As if it had been started there: modules are imported from there as `python -m elastichost` does."""
+    os.chdir(directory)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+
+def leave_failure(folder: Path, error: ElastichostError) -> int:
+    """`failure.json` in the job's folder; returns the exit code that it ends with."""
+    failure = Failure(type(error).__name__, error.message, error.hint)
+    write_atomically(folder / FAILURE_FILE, msgspec.json.encode(failure))
+    return int(error.exit_code)
