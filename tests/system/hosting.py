@@ -89,7 +89,7 @@ def build(tables, num_dense, **args):
     Path(__file__).with_suffix(".begun").touch()
     time.sleep(600)
 """
-# Nothing is to be seen before it trains: it then takes 1.6 GB.
+# Nothing is to be seen before it trains: it then takes 2.4 GB, twice what its hosts lend to all jobs together.
 LIAR = """
 import time
 
@@ -107,7 +107,7 @@ def build(tables, num_dense, **args):
         time.sleep(0.01)
         batches.append(module.training)
         if sum(batches) > 50 and not taken:
-            taken.append(np.ones(1_600_000_000, dtype=np.uint8))
+            taken.append(np.ones(2_400_000_000, dtype=np.uint8))
 
     model.register_forward_pre_hook(take)
     return model
