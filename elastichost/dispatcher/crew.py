@@ -173,12 +173,3 @@ def send(pids: Sequence[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def renice(pids: Iterable[int], nice: int) -> None:
-    """All threads of these processes give way so much (lower needs rights that a user has not, and is then left)."""
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError):
-                    os.setpriority(os.PRIO_PROCESS, int(thread), nice)

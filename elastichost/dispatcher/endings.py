@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastichost.dispatcher.effects import Effect, Note
-from elastichost.dispatcher.entries import JobEntry
+from elastichost.dispatcher.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.facts import Failure
 from elastichost.dispatcher.life import JobEvent
 from elastichost.errors import ExitCode
@@ -40,7 +40,7 @@ def broken_off(
     if is_oom or (code == SIGKILLED and asked == ""):
         return _out_of_memory(entry, placed, _words(failure, cause), room)
     if asked == "evict" and failure is None:  # whatever the code: before it trains there is nothing to save
-        entry.not_before_s, entry.nice = now_s + REST_S, 0
+        entry.not_before_s, entry.nice = now_s + REST_S, COMPUTING_NICE
         waiting = ledgers.after_eviction(placed.demand, placed.placement.mode, entry.peak_bytes, 0, room, 0.0)
         entry.raised *= waiting.modes[placed.placement.mode].memory_bytes / max(1, placed.mode.memory_bytes)
         return _requeue(entry, "evicted: it goes on when there is room")

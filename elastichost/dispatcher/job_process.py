@@ -18,6 +18,7 @@ from elastichost.dispatcher.child import leave_failure, work_in
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.isolation import enter
 from elastichost.errors import CheckpointError, ElastichostError
+from elastichost.priority import follow_nice
 from elastichost.resources import HostInventory
 from elastichost.supervisor import run_job
 from elastichost.supervisor.launch.servers import fork_or_start
@@ -48,6 +49,7 @@ def main(arguments_json: bytes) -> int:
     work_in(arguments.working_directory)
     if arguments.nice:
         os.nice(arguments.nice)
+        follow_nice()
     try:
         return _train(fitted(load_job(Path(arguments.job_file), environ={}), arguments), arguments)
     except ElastichostError as error:

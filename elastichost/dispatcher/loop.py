@@ -164,6 +164,7 @@ class HostLoop:
             self._note("prepared", f"libraries imported in {self._crew.wait_prepared(PREPARE_TIMEOUT_S):.1f} s")
         self._observe(now_s)
         self._do(self._core.tick(now_s))
+        self._performer.turn()
         for problem in self._lender.turn():
             self._note("warning", problem)
         self._journal.sync(now_s)

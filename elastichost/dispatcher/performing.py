@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.dispatcher.core import Core
-from elastichost.dispatcher.crew import Crew, renice, send
+from elastichost.dispatcher.crew import Crew, send
 from elastichost.dispatcher.effects import Examine, Freeze, Kill, Renice, Resize, Spawn, Stop, Thaw
 from elastichost.dispatcher.examining import ExamineArguments
 from elastichost.dispatcher.facts import FAILURE_FILE, JOB_FILE, Seen
@@ -17,6 +17,7 @@ from elastichost.dispatcher.isolation import Isolation
 from elastichost.dispatcher.job_process import JobArguments
 from elastichost.dispatcher.lending import Lender
 from elastichost.dispatcher.limits import Limits
+from elastichost.priority import give_way
 from elastichost.resources import GpuDevice, HostInventory
 
 __all__ = ["Performer"]
@@ -34,6 +35,7 @@ class Performer:
         self._inventory, self._keeps_sizes = inventory, keeps_sizes
         self._limits: dict[str, Limits] = {}
         self.seen: dict[str, Seen] = {}
+        self._reniced: dict[int, int] = {}  # pids that are still to be
 
     def ended(self, job: str) -> int:
         """Its supervisor has ended: how many of its processes the kernel ended at the wall of its memory."""
@@ -42,6 +44,10 @@ class Performer:
         used = self._isolation.usage(job)
         self._isolation.release(job)
         return used.oom_kills if used is not None else 0
+
+    def turn(self) -> None:
+        """What takes several tries."""
+        self._reniced = {pid: nice for pid, nice in self._reniced.items() if not give_way(pid, nice)}
 
     def perform(self, effect: Deed) -> tuple[str, ...]:
         """What went wrong, in words; never an end of the job."""
@@ -53,7 +59,8 @@ class Performer:
             case Resize():
                 return self._resize(effect)
             case Renice(job, nice):
-                renice(self.pids(job), nice)
+                self._reniced.update(dict.fromkeys(self.pids(job), nice))
+                self.turn()
                 return self._fence(job, nice=nice)
             case Freeze(job):
                 send(self.pids(job), signal.SIGSTOP)  # its supervisor first: it blames nobody for standing still

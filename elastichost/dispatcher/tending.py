@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from elastichost.dispatcher.effects import Effect, Freeze, Note, Renice, Resize, Thaw
-from elastichost.dispatcher.entries import JobEntry
+from elastichost.dispatcher.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.life import JobEvent
 from elastichost.tuner.allocate import JobOptions, Option
@@ -28,7 +28,7 @@ __all__ = ["Tending", "shared", "tended"]
 
 WINDOW_S = 3.0
 WARM_UP_S = 4.0  # of a job: its first seconds are no speed
-LOW = 10  # nice
+LOW_NICE = 15  # a tenth of the weight
 OTHERS = "others"  # kind of what is no job
 FRESH_S = 4.0  # a look that is older tells nothing of this window
 STILL_S = 5.0  # a size that was just given is not changed
@@ -117,7 +117,7 @@ def _done(entry: JobEntry, action: Action) -> Iterator[Effect]:
             if 0 <= to < len(placed.demand.modes):
                 yield from resized(entry, to, None)
         case "lower" | "raise":
-            entry.nice = LOW if action.kind == "lower" else 0
+            entry.nice = LOW_NICE if action.kind == "lower" else COMPUTING_NICE
             yield Renice(entry.job, entry.nice)
         case "pause":
             if entry.state == "running":

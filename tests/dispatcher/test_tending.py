@@ -7,9 +7,9 @@ import pytest
 
 from elastichost.dispatcher.demands import Known, Look
 from elastichost.dispatcher.effects import Effect, Freeze, Note, Renice, Resize, Thaw
-from elastichost.dispatcher.entries import JobEntry
+from elastichost.dispatcher.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.facts import Size
-from elastichost.dispatcher.tending import LOW, STILL_S, WINDOW_S, Tending, resized, shared, tended, windows_of
+from elastichost.dispatcher.tending import LOW_NICE, STILL_S, WINDOW_S, Tending, resized, shared, tended, windows_of
 from elastichost.tuner.colocation.facts import HostRoom, PlacedJob, Placement
 from elastichost.tuner.colocation.ledger import Ledger, admit
 from tests.dispatcher.jobs import MB, POWER, examined, look, request, seen
@@ -115,8 +115,8 @@ def test_the_newest_of_a_crowd_has_fewer_workers_then_a_low_weight_then_stands_s
     first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
     effects = crowded(Tending(), [first, newest], 90)
     done = [effect for effect in effects if not isinstance(effect, Note)]
-    assert done[:3] == [Resize("newest", size=Size(1, 1, 1)), Renice("newest", LOW), Freeze("newest")]
-    assert (newest.state, newest.nice) == ("paused", LOW)
+    assert done[:3] == [Resize("newest", size=Size(1, 1, 1)), Renice("newest", LOW_NICE), Freeze("newest")]
+    assert (newest.state, newest.nice) == ("paused", LOW_NICE)
     assert newest.placed is not None and newest.placed.is_paused
     assert newest.placed.mode.workers == 1
     reasons = [effect.text for effect in effects if isinstance(effect, Note)]
@@ -135,7 +135,7 @@ def test_it_goes_up_again_when_the_other_is_gone() -> None:
         found, _ = tended(state, [newest], ROOM, 100 * MB, float(now_s))
         effects += found
     done = [effect for effect in effects if not isinstance(effect, Note)]
-    assert done[:3] == [Thaw("newest"), Renice("newest", 0), Resize("newest", size=Size(2, 1, 1))]
+    assert done[:3] == [Thaw("newest"), Renice("newest", COMPUTING_NICE), Resize("newest", size=Size(2, 1, 1))]
     assert newest.state == "running"
 
 

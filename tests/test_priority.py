@@ -1,0 +1,91 @@
+"""Giving way, with real processes: the threads' nice and that of their session."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from elastichost.priority import follow_nice, give_way
+
+needs_autogroup = pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="this kernel does not group processes by session"
+)
+
+
+@contextmanager
+def a_session(begin: Callable[[], object] = lambda: None) -> Iterator[int]:
+    """A process that leads a session of its own, has done `begin`, and waits."""
+    ready, is_ready = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        begin()
+        os.write(is_ready, b"r")
+        signal.pause()
+        os._exit(0)
+    os.close(is_ready)
+    try:
+        assert os.read(ready, 1) == b"r"
+        yield pid
+    finally:
+        os.close(ready)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def group_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/autogroup").read_text(encoding="ascii").split()[-1]
+
+
+def until_given(pid: int, nice: int) -> None:
+    while not give_way(pid, nice):
+        pass
+
+
+@needs_autogroup
+def test_a_process_and_its_session_give_way() -> None:
+    with a_session(os.setsid) as pid:
+        until_given(pid, 7)
+        assert (os.getpriority(os.PRIO_PROCESS, pid), group_of(pid)) == (7, "7")
+
+
+@needs_autogroup
+def test_a_session_comes_back() -> None:
+    with a_session(os.setsid) as pid:
+        until_given(pid, 7)
+        until_given(pid, 3)
+        assert group_of(pid) == "3"
+
+
+@needs_autogroup
+def test_a_new_session_gives_way_as_the_process_that_begins_it() -> None:
+    def begin() -> None:
+        os.nice(4)
+        os.setsid()
+        follow_nice()
+
+    with a_session(begin) as pid:
+        assert group_of(pid) == "4"
+
+
+@needs_autogroup
+def test_a_process_at_nice_0_leaves_its_session_alone() -> None:
+    def begin() -> None:
+        os.setsid()
+        Path("/proc/self/autogroup").write_text("2", encoding="ascii")
+        follow_nice()
+
+    with a_session(begin) as pid:
+        assert group_of(pid) == "2"
+
+
+def test_a_process_that_is_gone_is_done_with() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert give_way(pid, 5)
