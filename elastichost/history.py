@@ -20,7 +20,7 @@ from elastichost import history_index
 from elastichost.errors import HistoryError
 from elastichost.job_features import JobFeatures, JobMetric, JobRecord
 
-__all__ = ["KEPT", "MAX_RECORD_BYTES", "SCHEMA", "WAIT_S", "History", "Neighbours", "history_path"]
+__all__ = ["KEPT", "MAX_RECORD_BYTES", "SCHEMA", "WAIT_S", "History", "Neighbours", "history_path", "state_directory"]
 
 SCHEMA = 1  # PRAGMA user_version
 APPLICATION = 0x656C6874  # PRAGMA application_id: "elht"
@@ -40,6 +40,13 @@ CREATE TABLE records (
 """
 
 
+def state_directory(environ: Mapping[str, str]) -> Path:
+    """What is kept of a user between runs: `elastichost` below XDG_STATE_HOME, or below ~/.local/state. Raises
+    RuntimeError for a user without a home."""
+    state = environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "elastichost"
+
+
 def history_path(environ: Mapping[str, str]) -> Path | None:
     """ELASTICHOST_HISTORY, or `elastichost/history.sqlite` below the user's state directory. None: set to nothing or to
     "off", so there is no history. Raises HistoryError for a user without a home."""
@@ -47,9 +54,7 @@ def history_path(environ: Mapping[str, str]) -> Path | None:
     try:
         if own is not None:
             return Path(own).expanduser() if own and own != "off" else None
-        if state := environ.get("XDG_STATE_HOME"):
-            return Path(state) / "elastichost" / "history.sqlite"
-        return Path.home() / ".local" / "state" / "elastichost" / "history.sqlite"
+        return state_directory(environ) / "history.sqlite"
     except RuntimeError as error:
         raise HistoryError(f"where the history lies is not known: {error}", hint=f"set {VARIABLE}") from error
 

@@ -34,6 +34,7 @@ from elastichost.tuner.colocation.policies import Settings, dispatch, predicted,
 
 __all__ = ["Core"]
 
+DISPATCH_EVERY_S = 1.0  # who starts, where nothing but time and the speeds of jobs has changed
 SAY_EVERY_S = 2.0  # why jobs wait is worked out so often
 
 
@@ -50,7 +51,8 @@ class Core:
         self._examinations = Examinations()
         self._decisions = 0
         self._is_stopping = False
-        self._said_s = 0.0
+        self._said_s = self._next_dispatch_s = 0.0
+        self._has_changed = True  # who is there, or what is known of somebody: who starts may be another
         self._containment, self._tending = Containment(), Tending()
         self.last_decision = ""
 
@@ -98,7 +100,7 @@ class Core:
         entry = self._jobs[found.job]
         if entry.state != "waiting":
             return ()  # cancelled meanwhile
-        entry.examined, entry.why = found, "waits"
+        entry.examined, entry.why, self._has_changed = found, "waits", True
         entry.known = self._twins.get(found.twin) or prior(found)
         entry.estimated_bytes = found.memory[0].host_bytes
         effects = [Note("warning", warning, found.job) for warning in found.warnings]
@@ -106,7 +108,7 @@ class Core:
         words = (
             f"{demand.kind} job; at its peak {_mb(found.memory[0].host_bytes)} MB; {found.samples_planned:,} samples"
         )
-        return (*effects, Note("examined", words, found.job))
+        return (*effects, Note("examined", words, found.job, {"memory_bytes": dict(found.breakdown)}))
 
     def seen(self, seen: Seen, now_s: float) -> tuple[Effect, ...]:
         """What a job does and uses now."""
@@ -118,7 +120,7 @@ class Core:
             entry.trained = status.samples_trained
             entry.auc = status.test_auc
             if entry.state == "starting" and (status.samples_trained > 0 or status.state in FINISHED_STATES):
-                entry.has_run = True
+                entry.has_run = self._has_changed = True
                 entry.apply(JobEvent.TRAINS, entry.why)
         entry.peak_bytes = max(entry.peak_bytes, seen.memory_bytes)
         self._ledger = ledgers.observe(self._ledger, entry.job, entry.peak_bytes)
@@ -145,7 +147,7 @@ class Core:
         self._examinations.forget(job)
         if entry.state in ENDED_STATES:
             return self._examine_next()
-        entry.exit_code = code
+        entry.exit_code, self._has_changed = code, True
         if result is not None:
             entry.trained = result.samples.trained
             entry.peak_bytes = max(entry.peak_bytes, result.peak_bytes)
@@ -208,6 +210,9 @@ class Core:
         for entry in self._jobs.values():
             entry.replaced(self._power)
         effects += self._tend(now_s)
+        if not effects and not self._has_changed and now_s < self._next_dispatch_s:
+            return ()
+        self._has_changed, self._next_dispatch_s = False, now_s + DISPATCH_EVERY_S
         starts = dispatch(
             self._waiting(),
             self._running(),

@@ -18,6 +18,7 @@ import msgspec
 
 from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest
 from elastichost.errors import ConfigError, PreflightError
+from elastichost.history import state_directory
 from elastichost.supervisor.rundir import lock_directory, write_atomically
 
 __all__ = ["HostDirectory", "Kept", "default_directory"]
@@ -35,11 +36,13 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """ELASTICHOST_HOST_DIR, or `elastichost/host` below the user's state directory."""
-    if chosen := environ.get(VARIABLE):
-        return Path(chosen).expanduser().absolute()
-    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "elastichost" / "host"
+    """ELASTICHOST_HOST_DIR, or `host` in the user's state directory. Raises ConfigError for a user without a home."""
+    try:
+        if chosen := environ.get(VARIABLE):
+            return Path(chosen).expanduser().absolute()
+        return state_directory(environ) / "host"
+    except RuntimeError as error:
+        raise ConfigError(f"where the host's directory lies is not known: {error}", hint=f"set {VARIABLE}") from error
 
 
 class HostDirectory:
