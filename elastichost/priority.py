@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["follow_nice", "give_way"]
+__all__ = ["begin_session", "give_way", "give_way_oneself"]
 
 TRIES, TRY_AGAIN_S = 10, 0.02
 
@@ -34,11 +34,22 @@ def give_way(pid: int, nice: int) -> bool:
     return _set_group(str(pid), nice)
 
 
-def follow_nice() -> None:
-    """The session that this process has just begun gives way as the process does."""
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    for _ in range(TRIES if nice > 0 else 0):
-        if _set_group("self", nice):
+def begin_session() -> None:
+    """This process leads a session from now on, which gives way as the one did that it was in. What a user has told to
+    give way and back has the session's number back, but not its threads'."""
+    try:
+        group = Path("/proc/self/autogroup").read_text(encoding="ascii")  # "/autogroup-25 nice 5"
+    except OSError:
+        group = "0"
+    os.setsid()
+    if nice := int(group.split()[-1]):
+        give_way_oneself(nice, is_group_only=True)
+
+
+def give_way_oneself(nice: int, *, is_group_only: bool = False) -> None:
+    """As `give_way`, tried until it is done, for TRIES * TRY_AGAIN_S at most."""
+    for _ in range(TRIES):
+        if _set_group("self", nice) if is_group_only else give_way(os.getpid(), nice):
             return
         time.sleep(TRY_AGAIN_S)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from elastichost.priority import follow_nice, give_way
+from elastichost.priority import give_way
 
 needs_autogroup = pytest.mark.skipif(
     not Path("/proc/self/autogroup").exists(), reason="this kernel does not group processes by session"
@@ -18,12 +20,12 @@ needs_autogroup = pytest.mark.skipif(
 
 
 @contextmanager
-def a_session(begin: Callable[[], object] = lambda: None) -> Iterator[int]:
-    """A process that leads a session of its own, has done `begin`, and waits."""
+def a_session() -> Iterator[int]:
+    """A process that leads a session of its own, and waits."""
     ready, is_ready = os.pipe()
     pid = os.fork()
     if pid == 0:
-        begin()
+        os.setsid()
         os.write(is_ready, b"r")
         signal.pause()
         os._exit(0)
@@ -48,39 +50,38 @@ def until_given(pid: int, nice: int) -> None:
 
 @needs_autogroup
 def test_a_process_and_its_session_give_way() -> None:
-    with a_session(os.setsid) as pid:
+    with a_session() as pid:
         until_given(pid, 7)
         assert (os.getpriority(os.PRIO_PROCESS, pid), group_of(pid)) == (7, "7")
 
 
 @needs_autogroup
 def test_a_session_comes_back() -> None:
-    with a_session(os.setsid) as pid:
+    with a_session() as pid:
         until_given(pid, 7)
         until_given(pid, 3)
         assert group_of(pid) == "3"
 
 
+CHILD_OF_A_SESSION = """
+import os
+from elastichost.priority import begin_session, give_way_oneself
+
+os.setsid()
+give_way_oneself(4)
+child = os.fork()
+if not child:
+    begin_session()
+    print(os.getsid(0) == os.getpid(), open("/proc/self/autogroup").read().split()[-1], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
 @needs_autogroup
-def test_a_new_session_gives_way_as_the_process_that_begins_it() -> None:
-    def begin() -> None:
-        os.nice(4)
-        os.setsid()
-        follow_nice()
-
-    with a_session(begin) as pid:
-        assert group_of(pid) == "4"
-
-
-@needs_autogroup
-def test_a_process_at_nice_0_leaves_its_session_alone() -> None:
-    def begin() -> None:
-        os.setsid()
-        Path("/proc/self/autogroup").write_text("2", encoding="ascii")
-        follow_nice()
-
-    with a_session(begin) as pid:
-        assert group_of(pid) == "2"
+def test_a_new_session_gives_way_as_that_it_comes_from() -> None:
+    done = subprocess.run([sys.executable, "-c", CHILD_OF_A_SESSION], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "4"]
 
 
 def test_a_process_that_is_gone_is_done_with() -> None:

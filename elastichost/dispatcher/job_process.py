@@ -5,7 +5,6 @@ Its fork server is forked in turn, so nothing is imported again. It is lent a pa
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from elastichost.dispatcher.child import leave_failure, work_in
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.isolation import enter
 from elastichost.errors import CheckpointError, ElastichostError
-from elastichost.priority import follow_nice
+from elastichost.priority import give_way_oneself
 from elastichost.resources import HostInventory
 from elastichost.supervisor import run_job
 from elastichost.supervisor.launch.servers import fork_or_start
@@ -48,8 +47,7 @@ def main(arguments_json: bytes) -> int:
         print(f"not fenced in: {problem}", file=sys.stderr)
     work_in(arguments.working_directory)
     if arguments.nice:
-        os.nice(arguments.nice)
-        follow_nice()
+        give_way_oneself(arguments.nice)
     try:
         return _train(fitted(load_job(Path(arguments.job_file), environ={}), arguments), arguments)
     except ElastichostError as error:

@@ -15,7 +15,7 @@ import traceback
 from dataclasses import dataclass
 from typing import NoReturn
 
-from elastichost.priority import follow_nice
+from elastichost.priority import begin_session
 from elastichost.supervisor.launch.messages import Spawn
 
 __all__ = ["ChildStart", "close_descriptors", "run_child", "set_child_subreaper", "set_parent_death_signal"]
@@ -72,8 +72,7 @@ def run_child(start: ChildStart) -> NoReturn:
 
 
 def _settle(start: ChildStart) -> None:
-    os.setsid()  # Ctrl-C in the terminal is the supervisor's; and killpg reaches whatever the entry starts
-    follow_nice()
+    begin_session()  # Ctrl-C in the terminal is the supervisor's; and killpg reaches whatever the entry starts
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _redirect(start.log)

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from typing import IO, NoReturn, Protocol
 
-from elastichost.priority import follow_nice
+from elastichost.priority import begin_session
 from elastichost.supervisor.launch.child import close_descriptors, set_parent_death_signal
 
 __all__ = [
@@ -126,8 +126,7 @@ def fork_a_server(connection: socket.socket, stderr: IO[bytes]) -> ServerProcess
     pid = os.fork()
     if pid == 0:
         begin_anew(keep=(connection.fileno(), stderr.fileno()), stderr=stderr.fileno())
-        os.setsid()
-        follow_nice()
+        begin_session()
         set_parent_death_signal(signal.SIGCONT)  # stopped with a paused job, it still is to see that it is alone
         os.environ.update(fork_server_environment())
         end_with(lambda: serve_forks([str(connection.fileno()), str(supervisor)]))
