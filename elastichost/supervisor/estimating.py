@@ -81,6 +81,7 @@ def memory_facts(
         test_unit=_unit(job, open_reader(job, "test"), sample) if prepared.test is not None else UnitMemory(),
         train_unit=_unit(job, reader, sample),
         has_periodic_checkpoints=job.checkpoint.every_s > 0,
+        has_tuner=job.tuner.mode != "off",
         has_gpus=any(spec.gpu is not None for spec in plan.workers),
         working=described.working,
         bases=bases,

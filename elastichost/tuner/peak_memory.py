@@ -4,11 +4,13 @@
 
 A part of the arena (rows, state, ids, index, dense vector, pushes) never shrinks, and neither does a heap: blocks below
 `block_bytes` stay with the process when they are freed. Larger ones are there at their moment only. So of a worker,
-with living the largest sum of small tensors that are there at one time (of the two the larger one comes first)
+with living the largest sum of small tensors that are there at one time, and `larger` and `smaller` of the two
 
-    heap = FRAGMENTATION * living(training)  +  living(evaluation)  +  what else it keeps
+    heap = FRAGMENTATION * (living(training) + living(evaluation))    where scored batches are MUCH_LARGER than trained
+         = FRAGMENTATION * living(larger) + living(smaller)           otherwise
 
-and what a training step maps beyond that is not there during an evaluation, nor either of them during a checkpoint.
+and what else it keeps. What a training step maps beyond that is not there during an evaluation, nor either of them
+during a checkpoint.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ WORDS: dict[Moment, str] = {
 # Heap over living blocks: torch asks for aligned ones, and a block that is freed does not fit the next request of the
 # same size. 1.8 to 2.7 over five models and batches of 1,024 to 32,768, after 60 steps (of one 3.8).
 FRAGMENTATION = 2.3
+# Times the batch that is trained, beyond which a scored one finds no hole that fits. At 4,096 after 512 a heap grew by
+# 2.3 times what lives in a scoring, in the first two of them; at 4,096 after 2,048 by 1.2 times.
+MUCH_LARGER = 2
 GPU_ROUNDING = 1.25  # torch's own allocator on a GPU takes whole segments (assumed)
 EVALUATION_BATCH = 4096  # at least, of scoring
 BATCHES_DIRECT = 5  # three that wait, one that is being prepared, one in training
@@ -144,7 +149,7 @@ def _processes(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
     bases, on_gpu = facts.bases, facts.workers * facts.has_gpus
     return (
         _part("fork server", bases.fork_server),
-        _part("supervisor", bases.supervisor + SCORE_BYTES * facts.test_samples),
+        _part("supervisor", bases.supervisor + bases.tuner * facts.has_tuner + SCORE_BYTES * facts.test_samples),
         _part("PS", facts.servers * (bases.server + bases.serving * _is_served(facts))),
         _part("workers", facts.workers * bases.worker + on_gpu * bases.gpu_host),
         _part("contexts", on_gpu * bases.gpu_context, gpu=True),
@@ -269,9 +274,7 @@ def _worker(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
     else:
         small, to_score = (living_bytes(e, n, facts.block_bytes)[0] for e, n in ((training, batch), (scoring, scored)))
         of_gpu = 0.0
-    # What scoring needs does not fit into the holes that training has left, nor the other way round.
-    heaps = scorers * (FRAGMENTATION * max(small, to_score) + min(small, to_score))
-    heaps += (workers - scorers) * FRAGMENTATION * small
+    heaps = scorers * _heap(small, to_score, scored > MUCH_LARGER * batch) + (workers - scorers) * FRAGMENTATION * small
     return (
         _part("activations", heaps),
         _part("dense replicas", workers * replicas),
@@ -280,6 +283,14 @@ def _worker(facts: JobMemoryFacts) -> tuple[MemoryPart, ...]:
         _part("rows of batches", workers * _row_buffers(facts)),
         _part("decoded data", workers * _decoded(facts)),
     )
+
+
+def _heap(training: float, scoring: float, has_other_sizes: bool) -> float:
+    """Of a worker that trains and scores, by the most that lives of each. Blocks of other sizes fit into no hole that
+    training has left: they have a heap of their own, with as many holes."""
+    if has_other_sizes:
+        return FRAGMENTATION * (training + scoring)
+    return FRAGMENTATION * max(training, scoring) + min(training, scoring)
 
 
 def _batch_bytes(facts: JobMemoryFacts) -> float:

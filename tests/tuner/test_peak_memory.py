@@ -30,7 +30,7 @@ from elastichost.specs import (
 from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT
 from elastichost.supervisor.memory_gauge import row_costs
 from elastichost.tuner import peak_memory
-from elastichost.tuner.peak_memory import MemoryEstimate, allocated_rows, estimate_peak, living_bytes
+from elastichost.tuner.peak_memory import FRAGMENTATION, MemoryEstimate, allocated_rows, estimate_peak, living_bytes
 from elastichost.tuner.peak_memory_facts import ALONE, BESIDE, EMULATED, JobMemoryFacts, UnitMemory
 from elastichost.wire.facts import TensorEvent, WorkingSet
 from elastichost.worker.pipeline import PREFETCH_BATCHES
@@ -246,6 +246,23 @@ def test_an_evaluation_takes_most_where_its_batches_are_larger() -> None:
     assert of(found, "activations, large ones") == 409_600_000
     few = estimate_peak(facts(fixed_only(1000), working=LARGE, batch_size=16, test_samples=400, workers=3))
     assert of(few, "activations, large ones") == 40_000_000  # one worker scores them all
+
+
+def test_scoring_much_larger_batches_than_it_trains_takes_a_heap_of_its_own() -> None:
+    def heap(batch: int, test: int) -> int:
+        return of(estimate_peak(facts(working=STEP, batch_size=batch, test_samples=test)), "activations")
+
+    trained, scored = 512 * 4000, 4096 * 1000
+    assert heap(512, 0) == pytest.approx(FRAGMENTATION * trained, abs=1)
+    assert heap(512, 20_000) == pytest.approx(FRAGMENTATION * (trained + scored), abs=1)
+    assert heap(2048, 20_000) == pytest.approx(FRAGMENTATION * 2048 * 4000 + scored, abs=1)
+    assert heap(4096, 20_000) == pytest.approx(FRAGMENTATION * 4096 * 4000 + scored, abs=1)
+
+
+def test_a_tuner_takes_memory_of_its_supervisor() -> None:
+    without, with_one = (estimate_peak(facts(has_tuner=has)) for has in (False, True))
+    assert with_one.host_bytes - without.host_bytes == BESIDE.tuner
+    assert of(with_one, "supervisor") - of(without, "supervisor") == BESIDE.tuner
 
 
 def test_a_worker_more_takes_what_is_told() -> None:
