@@ -45,12 +45,19 @@ class Tending:
     resized_s: dict[str, float] = field(default_factory=dict)
 
 
-def windows_of(entries: Sequence[JobEntry], room: HostRoom, state: Tending, now_s: float) -> tuple[Window, ...]:
-    """Of every job that holds memory."""
+def windows_of(entries: Sequence[JobEntry], room: HostRoom, now_s: float) -> tuple[Window, ...]:
+    """Of every job that holds memory and can be told something: not of one that begins, or ends without being asked to
+    by feedback."""
     placed = [entry.placed for entry in entries if entry.placed is not None]
     placed.append(_others(entries, room.cores, now_s))
-    alone, expected = predicted(placed, room), predicted(placed, room, state.corrections)
-    return tuple(_window(entry, alone, expected, now_s) for entry in entries if entry.placed is not None)
+    together = predicted(placed, room)
+    return tuple(_window(entry, together, now_s) for entry in entries if _can_be_told(entry))
+
+
+def _can_be_told(entry: JobEntry) -> bool:
+    """What is done to others comes to nothing, and feedback would believe in it."""
+    is_told = entry.state in ("running", "paused") or entry.stop_cause == "evict"
+    return entry.placed is not None and is_told
 
 
 def _others(entries: Sequence[JobEntry], cores: int, now_s: float) -> PlacedJob:
@@ -63,7 +70,7 @@ def _others(entries: Sequence[JobEntry], cores: int, now_s: float) -> PlacedJob:
     return PlacedJob(JobDemand("", OTHERS, (mode,), 1.0), Placement(0), 0)
 
 
-def _window(entry: JobEntry, alone: Mapping[str, float], expected: Mapping[str, float], now_s: float) -> Window:
+def _window(entry: JobEntry, together: Mapping[str, float], now_s: float) -> Window:
     placed = entry.placed
     assert placed is not None
     look = entry.look if now_s - entry.look_s <= FRESH_S else None
@@ -76,9 +83,8 @@ def _window(entry: JobEntry, alone: Mapping[str, float], expected: Mapping[str, 
         job=entry.job,
         kind=placed.demand.kind,
         speed=speed,
-        predicted=alone.get(entry.job, 1.0),
+        predicted=together.get(entry.job, 1.0),
         since_s=placed.since_s,
-        expected=expected.get(entry.job),
         device=placed.placement.device,
         can_shrink=placed.placement.mode > 0,
         over_bytes=max(0, used - entry.admitted_bytes),
@@ -92,7 +98,7 @@ def tended(
     if now_s < state.next_s:
         return (), ()
     state.next_s = now_s + WINDOW_S
-    windows = windows_of(entries, room, state, now_s)
+    windows = windows_of(entries, room, now_s)
     state.encounters = teaching.learnt(state.encounters, encounters(state.feedback, windows, now_s))
     state.corrections = teaching.fitted(state.encounters, now_s)
     pressure = Pressure(used_bytes / max(1, room.memory_bytes), tuple(0.0 for _ in room.gpus))
@@ -128,6 +134,9 @@ def _done(entry: JobEntry, action: Action) -> Iterator[Effect]:
             if entry.state == "paused":
                 entry.apply(JobEvent.RESUME, action.reason)
                 entry.placed = msgspec.structs.replace(placed, is_paused=False)
+                if entry.nice != COMPUTING_NICE:
+                    entry.nice = COMPUTING_NICE
+                    yield Renice(entry.job, entry.nice)
                 yield Thaw(entry.job)
 
 

@@ -325,8 +325,8 @@ class _Simulation:
 
     def _tend(self, held: Sequence[Run]) -> None:
         placed = [run.placed for run in held if run.placed is not None]
-        alone, expected = predicted(placed, self._room), predicted(placed, self._room, self._corrections)
-        windows = [self._window_of(run, alone.get(run.job, 1.0), expected.get(run.job)) for run in held]
+        alone = predicted(placed, self._room)
+        windows = [self._window_of(run, alone.get(run.job, 1.0)) for run in held]
         seen = encounters(self._feedback, windows, self._now_s)
         self._encounters = teaching.learnt(self._encounters, seen)
         self._corrections = teaching.fitted(self._encounters, self._now_s)
@@ -338,7 +338,7 @@ class _Simulation:
             self._actions[action.kind] += 1
             self._act(self._runs[action.job], action)
 
-    def _window_of(self, run: Run, alone: float, expected: float | None) -> Window:
+    def _window_of(self, run: Run, alone: float) -> Window:
         placed = run.placed
         assert placed is not None
         was_steady = run.phase == "running" and self._now_s - run.steady_s >= world.WINDOW_S - LEAST_STEP_S
@@ -353,7 +353,6 @@ class _Simulation:
             speed=speed,
             predicted=alone,
             since_s=placed.since_s,
-            expected=expected,
             device=run.device,
             can_shrink=not run.size.is_gpu and placed.placement.mode > 0,
             over_bytes=max(0, round(host) - placed.charged_bytes),
@@ -375,7 +374,7 @@ class _Simulation:
                 is_paused = action.kind == "pause"
                 run.pauses += is_paused
                 run.phase, run.steady_s = ("paused" if is_paused else "running"), self._now_s
-                run.is_lowered = run.is_lowered or not is_paused
+                run.is_lowered = run.is_lowered and is_paused
                 run.placed = msgspec.structs.replace(placed, is_paused=is_paused)
             case "evict":
                 run.evictions += 1

@@ -47,7 +47,7 @@ def kinds(effects: tuple[Effect, ...]) -> list[type]:
 
 
 def window_of(one: JobEntry, now_s: float) -> float | None:
-    (window,) = windows_of([one], ROOM, Tending(), now_s)
+    (window,) = windows_of([one], ROOM, now_s)
     return window.speed
 
 
@@ -61,18 +61,29 @@ def test_a_window_has_the_speed_of_a_steady_job_that_was_just_looked_at() -> Non
     young = job("a", since_s=9.0)
     looked_at(young, 10.0, 0.6)
     assert window_of(young, 10.0) is None, "its first seconds are no speed"
-    for state in ("starting", "paused", "stopping"):
-        one.state = state  # type: ignore[assignment]
-        assert window_of(one, 10.0) is None
+    one.state = "paused"
+    assert window_of(one, 10.0) is None
     guessed = job("a", known=Known(1e-3, 1.1e-3))
     looked_at(guessed, 10.0, 0.6)
     assert window_of(guessed, 10.0) is None, "its speed alone is a guess"
 
 
+def test_who_begins_or_ends_is_told_nothing() -> None:
+    """To pause it would come to nothing, and feedback would believe that it stands still."""
+    for state in ("starting", "stopping"):
+        newest = job("newest", since_s=5.0, memory_mb=9000)
+        newest.state = state  # type: ignore[assignment]
+        effects, _ = tended(Tending(), [job("a"), job("b", since_s=1.0), newest], ROOM, 9900 * MB, 10.0)
+        assert [effect for effect in effects if isinstance(effect, Freeze)] == [Freeze("b")]
+    leaving = job("a")
+    leaving.state, leaving.stop_cause = "stopping", "evict"
+    assert window_of(leaving, 10.0) is None, "it has a window: its memory is coming, others wait for that"
+
+
 def test_a_window_says_what_exceeds_and_whether_it_can_shrink() -> None:
-    (window,) = windows_of([job("a", 1, most=2, memory_mb=1500)], ROOM, Tending(), 10.0)
+    (window,) = windows_of([job("a", 1, most=2, memory_mb=1500)], ROOM, 10.0)
     assert (window.over_bytes, window.can_shrink, window.kind) == (300 * MB, True, "dense")
-    (window,) = windows_of([job("a", memory_mb=100)], ROOM, Tending(), 10.0)
+    (window,) = windows_of([job("a", memory_mb=100)], ROOM, 10.0)
     assert (window.over_bytes, window.can_shrink) == (0, False)
 
 
@@ -81,9 +92,9 @@ def test_who_uses_the_host_and_is_no_job_is_no_fault_of_a_job() -> None:
     alone, beside = job("a", most=4, mode=3), job("b", most=4, mode=3)
     looked_at(alone, 10.0, 1.0, host_share=0.3)
     looked_at(beside, 10.0, 0.3, host_share=1.0)
-    (window,) = windows_of([alone], ROOM, Tending(), 10.0)
+    (window,) = windows_of([alone], ROOM, 10.0)
     assert window.predicted == pytest.approx(1.0, abs=0.01)
-    (window,) = windows_of([beside], ROOM, Tending(), 10.0)
+    (window,) = windows_of([beside], ROOM, 10.0)
     assert window.predicted < 0.7
 
 
@@ -101,42 +112,52 @@ def test_nothing_happens_within_a_window_or_to_who_is_well() -> None:
 
 
 def crowded(state: Tending, jobs: list[JobEntry], until_s: int, speed: float = 0.15) -> list[Effect]:
-    """All of them are far slower than they should be."""
+    """The first is far slower than it should be, the others are well."""
     effects: list[Effect] = []
     for now_s in range(10, until_s):
         for one in jobs:
-            looked_at(one, float(now_s), speed, host_share=0.6)
+            looked_at(one, float(now_s), speed if one is jobs[0] else 0.9, host_share=0.6)
         found, _ = tended(state, jobs, ROOM, 1000 * MB, float(now_s))
         effects += found
     return effects
 
 
-def test_the_newest_of_a_crowd_has_fewer_workers_then_a_low_weight_then_stands_still() -> None:
+def test_the_newest_of_a_crowd_has_fewer_workers_and_then_a_low_weight_and_computes() -> None:
     first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
     effects = crowded(Tending(), [first, newest], 90)
     done = [effect for effect in effects if not isinstance(effect, Note)]
-    assert done[:3] == [Resize("newest", size=Size(1, 1, 1)), Renice("newest", LOW_NICE), Freeze("newest")]
-    assert (newest.state, newest.nice) == ("paused", LOW_NICE)
-    assert newest.placed is not None and newest.placed.is_paused
-    assert newest.placed.mode.workers == 1
+    assert done == [Resize("newest", size=Size(1, 1, 1)), Renice("newest", LOW_NICE)]
+    assert (newest.state, newest.nice) == ("running", LOW_NICE)
+    assert newest.placed is not None and newest.placed.mode.workers == 1
     reasons = [effect.text for effect in effects if isinstance(effect, Note)]
     assert reasons[0].startswith("shrink newest: ")
     assert first.state == "running"
 
 
-def test_it_goes_up_again_when_the_other_is_gone() -> None:
+def test_it_goes_up_again_at_once_when_the_other_is_gone() -> None:
     state = Tending()
     first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
     crowded(state, [first, newest], 60)
-    assert newest.state == "paused"
+    assert newest.nice == LOW_NICE
     effects: list[Effect] = []
-    for now_s in range(60, 250):
+    for now_s in range(60, 70):
         looked_at(newest, float(now_s), 1.0, host_share=0.3)
         found, _ = tended(state, [newest], ROOM, 100 * MB, float(now_s))
         effects += found
     done = [effect for effect in effects if not isinstance(effect, Note)]
-    assert done[:3] == [Thaw("newest"), Renice("newest", COMPUTING_NICE), Resize("newest", size=Size(2, 1, 1))]
-    assert newest.state == "running"
+    assert done == [Renice("newest", COMPUTING_NICE), Resize("newest", size=Size(2, 1, 1))]
+
+
+def test_who_was_lowered_and_then_paused_goes_on_with_its_own_weight() -> None:
+    state = Tending()
+    first, newest = job("first", since_s=0.0), job("newest", since_s=1.0, memory_mb=9000)
+    crowded(state, [first, newest], 40)
+    assert newest.nice == LOW_NICE
+    effects, _ = tended(state, [first, newest], ROOM, 9990 * MB, 60.0)
+    assert (kinds(effects), newest.state) == ([Freeze], "paused")
+    effects, _ = tended(state, [newest], ROOM, 9000 * MB, 70.0)
+    assert [one for one in effects if not isinstance(one, Note)] == [Renice("newest", COMPUTING_NICE), Thaw("newest")]
+    assert (newest.state, newest.nice) == ("running", COMPUTING_NICE)
 
 
 def test_short_of_memory_who_exceeds_stands_still_and_then_leaves() -> None:

@@ -137,7 +137,9 @@ def _looked_at(scene: Scene, base: _Base, way: Whole, sweeps: int = speeds.SWEEP
 
 
 def _corrections(scene: Scene, way: Whole) -> Floats:
-    """Log-corrections of those that run and of each candidate beside them, float64 [k, n + 1]."""
+    """Log-corrections of those that run and of each candidate beside them, float64 [k, n + 1]. They are means over
+    neighbours, so a kind of which nothing is known would dilute what is: whoever comes would seem to speed up those
+    whom the others slow, and far too many would start. Nobody's correction rises by another neighbour."""
     running = [one.demand.kind for one in scene.running if not one.is_paused]
     if not running or not scene.corrections.pairs:
         return np.zeros((len(way), len(running) + 1))
@@ -147,7 +149,10 @@ def _corrections(scene: Scene, way: Whole) -> Floats:
     among_sum = among.sum(axis=1) - among.diagonal()
     beside = table(scene.corrections, running, kinds)[:, kind].T
     # each has n neighbours: the others that run, and the newcomer; the newcomer has those that run
-    found: Floats = np.concatenate([among_sum + beside, beside.sum(axis=1)[:, None]], axis=1) / len(running)
+    others = len(running) - 1
+    own = (among_sum + beside) / len(running)
+    own = np.minimum(own, among_sum / others) if others else own
+    found: Floats = np.concatenate([own, beside.mean(axis=1, keepdims=True)], axis=1)
     return found
 
 

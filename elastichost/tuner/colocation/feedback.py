@@ -1,22 +1,26 @@
-"""Jobs that hurt each other more than was foreseen: who is shrunk, slowed, paused, evicted, and when it gets that back.
-Pure: a state and what was measured give the next state and actions.
+"""Jobs that starve beside others, or that memory is short for: who is shrunk, slowed, paused, evicted, and when it gets
+that back. Pure: a state and what was measured give the next state and actions.
 
-    shrink -> lower the weight -> pause -> evict, and back: resume -> raise the weight -> grow   (`stages`)
+    crowded:            shrink -> lower the weight         and back: raise the weight -> grow             (`stages`)
+    short of memory:    shrink -> pause -> evict           and back: resume -> grow
 
-Crowded: three windows in a row some job had less than 0.7 of its expected speed, or less than a quarter of what it has
-alone though more was predicted, while others computed. The rung down is taken by whoever takes more of the cores than
-expected, else by the newest (of those on the same GPU, if there are others): before it came it was well, and its going
-back undoes the last decision. It is not taken by who suffers: that would send away, one after another, those whom one
-bad neighbour slows.
+Crowded: three windows in a row some job had less than a quarter of what it has alone, and less than 0.7 of what was
+predicted, while others computed. A prediction that was merely wrong hurts nobody: `corrections` learn from it. The rung
+down is taken by whoever takes more of the cores than expected, else by the newest that came after the one that starves
+(of those on the same GPU, if there are others): before it came it was well, and its going back undoes the last
+decision. It is not taken by who starves: that would send away, one after another, those whom one bad neighbour slows.
+Nobody stands still for another's speed: the cores would do less, and what waits for a GPU or a cache gains little.
 
 Short of memory: more than 95 % of the host's or a GPU's is in use. Then whoever exceeds its charge most goes down, else
 the newest. Weight frees no memory, so that rung is left out; above 98 % nothing is waited for: it is paused at once,
 and if that does not suffice evicted. The last that computes is left alone: nobody would gain by its standing still.
 
 Hysteresis: after a step nothing happens for 15 s (short of memory: 5 s); a rung up needs five windows in a row in which
-all had 0.85 of what was expected, twice as many after each time it went up before (at most 16 times), and memory
-below 85 %. When fewer compute than when the step was taken, two windows suffice; when nothing computes, none. Who was
-paused for two minutes is evicted, at most twice: it gives its memory back and waits in the queue.
+all had 0.85 of what was predicted, or 0.35 of what they have alone, twice as many after each time it went up before (at
+most 16 times), and, but for the weight, memory below 85 %. When fewer compute than when the step was taken, the weight
+is back at once, and for the other rungs two windows suffice; when nothing else computes, none, and who stands still
+then goes on whatever memory is in use. Who was paused for two minutes is evicted, at most twice: it gives its memory
+back and waits in the queue.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ __all__ = ["Action", "FeedbackState", "Pressure", "Tended", "Window", "encounter
 BAD_OF_PREDICTED = 0.7
 BAD_ALONE = 0.25  # below `Settings.least_speed`, with which a job may start, so that it is not bad as it begins
 BAD_WINDOWS = 3
-GOOD_OF_PREDICTED = 0.85
+GOOD_OF_PREDICTED, GOOD_ALONE = 0.85, 0.35
 CALM_WINDOWS = 5
 CALM_WINDOWS_FEWER = 2
 MOST_DOUBLINGS = 4
@@ -51,25 +55,19 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One job that holds memory, in the newest window of a few seconds.
 
     speed: share of its speed alone in its mode; None: nothing to be judged by (paused, warming up, at a checkpoint).
-    predicted: the same as the model has it; expected: that with corrections, None: the same. since_s: when it was
-    started. use_ratio: cores that it used over what was expected at its speed. over_bytes, over_gpu_bytes: by which it
-    exceeds its charge."""
+    predicted: the same as the model has it, without corrections. since_s: when it was started. use_ratio: cores that it
+    used over what was expected at its speed. over_bytes, over_gpu_bytes: by which it exceeds its charge."""
 
     job: str
     kind: str
     speed: float | None
     predicted: float
     since_s: float
-    expected: float | None = None
     device: int = CPU
     can_shrink: bool = False
     use_ratio: float = 1.0
     over_bytes: int = 0
     over_gpu_bytes: int = 0
-
-    @property
-    def foreseen(self) -> float:
-        return self.predicted if self.expected is None else self.expected
 
 
 class Pressure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +78,7 @@ class Pressure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """To be done to one job. resume: it computes again, at low weight."""
+    """To be done to one job. resume: it computes again, at its own weight."""
 
     job: str
     kind: ActionKind
@@ -102,7 +100,7 @@ class Tended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FeedbackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """calm: windows in a row in which nobody was slower than predicted; acted_s: the last step of anyone."""
+    """calm: windows in a row in which all were well; acted_s: the last step of anyone."""
 
     jobs: tuple[Tended, ...] = ()
     calm: int = 0
@@ -151,8 +149,8 @@ def _folded(state: FeedbackState, windows: Sequence[Window], now_s: float) -> Fe
             # alone it has what it has: nobody is to blame; nor for the speed of one that was told to give way
             is_bad = not is_alone and one.stage is not Stage.LOWERED and _is_bad(window.speed, window)
             one = msgspec.structs.replace(one, bad=one.bad + 1 if is_bad else 0)
-            is_good = one.stage is Stage.LOWERED or window.speed >= GOOD_OF_PREDICTED * window.foreseen
-            are_good.append(is_alone or (not is_bad and is_good))
+            is_good = window.speed >= min(GOOD_ALONE, GOOD_OF_PREDICTED * window.predicted)
+            are_good.append(is_alone or one.stage is Stage.LOWERED or is_good)
         jobs.append(one)
     here = {window.job for window in windows}
     gone = [one for one in state.jobs if one.stage is Stage.EVICTED and one.job not in here]
@@ -176,7 +174,7 @@ def _is_still(one: Tended | None) -> bool:
 
 def _is_bad(speed: float, window: Window) -> bool:
     """A job that was let in although it would be slow, because it had waited for long, is not bad for that."""
-    return speed < BAD_OF_PREDICTED * window.foreseen or speed < BAD_ALONE <= window.predicted
+    return speed < min(BAD_ALONE, BAD_OF_PREDICTED * window.predicted)
 
 
 def _has_settled(state: FeedbackState, settle_s: float, now_s: float) -> bool:
@@ -236,17 +234,21 @@ def _for_speed(state: FeedbackState, windows: Sequence[Window], pressure: Pressu
     computing = [one for one in windows if not _is_still(stages[one.job])]
     if not victims or len(computing) < 2 or not _has_settled(state, SETTLE_S, now_s):
         return None
-    worst = min(victims, key=lambda one: (one.speed or 0.0) / max(one.foreseen, 1e-9))
-    beside = [one for one in computing if one.device == worst.device]
-    greedy = [one for one in computing if one.use_ratio > GREEDY]
+    worst = min(victims, key=lambda one: (one.speed or 0.0) / max(one.predicted, 1e-9))
+    may = [one for one in computing if one not in victims and stages[one.job].stage is not Stage.LOWERED]
+    greedy = [one for one in may if one.use_ratio > GREEDY]
+    newer = [one for one in may if one.since_s > worst.since_s]
     if greedy:
         target = max(greedy, key=lambda one: (one.use_ratio, one.since_s))
         whose = f"it takes {target.use_ratio:.1f} times the cores that were expected"
-    else:
-        target = max(beside if len(beside) > 1 else computing, key=lambda one: one.since_s)
+    elif newer:
+        beside = [one for one in newer if one.device == worst.device]
+        target = max(beside or newer, key=lambda one: one.since_s)
         whose = "it is the newest"
+    else:
+        return None
     why = f"{worst.job} has {worst.speed or 0.0:.2f} of its speed alone after {BAD_WINDOWS} such windows, "
-    why += f"{worst.foreseen:.2f} was expected; {whose}"
+    why += f"{worst.predicted:.2f} was predicted; {whose}"
     return target.job, Event.CROWDED if target.can_shrink else Event.CROWDED_LEAST, why
 
 
@@ -254,28 +256,37 @@ def _for_speed(state: FeedbackState, windows: Sequence[Window], pressure: Pressu
 
 
 def _for_room(state: FeedbackState, windows: Sequence[Window], pressure: Pressure, now_s: float) -> _Step | None:
-    """The job farthest down first, of these the one that was started first. One that found no room for long gives its
-    memory back."""
-    stages = _stages(state)
+    """The job farthest down first, of these the one that was started first; one that finds no room holds up nobody."""
+    stages, rungs = _stages(state), list(Stage)
     down = [one for one in windows if stages[one.job].stage not in (Stage.RUNNING, Stage.EVICTED)]
-    if not down:
+    down.sort(key=lambda one: (-rungs.index(stages[one.job].stage), one.since_s))
+    computing = len(windows) - sum(_is_still(stages[window.job]) for window in windows)
+    for window in down:
+        one = stages[window.job]
+        share = max(pressure.memory, pressure.gpus[window.device] if 0 <= window.device < len(pressure.gpus) else 0.0)
+        why = _room_for(state, one, computing, share, now_s)
+        if why is not None:
+            is_whole = one.stage in (Stage.LOWERED, Stage.PAUSED) and not one.was_shrunk
+            return one.job, Event.ROOM_WHOLE if is_whole else Event.ROOM, f"{why}; {share:.0%} of the memory is in use"
+        if (step := _stuck(one, now_s)) is not None:
+            return step
+    return None
+
+
+def _room_for(state: FeedbackState, one: Tended, computing: int, share: float, now_s: float) -> str | None:
+    """Why it goes up, in words; None: it does not. computing: jobs; share: of the memory, that is in use."""
+    is_still, is_weight = _is_still(one), one.stage is Stage.LOWERED
+    is_only, are_fewer = computing == (not is_still), computing < one.beside
+    # weight takes no memory; and what stands still has its own already
+    if share >= MEMORY_LOW and not is_weight and not (is_only and is_still):
         return None
-    rungs = list(Stage)
-    target = min(down, key=lambda one: (-rungs.index(stages[one.job].stage), one.since_s))
-    one, computing = stages[target.job], len(windows) - sum(_is_still(stages[window.job]) for window in windows)
-    share = max(pressure.memory, pressure.gpus[target.device] if 0 <= target.device < len(pressure.gpus) else 0.0)
-    if not computing:
-        why = "nothing else computes"
-    elif share >= MEMORY_LOW or not _has_settled(state, SETTLE_S, now_s):
-        return _stuck(one, now_s)
-    elif computing < one.beside and state.calm >= CALM_WINDOWS_FEWER:
-        why = f"{computing} compute, {one.beside} did when it went down"
-    elif state.calm >= (wanted := CALM_WINDOWS * 2 ** min(one.returns, MOST_DOUBLINGS)):
-        why = f"all had the speed that was expected for {wanted} windows"
-    else:
-        return _stuck(one, now_s)
-    is_whole = one.stage in (Stage.LOWERED, Stage.PAUSED) and not one.was_shrunk
-    return target.job, Event.ROOM_WHOLE if is_whole else Event.ROOM, f"{why}; {share:.0%} of the memory is in use"
+    if is_only:
+        return "nothing else computes"
+    has_settled = _has_settled(state, SETTLE_S, now_s)
+    if are_fewer and (is_weight or (has_settled and state.calm >= CALM_WINDOWS_FEWER)):
+        return f"{computing} compute, {one.beside} did when it went down"
+    wanted = CALM_WINDOWS * 2 ** min(one.returns, MOST_DOUBLINGS)
+    return f"all were well for {wanted} windows" if has_settled and state.calm >= wanted else None
 
 
 def _stuck(one: Tended, now_s: float) -> _Step | None:

@@ -92,7 +92,7 @@ def _why(scene: Scene) -> dict[str, str]:
         elif scene.running and job.exclusive:
             reasons[job.job] = f"runs alone this time, and {_still_run(len(scene.running))}"
         elif rests[index]:
-            reasons[job.job] = f"was evicted, and rests for {job.not_before_s - scene.now_s:.0f} s more"
+            reasons[job.job] = f"rests before it is tried again, for {job.not_before_s - scene.now_s:.0f} s more"
         elif not fitting[scene.ways.job == index].any():
             reasons[job.job] = _needs(scene, index)
         elif job.job in by_policy:

@@ -1,8 +1,9 @@
 """What a policy looks at when it chooses who starts next, and what holds for all policies. Pure.
 
 A job that runs alone this time (`exclusive`) is first in the queue: nothing else starts until the host is empty. Where
-a job is paused the host has too many already: nothing starts before it goes on. A job that was evicted rests, unless
-nothing else runs. What would not fit an empty host never holds up others.
+a job is paused memory was short: on its GPU nothing starts before it goes on, and if it is on the CPU, whose memory all
+take from, nothing at all. A job that was evicted rests, unless nothing else runs. What would not fit an empty host
+never holds up others.
 """
 
 from __future__ import annotations
@@ -56,7 +57,12 @@ class Scene:
 
     @property
     def room(self) -> Room:
-        return room_of(self.host, self.running)
+        """What is free; of a GPU on which a job is paused nothing: that is what it waits for."""
+        free = room_of(self.host, self.running)
+        held = [one.placement.device for one in self.running if one.is_paused and one.placement.device != CPU]
+        gpus = free.gpus.copy()
+        gpus[held] = 0.0
+        return replace(free, gpus=gpus)
 
     @property
     def waited_s(self) -> Floats:
@@ -84,7 +90,7 @@ class Scene:
         for one in self.running:
             if one.demand.exclusive:
                 return f"{one.demand.job} runs alone: it ran out of memory beside others"
-            if one.is_paused:
+            if one.is_paused and (one.placement.device == CPU or not self.settings.memory_admission):
                 return f"{one.demand.job} is paused and goes on first"
         most = self.settings.most(self.host, self.counts_jobs)
         return f"{len(self.running)} of at most {most} jobs run" if 0 < most <= len(self.running) else ""

@@ -1,9 +1,11 @@
 """The life of a job beside others, as a table: how far it was sent back, and what is done at each step. Pure.
 
-    running -> shrunk -> lowered -> paused -> evicted          a rung down: crowded, or short of memory
-    running <- shrunk <- lowered <- paused                     a rung up: there is room
+    running -> shrunk -> lowered                               a rung down: crowded
+    running -> shrunk -> paused -> evicted                     a rung down: short of memory
+    running <- shrunk <- lowered, paused                       a rung up: there is room
 
-`feedback` says when.
+Standing still is no remedy for a crowd: it gives away what it computed, and the others seldom gain as much. `feedback`
+says when.
 """
 
 from __future__ import annotations
@@ -48,9 +50,6 @@ TRANSITIONS: dict[tuple[Stage, Event], tuple[Stage, ActionKind | None]] = {
     # fewer workers did not suffice: others come first on the cores
     (Stage.SHRUNK, Event.CROWDED): (Stage.LOWERED, "lower"),
     (Stage.SHRUNK, Event.CROWDED_LEAST): (Stage.LOWERED, "lower"),
-    # a low weight did not suffice, which is when caches and bandwidth are what is short
-    (Stage.LOWERED, Event.CROWDED): (Stage.PAUSED, "pause"),
-    (Stage.LOWERED, Event.CROWDED_LEAST): (Stage.PAUSED, "pause"),
     # weight frees no memory: what computes no more grows no more
     (Stage.RUNNING, Event.MEMORY_LEAST): (Stage.PAUSED, "pause"),
     (Stage.SHRUNK, Event.MEMORY): (Stage.PAUSED, "pause"),
@@ -67,9 +66,9 @@ TRANSITIONS: dict[tuple[Stage, Event], tuple[Stage, ActionKind | None]] = {
     (Stage.PAUSED, Event.CRITICAL): (Stage.EVICTED, "evict"),
     # no room came: its memory is of more use to those that wait
     (Stage.PAUSED, Event.STUCK): (Stage.EVICTED, "evict"),
-    # back: it computes again at low weight, whatever it had before it was paused
-    (Stage.PAUSED, Event.ROOM): (Stage.LOWERED, "resume"),
-    (Stage.PAUSED, Event.ROOM_WHOLE): (Stage.LOWERED, "resume"),
+    # back: it computes again, with its weight: memory was what was short
+    (Stage.PAUSED, Event.ROOM): (Stage.SHRUNK, "resume"),
+    (Stage.PAUSED, Event.ROOM_WHOLE): (Stage.RUNNING, "resume"),
     # its weight again, with the workers it has
     (Stage.LOWERED, Event.ROOM): (Stage.SHRUNK, "raise"),
     (Stage.LOWERED, Event.ROOM_WHOLE): (Stage.RUNNING, "raise"),

@@ -131,6 +131,18 @@ def test_corrections_decide_too() -> None:
     assert predicted([*runs, paused], HOST, bad) == {"r": 1.0}, "who is paused is nobody's neighbour"
 
 
+def test_company_of_which_nothing_is_known_speeds_up_nobody() -> None:
+    """By the mean over neighbours a third would take half of the harm from two that slow each other."""
+    runs = [placed(job(name, mode(0.2), kind="dense")) for name in ("r", "s")]
+    bad = Corrections((PairCorrection("dense", "dense", -0.7),))
+    told = why_waiting([job("a", mode(0.9), kind="input")], runs, HOST, DEFAULT, bad, 0.0)
+    speed = speeds(demand_matrix([*runs, placed(job("a", mode(0.9), kind="input"))], 0))
+    before = 2 * np.exp(-0.7)
+    gain = float(speed[:2].sum() * np.exp(-0.7) + speed[2] - before)
+    assert told == {"a": f"is next: {started([job('a', mode(0.9), kind='input')], runs, corrections=bad)[0].reason}"}
+    assert f"goes from {before:.2f} to {before + gain:.2f}" in told["a"]
+
+
 def test_the_estimate_is_only_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without it the same starts."""
     rng = np.random.default_rng(6)

@@ -139,13 +139,21 @@ def test_nothing_starts_beside_one_that_is_paused(policy: PolicyName) -> None:
     assert waits([job("a")], [paused], policy) == {"a": "p is paused and goes on first"}
 
 
+def test_one_that_is_paused_on_a_gpu_holds_that_gpu() -> None:
+    on_gpu = job("p", gpu_mode(0.1, gpu_memory=0.1))
+    paused = msgspec.structs.replace(placed(on_gpu, device=0), is_paused=True)
+    found = started([job("a", gpu_mode(0.1, gpu_memory=0.1)), job("b", mode(0.1))], [paused], GPU_HOST)
+    assert {one.job: one.placement.device for one in found} == {"a": 1, "b": CPU}
+    assert started([job("a")], [paused], GPU_HOST, memory_admission=False) == (), "nothing else holds it free"
+
+
 @anyhow
 def test_one_that_was_evicted_rests_unless_nothing_runs(policy: PolicyName) -> None:
     rests = msgspec.structs.replace(job("a", mode(0.1)), not_before_s=100.0)
     runs = [placed(job("b", mode(0.1)))] if policy != "exclusive" else []
     if runs:
         assert started([rests], runs, policy=policy, now_s=99.0) == ()
-        assert waits([rests], runs, policy) == {"a": "was evicted, and rests for 100 s more"}
+        assert waits([rests], runs, policy) == {"a": "rests before it is tried again, for 100 s more"}
         assert names(started([rests], runs, policy=policy, now_s=100.0)) == ["a"]
     assert names(started([rests], policy=policy)) == ["a"]
 
