@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from elastichost.config import JobSpec
     from elastichost.dispatcher import Submission
     from elastichost.dispatcher.facts import HostStatus
-    from elastichost.dispatcher.options import HostOptions
+    from elastichost.dispatcher.options import AskedOptions, HostOptions
     from elastichost.resources import HostInventory
     from elastichost.tuner.colocation.settings import Settings
 
@@ -29,6 +30,7 @@ __all__ = [
     "MemoryOption",
     "PolicyOption",
     "PolicySettings",
+    "SizesAgain",
     "SizesOption",
     "environment_directory",
     "find_batch",
@@ -53,6 +55,9 @@ MemoryOption = Annotated[
 SizesOption = Annotated[
     bool, typer.Option("--own-sizes", help="Jobs run in the size they would choose alone; their tuners act.")
 ]
+SizesAgain = Annotated[
+    bool | None, typer.Option("--own-sizes/--no-own-sizes", help="As with run; not said: as the batch began.")
+]
 
 
 def host_parts(
@@ -66,7 +71,7 @@ def host_parts(
     ends_when_empty: bool,
 ) -> tuple[HostOptions, HostInventory]:
     """Raises ConfigError for a policy, a setting or an amount that is none."""
-    from elastichost.dispatcher.options import HostOptions
+    from elastichost.dispatcher.options import AskedOptions, HostOptions
     from elastichost.resources import memory_budget_bytes
     from elastichost.supervisor.host import inventory
 
@@ -87,6 +92,7 @@ def host_parts(
         ends_when_empty=ends_when_empty,
         keeps_queue=True,
         keeps_sizes=own_sizes or policy == "exclusive",
+        asked=AskedOptions(policy, tuple(policy_settings), memory, own_sizes),
     )
     return options, found
 
@@ -138,15 +144,49 @@ def find_batch(name: str) -> Path | None:
     return next((path.resolve() for path in candidates if (path / QUEUE_FILE).is_file()), None)
 
 
-def resume_batch(directory: Path, *, live: bool, as_json: bool) -> NoReturn:
-    """Goes on with all its jobs that are not over, by the policy it had."""
-    from elastichost.dispatcher.facts import read_host
-
-    before = read_host(directory)
-    options, found = host_parts(
-        directory, Path.cwd(), before.policy, (), str(before.memory_bytes), own_sizes=False, ends_when_empty=True
-    )
+def resume_batch(
+    directory: Path,
+    policy: str,
+    policy_settings: Sequence[str],
+    memory: str,
+    *,
+    own_sizes: bool | None,
+    live: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Goes on with all its jobs that are not over; those that are count as they ended. What is not said is as it was
+    asked for when the batch began; `policy_settings` come after those."""
+    options, found = resumed_parts(directory, policy, policy_settings, memory, own_sizes=own_sizes)
     train_jobs(options, found, (), live=live, as_json=as_json)
+
+
+def resumed_parts(
+    directory: Path, policy: str, policy_settings: Sequence[str], memory: str, *, own_sizes: bool | None
+) -> tuple[HostOptions, HostInventory]:
+    """Raises ConfigError as `host_parts`, PreflightError when the batch's own options cannot be read."""
+    asked = _asked_before(directory)
+    options, found = host_parts(
+        directory,
+        Path.cwd(),
+        policy or asked.policy,
+        (*asked.policy_settings, *policy_settings),
+        memory or asked.memory,
+        own_sizes=asked.own_sizes if own_sizes is None else own_sizes,
+        ends_when_empty=True,
+    )
+    return replace(options, goes_on=True), found
+
+
+def _asked_before(directory: Path) -> AskedOptions:
+    """Of a batch that kept no options: what its status tells."""
+    from elastichost.dispatcher.directory import read_asked
+    from elastichost.dispatcher.facts import read_host
+    from elastichost.dispatcher.options import AskedOptions
+
+    if (asked := read_asked(directory)) is not None:
+        return asked
+    before = read_host(directory)
+    return AskedOptions(before.policy, memory=str(before.memory_bytes))
 
 
 def train_jobs(

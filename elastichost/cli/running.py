@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elastichost.cli.batch import MemoryOption, PolicyOption, PolicySettings, SizesOption, run_batch
+from elastichost.cli.batch import (
+    MemoryOption,
+    PolicyOption,
+    PolicySettings,
+    SizesAgain,
+    SizesOption,
+    find_batch,
+    resume_batch,
+    run_batch,
+)
 from elastichost.cli.configuring import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import RunArgument, find_run
@@ -78,23 +87,32 @@ def run(
 def resume(
     run: RunArgument = "latest",
     overrides: Overrides = [],  # noqa: B006 typer copies it
+    policy: PolicyOption = "",
+    policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
+    memory: MemoryOption = "",
+    own_sizes: SizesAgain = None,
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was stopped or broke off: from its arena where that still is, else its newest checkpoint.
 
     When a supervisor was killed, its rows stay in memory for supervision.keep_arena_s: resumed within that time,
-    nothing is lost. Of a batch (`run A B ...`) all jobs go on that are not over.
+    nothing is lost. Of a batch (`run A B ...`) all jobs go on that are not over,
+    with the policy and the memory that it began with unless they are named here.
     """
     from elastichost.arena.host import hold_left
-    from elastichost.cli.batch import find_batch, resume_batch
 
     if (batch := find_batch(run)) is not None:
         if overrides:
             raise ConfigError(
                 "jobs of a batch go on as they are", hint="resume one of them alone by its run directory, with --set"
             )
-        resume_batch(batch, live=dashboard is Dashboard.AUTO, as_json=as_json)
+        live = dashboard is Dashboard.AUTO
+        resume_batch(batch, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
+    if policy or policy_settings or memory or own_sizes is not None:
+        raise ConfigError(
+            "--policy, --policy-set, --memory and --own-sizes are for a batch", hint="leave them out: this is one run"
+        )
     directory = find_run(run)
     held = hold_left(directory)  # first of all: a guardian waits a few seconds only
     from elastichost.config import load_job

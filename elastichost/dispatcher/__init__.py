@@ -1,6 +1,7 @@
 """Many jobs on one host: a queue, a policy that says who runs together, and each job's own supervisor for the rest.
 
     core, entries, life, demands, containing    pure: jobs, their states, what they demand, who starts
+    endings, stopping, holding, refusals        pure: ends, requests to end, what a run has if not what it was told
     facts, effects, options      what is told, what is to be done, how it is to be done
     examining                    looks at a job before it may start, in a process of its own
     job_process                  a job's supervisor: forked, lent a part of the host

@@ -12,7 +12,9 @@ from elastichost.dispatcher.facts import FAILURE_FILE, Failure
 from elastichost.errors import ElastichostError
 from elastichost.supervisor.rundir import write_atomically
 
-__all__ = ["leave_failure", "work_in"]
+__all__ = ["leave_failure", "leave_unforeseen", "work_in"]
+
+MOST_CHARACTERS = 2000  # of a message: it is shown in a table
 
 
 def work_in(directory: str) -> None:
@@ -27,3 +29,12 @@ def leave_failure(folder: Path, error: ElastichostError) -> int:
     failure = Failure(type(error).__name__, error.message, error.hint)
     write_atomically(folder / FAILURE_FILE, msgspec.json.encode(failure))
     return int(error.exit_code)
+
+
+def leave_unforeseen(folder: Path, error: Exception, log: str) -> None:
+    """`failure.json` for an error that was not raised on purpose. Whoever calls this raises it again: the process ends
+    with its traceback in the log, and the user is told where that is."""
+    failure = Failure(
+        type(error).__name__, str(error)[:MOST_CHARACTERS] or "no message", f"its traceback is at the end of {log}"
+    )
+    write_atomically(folder / FAILURE_FILE, msgspec.json.encode(failure))

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.dispatcher.containing import Containment, offenders
+from elastichost.dispatcher.containing import Containment, offenders, relieved
 from elastichost.dispatcher.demands import Examined, HostPower, Known, learnt, prior
-from elastichost.dispatcher.effects import Effect, Examine, Kill, Lent, Note, Resize, Spawn, Stop
-from elastichost.dispatcher.endings import broken_off, failed
-from elastichost.dispatcher.entries import JobEntry, StopCause
+from elastichost.dispatcher.effects import Effect, Examine, Kill, Lent, Note, Resize, Spawn
+from elastichost.dispatcher.endings import REST_S, broken_off, failed, not_examined
+from elastichost.dispatcher.entries import JobEntry
 from elastichost.dispatcher.examinations import Examinations
-from elastichost.dispatcher.facts import ENDED_STATES, Failure, HostStatus, JobRequest, Seen, Size
+from elastichost.dispatcher.facts import ENDED_STATES, Failure, HostStatus, JobRequest, JobState, JobStatus, Seen, Size
+from elastichost.dispatcher.holding import Answer, as_it_differs, rest_s, taken, undone
 from elastichost.dispatcher.life import JobEvent
+from elastichost.dispatcher.stopping import asked_to_stop, contained
 from elastichost.dispatcher.tending import Tending, shared, tended
 from elastichost.errors import ConfigError
 from elastichost.metrics import FINISHED_STATES, JournalValue
@@ -64,6 +66,9 @@ class Core:
     def folder(self, job: str) -> Path:
         return Path(self._jobs[job].request.folder)
 
+    def state(self, job: str) -> JobState:
+        return self._jobs[job].state
+
     def run_dir(self, job: str) -> Path:
         return Path(self._jobs[job].request.run_dir)
 
@@ -87,7 +92,9 @@ class Core:
         return Note("submitted", "in the queue", request.job), *self._examine_next()
 
     def _examine_next(self) -> tuple[Effect, ...]:
-        return tuple(Examine(job) for job in self._examinations.next(self._room.cores))
+        """What could not be forked rests first."""
+        jobs = self._examinations.next(self._room.cores)
+        return tuple(Examine(job, REST_S if self._jobs[job].not_started else 0.0) for job in jobs)
 
     def examined(self, found: Examined, now_s: float) -> tuple[Effect, ...]:
         """What was found out about a job before its start; it holds for all jobs of its shape."""
@@ -131,7 +138,21 @@ class Core:
             entry.look, entry.look_s = seen.look, now_s
             entry.known = learnt(entry.known, seen.look, entry.placed.mode.worker_cores, self._room.cores)
             self._twins[entry.examined.twin] = entry.known
-        return ()
+        return tuple(as_it_differs(entry, self._power, now_s))
+
+    def answered(self, answer: Answer, now_s: float) -> tuple[Effect, ...]:
+        """What a run says to what it was lent: where that came to nothing, what it has counts."""
+        entry, lent = self._jobs[answer.resize.job], answer.resize
+        if entry.placed is None:
+            return ()
+        if not answer.problem:
+            taken(entry, lent)
+            return ()
+        effects = tuple(undone(entry, lent, self._inventory.cores, self._power))
+        self._tending.resized_s[entry.job], self._has_changed = now_s + rest_s(entry), True
+        if lent.memory_bytes is not None:
+            self._containment.not_loosened(entry.job, now_s)
+        return effects
 
     def ended(
         self,
@@ -162,7 +183,10 @@ class Core:
             entry.apply(JobEvent.DONE, "done")
             return (Note("done", f"done after {now_s - entry.placed_s:.1f} s", job),)
         if placed is None:
-            return (*failed(entry, failure, cause), *self._examine_next())
+            effects = failed(entry, failure, cause) if code is not None else not_examined(entry, cause)
+            if entry.state == "waiting":
+                self._examinations.submit(job, entry.request.shape)
+            return (*effects, *self._examine_next())
         return broken_off(entry, placed, code, cause, failure, self._room, now_s)
 
     def cancel(self, job: str, now_s: float) -> tuple[Effect, ...]:
@@ -178,7 +202,7 @@ class Core:
             self._examinations.forget(job)
             # what looks at it is killed, if anything does
             return Kill(job), Note("cancelled", "cancelled", job), *self._examine_next()
-        return self._stop(entry, "cancel", "it is cancelled", now_s)
+        return asked_to_stop(entry, "cancel", "it is cancelled")
 
     def stop(self, now_s: float) -> tuple[Effect, ...]:
         """The host stops: who runs saves and ends, who waits stays in the queue."""
@@ -190,15 +214,8 @@ class Core:
                 entry.apply(JobEvent.KEEP, "the host stopped")
                 effects.append(Kill(entry.job))
             elif entry.is_live:
-                effects += self._stop(entry, "host", "the host stops", now_s)
+                effects += asked_to_stop(entry, "host", "the host stops")
         return tuple(effects)
-
-    def _stop(self, entry: JobEntry, cause: StopCause, why: str, now_s: float) -> tuple[Effect, ...]:
-        entry.stop_cause = cause if entry.stop_cause != "cancel" else "cancel"
-        if entry.state == "stopping":
-            return ()  # asked a second time, a supervisor ends without saving
-        entry.apply(JobEvent.STOP, why)
-        return Stop(entry.job), Note("stopping", why, entry.job)
 
     # --- every turn -----------------------------------------------------------------------------------------
 
@@ -241,7 +258,7 @@ class Core:
         effects, evicted = tended(self._tending, placed, self._room, sum(self._use().values()), now_s)
         for job in evicted:
             if self._jobs[job].state != "stopping":
-                effects += self._stop(self._jobs[job], "evict", "it makes room for others", now_s)
+                effects += asked_to_stop(self._jobs[job], "evict", "it makes room for others")
         return (*effects, *self._share(placed, now_s))
 
     def _share(self, placed: list[JobEntry], now_s: float) -> tuple[Effect, ...]:
@@ -255,6 +272,7 @@ class Core:
                     entry.placed, charged_bytes=max(entry.placed.charged_bytes, needed)
                 )
                 entry.admitted_bytes = max(entry.admitted_bytes, needed)
+                entry.estimated_bytes = max(entry.estimated_bytes, entry.placed.mode.memory_bytes)
         return effects
 
     def _placed_entries(self) -> list[JobEntry]:
@@ -340,23 +358,10 @@ class Core:
     # --- memory ---------------------------------------------------------------------------------------------
 
     def _contain(self, now_s: float) -> tuple[Effect, ...]:
-        """When jobs together use more than there is: who uses more than it is charged for gives it back."""
-        effects: list[Effect] = []
-        for act in offenders(self._containment, self._running(), self._use(), self._room.memory_bytes, now_s):
-            entry = self._jobs[act.job]
-            if entry.seen is not None:
-                entry.peak_bytes = max(entry.peak_bytes, entry.seen.used_bytes)  # more may be measured too late
-            effects.append(Note("memory", act.reason, act.job))
-            if act.kind == "tighten":
-                effects.append(Resize(act.job, memory_bytes=act.limit_bytes))
-            elif act.kind == "evict" and entry.state in ("starting", "running", "paused"):
-                effects += self._stop(entry, "memory", act.reason, now_s)
-            elif act.kind == "kill":
-                if entry.state != "stopping":
-                    entry.apply(JobEvent.STOP, act.reason)
-                entry.stop_cause = "cancel" if entry.stop_cause == "cancel" else "memory"
-                effects.append(Kill(act.job))
-        return tuple(effects)
+        """When jobs together use more than there is, and when they do no more."""
+        facts = self._containment, self._running(), self._use(), self._room.memory_bytes, now_s
+        acts = (*offenders(*facts), *relieved(*facts))
+        return tuple(effect for act in acts for effect in contained(self._jobs[act.job], act))
 
     def _use(self) -> dict[str, int]:
         return {entry.job: entry.seen.used_bytes for entry in self._jobs.values() if entry.seen and entry.placed}
@@ -365,7 +370,7 @@ class Core:
 
     def status(self, common: HostStatus) -> HostStatus:
         """Of the host and all its jobs. common: what the loop knows."""
-        jobs = tuple(entry.status(self._gpu_of(entry)) for entry in self._jobs.values())
+        jobs = self.statuses()
         return msgspec.structs.replace(
             common,
             cores=self._room.cores,
@@ -377,6 +382,9 @@ class Core:
             jobs=jobs,
             last_decision=self.last_decision,
         )
+
+    def statuses(self) -> tuple[JobStatus, ...]:
+        return tuple(entry.status(self._gpu_of(entry)) for entry in self._jobs.values())
 
     def _gpu_of(self, entry: JobEntry) -> int | None:
         device = entry.placed.placement.device if entry.placed is not None else CPU

@@ -4,6 +4,8 @@ host.json            once a second: what `queue` and `top` show
 journal.jsonl        everything that happened and was decided, with reasons
 timeline.db          of every job and second: cores, memory, speed (sqlite), for the picture in the report
 queue.json           the jobs that are not over, for the next dispatcher in this directory
+over.json            of a batch: how jobs ended, written before they leave the queue
+options.json         what the user asked for, with which a batch goes on
 jobs/<name>/         job.toml as submitted, what was found out about it, why it failed, its supervisor's log
 """
 
@@ -13,15 +15,21 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest
+from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest, JobStatus
+from elastichost.dispatcher.options import AskedOptions
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.history import state_directory
 from elastichost.supervisor.rundir import lock_directory, write_atomically
 
-__all__ = ["HostDirectory", "Kept", "default_directory"]
+__all__ = ["HostDirectory", "Kept", "default_directory", "read_asked"]
+
+Read = TypeVar("Read")
+
+OPTIONS_FILE = "options.json"
 
 VARIABLE = "ELASTICHOST_HOST_DIR"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as `job.name` of a job file
@@ -96,13 +104,32 @@ class HostDirectory:
 
     def read_queue(self) -> tuple[Kept, ...]:
         """Raises PreflightError when it is not what this version writes."""
-        path = self.path / "queue.json"
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=tuple[Kept, ...])
-        except FileNotFoundError:
-            return ()
-        except (OSError, msgspec.DecodeError) as error:
-            raise PreflightError(f"{path}: cannot be read: {error}", hint="move it away to begin with none") from error
+        return _read(self.path / "queue.json", tuple[Kept, ...]) or ()
+
+    def write_over(self, over: tuple[JobStatus, ...]) -> None:
+        write_atomically(self.path / "over.json", msgspec.json.encode(over) + b"\n")
+
+    def read_over(self) -> tuple[JobStatus, ...]:
+        """Raises PreflightError when it is not what this version writes."""
+        return _read(self.path / "over.json", tuple[JobStatus, ...]) or ()
+
+    def write_asked(self, asked: AskedOptions) -> None:
+        write_atomically(self.path / OPTIONS_FILE, msgspec.json.format(msgspec.json.encode(asked)) + b"\n")
 
     def close(self) -> None:
         os.close(self._lock)
+
+
+def read_asked(directory: Path) -> AskedOptions | None:
+    """None: none are kept there. Raises PreflightError when they are not what this version writes."""
+    return _read(directory / OPTIONS_FILE, AskedOptions)
+
+
+def _read(path: Path, kind: type[Read]) -> Read | None:
+    """None: it is not there."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise PreflightError(f"{path}: cannot be read: {error}", hint="move it away to begin with none") from error

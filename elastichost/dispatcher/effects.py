@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from elastichost.dispatcher.facts import Size
 from elastichost.metrics import JournalValue
 
-__all__ = ["Effect", "Examine", "Freeze", "Kill", "Lent", "Note", "Renice", "Resize", "Spawn", "Stop", "Thaw"]
+__all__ = [
+    "Effect",
+    "Examine",
+    "Fence",
+    "Freeze",
+    "Kill",
+    "Lent",
+    "Note",
+    "Renice",
+    "Resize",
+    "Spawn",
+    "Stop",
+    "Thaw",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +35,10 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """Look at the job before it may start: its data, its model, its memory."""
+    """Look at the job before it may start: its data, its model, its memory. after_s: not sooner."""
 
     job: str
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,14 @@ class Resize:
     size: Size | None = None
     cores: tuple[int, ...] | None = None
     memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What keeps it apart from others lets it have these cores; the run itself is told nothing."""
+
+    job: str
+    cores: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +116,4 @@ class Note:
     data: dict[str, JournalValue] | None = None
 
 
-Effect = Examine | Spawn | Resize | Renice | Freeze | Thaw | Stop | Kill | Note
+Effect = Examine | Spawn | Resize | Fence | Renice | Freeze | Thaw | Stop | Kill | Note

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from elastichost.dispatcher.effects import Effect, Note
 from elastichost.dispatcher.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.facts import Failure
@@ -10,12 +12,14 @@ from elastichost.errors import ExitCode
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import HostRoom, PlacedJob
 
-__all__ = ["MOST_STARTS", "broken_off", "failed"]
+__all__ = ["MOST_NOT_STARTED", "MOST_STARTS", "REST_S", "broken_off", "failed", "is_gpu_oom", "not_examined"]
 
 OUT_OF_MEMORY = ("MemoryBudgetError", "ArenaFullError")
+OUT_OF_GPU_MEMORY = "CUDA out of memory"  # torch.OutOfMemoryError says so
 SIGKILLED = -9
 MOST_STARTS = 5  # of one job: who is evicted so often fails
-REST_S = 10.0  # of a job that was evicted, unless nothing else runs
+REST_S = 10.0  # of a job that was evicted or could not be started, unless nothing else runs
+MOST_NOT_STARTED = 3  # times that a process which could not be forked is tried again
 
 
 def broken_off(
@@ -36,6 +40,11 @@ def broken_off(
         entry.apply(JobEvent.KEEP, "the host stopped")
         how = "saved" if code == ExitCode.STOPPED_RESUMABLE else f"ended before it could save ({cause})"
         return (Note("stopped", f"{how}; go on with: resume {entry.request.run_dir}", entry.job),)
+    if code is None:
+        return _not_started(entry, cause, now_s)
+    entry.not_started = 0
+    if failure is not None and is_gpu_oom(failure) and placed.mode.is_gpu:
+        return _out_of_gpu_memory(entry, placed, _words(failure, cause), room)
     is_oom = asked == "memory" or (failure is not None and failure.kind in OUT_OF_MEMORY)
     if is_oom or (code == SIGKILLED and asked == ""):
         return _out_of_memory(entry, placed, _words(failure, cause), room)
@@ -59,6 +68,60 @@ def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoo
     return _requeue(entry, f"ran out of memory ({words}); once more, alone")
 
 
+def is_gpu_oom(failure: Failure) -> bool:
+    """Of a worker: its error is all of the failure, or within the message of the run's."""
+    return failure.kind == "OutOfMemoryError" or OUT_OF_GPU_MEMORY in failure.message
+
+
+def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoom) -> tuple[Effect, ...]:
+    """Once more with a raised estimate, alone; then on the CPU, if it has modes there."""
+    assert entry.examined is not None
+    entry.out_of_memory += 1
+    sizes = entry.examined.memory
+    raised = ledgers.after_oom(placed.demand, placed.placement.mode, placed.charged_gpu_bytes, room, "gpu")
+    if isinstance(raised, ledgers.Refusal):
+        left = tuple(size for size in sizes if not size.gpu_bytes)
+        if not left or ledgers.without_gpu(placed.demand) is None:
+            return _failed(entry, f"{raised.reason}: {words}")
+        entry.examined = msgspec.structs.replace(entry.examined, memory=left, gpus=0)
+        entry.alone = False  # what it had too little of it does not need any more
+        return _requeue(entry, f"{raised.reason}: it goes on without a GPU ({words})")
+    factor = raised.modes[placed.placement.mode].gpu_memory_bytes / max(1, placed.mode.gpu_memory_bytes)
+    grown = tuple(msgspec.structs.replace(size, gpu_bytes=round(size.gpu_bytes * factor)) for size in sizes)
+    entry.examined, entry.alone = msgspec.structs.replace(entry.examined, memory=grown), True
+    return _requeue(entry, f"ran out of GPU memory ({words}); once more, alone")
+
+
+def _not_started(entry: JobEntry, cause: str, now_s: float) -> tuple[Effect, ...]:
+    """Its process could not be forked: that is the host's fault, perhaps of a moment. No start of the job."""
+    entry.starts = max(0, entry.starts - 1)
+    entry.started_s = entry.started_s if entry.starts else None
+    entry.not_started += 1
+    if entry.not_started > MOST_NOT_STARTED:
+        return _failed(entry, _never_started("its process", cause))
+    entry.not_before_s = now_s + REST_S
+    return _requeue(entry, _tried_again(entry, "its process", cause))
+
+
+def not_examined(entry: JobEntry, cause: str) -> tuple[Effect, ...]:
+    """What was to look at it could not be forked: it waits to be looked at again, or has failed."""
+    entry.not_started += 1
+    if entry.not_started > MOST_NOT_STARTED:
+        return _failed(entry, _never_started("what looks at it", cause))
+    entry.why = _tried_again(entry, "what looks at it", cause)
+    entry.ended_s = None
+    return (Note("requeued", entry.why, entry.job),)
+
+
+def _tried_again(entry: JobEntry, what: str, cause: str) -> str:
+    return f"{what} could not be started ({cause}): it is tried again, {entry.not_started} of {MOST_NOT_STARTED} times"
+
+
+def _never_started(what: str, cause: str) -> str:
+    hint = "see that the host has room for more processes (ulimit -u, free memory), then start the job again"
+    return f"{what} could not be started {MOST_NOT_STARTED + 1} times: {cause} -> {hint}"
+
+
 def _requeue(entry: JobEntry, why: str) -> tuple[Effect, ...]:
     if entry.starts >= MOST_STARTS:
         return _failed(entry, f"started {entry.starts} times and never done: {why}")
@@ -78,4 +141,7 @@ def failed(entry: JobEntry, failure: Failure | None, cause: str) -> tuple[Effect
 
 
 def _words(failure: Failure | None, cause: str) -> str:
-    return f"{failure.kind}: {failure.message}" if failure is not None else cause
+    if failure is None:
+        return cause
+    words = f"{failure.kind}: {failure.message}"
+    return f"{words} -> {failure.hint}" if failure.hint else words

@@ -54,6 +54,10 @@ class JobEntry:
     out_of_memory: int = 0
     not_before_s: float = 0.0
     nice: int = COMPUTING_NICE
+    not_started: int = 0  # so often in a row its process, or what looks at it, could not be forked
+    taken_cores: tuple[int, tuple[int, ...]] | None = None  # life, and the cores that its run last said it has
+    refusals: int = 0  # of what its run was lent, since it last took something
+    differs_since_s: float | None = None  # its run has another size than it was told
     peak_bytes: int = 0
     estimated_bytes: int = 0
     admitted_bytes: int = 0  # charged when it was started: what is charged later follows what it takes

@@ -15,7 +15,7 @@ from elastichost.config_tables import table_settings
 from elastichost.datasets import open_reader
 from elastichost.datasets.reader import UnitReader
 from elastichost.datasets.remote import batch_bytes, remote_rate
-from elastichost.dispatcher.child import leave_failure, work_in
+from elastichost.dispatcher.child import leave_failure, leave_unforeseen, work_in
 from elastichost.dispatcher.demands import Examined, MemoryOfSize
 from elastichost.dispatcher.facts import JOB_FILE
 from elastichost.dispatcher.shapes import twin_of
@@ -40,24 +40,29 @@ SAMPLED_ROWS = 256
 
 
 class ExamineArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """host: what all jobs together may have. keeps_sizes: the job is to run in the size it would choose alone."""
+    """host: what all jobs together may have. keeps_sizes: the job is to run in the size it would choose alone.
+    log: where its output goes."""
 
     job: str
     folder: str
     working_directory: str
     host: HostInventory
     keeps_sizes: bool = False
+    log: str = ""
 
 
 def main(arguments_json: bytes) -> int:
     """Entry of the process: writes `examined.json` or `failure.json`; returns its exit code."""
     arguments = msgspec.json.decode(arguments_json, type=ExamineArguments)
     folder = Path(arguments.folder)
-    work_in(arguments.working_directory)
     try:
+        work_in(arguments.working_directory)
         found = examine(load_job(folder / JOB_FILE, environ={}), arguments)
     except ElastichostError as error:
         return leave_failure(folder, error)
+    except Exception as error:
+        leave_unforeseen(folder, error, arguments.log)
+        raise
     write_atomically(folder / EXAMINED_FILE, msgspec.json.encode(found))
     return 0
 

@@ -84,7 +84,8 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One job. Times are seconds since the dispatcher began. `why`: of its state, in words: why it waits, why it was
+    """One job. Times are seconds since the dispatcher began; of a job that was over before a batch was gone on with,
+    since the one before that began. `why`: of its state, in words: why it waits, why it was
     started where it is, how it failed."""
 
     job: str

@@ -13,7 +13,7 @@ import msgspec
 from elastichost.checkpoint.format import latest
 from elastichost.config import JobSpec, load_job
 from elastichost.config_tuner import FirstPlanSettings
-from elastichost.dispatcher.child import leave_failure, work_in
+from elastichost.dispatcher.child import leave_failure, leave_unforeseen, work_in
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.isolation import enter
 from elastichost.errors import CheckpointError, ElastichostError
@@ -27,7 +27,8 @@ __all__ = ["JobArguments", "main"]
 
 class JobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """job_file: resolved. size: None: as a run alone would choose. lent: what of the host is the job's; its GPUs, too.
-    nice: 0 to 19, higher gives way to others. doors: of the groups that fence it in (`isolation`)."""
+    nice: 0 to 19, higher gives way to others. doors: of the groups that fence it in (`isolation`).
+    log: where its output goes."""
 
     job_file: str
     folder: str
@@ -38,6 +39,7 @@ class JobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resume: bool = False
     nice: int = 0
     doors: tuple[str, ...] = ()
+    log: str = ""
 
 
 def main(arguments_json: bytes) -> int:
@@ -45,14 +47,17 @@ def main(arguments_json: bytes) -> int:
     arguments = msgspec.json.decode(arguments_json, type=JobArguments)
     for problem in enter(arguments.doors):  # first of all: what it starts is then inside, too
         print(f"not fenced in: {problem}", file=sys.stderr)
-    work_in(arguments.working_directory)
-    if arguments.nice:
-        give_way_oneself(arguments.nice)
     try:
+        work_in(arguments.working_directory)
+        if arguments.nice:
+            give_way_oneself(arguments.nice)
         return _train(fitted(load_job(Path(arguments.job_file), environ={}), arguments), arguments)
     except ElastichostError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return leave_failure(Path(arguments.folder), error)
+    except Exception as error:
+        leave_unforeseen(Path(arguments.folder), error, arguments.log)
+        raise
 
 
 def _train(job: JobSpec, arguments: JobArguments) -> int:

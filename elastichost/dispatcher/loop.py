@@ -22,12 +22,13 @@ from elastichost.dispatcher.demands import Examined
 from elastichost.dispatcher.directory import HostDirectory, Kept
 from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn
 from elastichost.dispatcher.examining import EXAMINED_FILE
-from elastichost.dispatcher.facts import FAILURE_FILE, Failure, HostStatus, JobRequest
+from elastichost.dispatcher.facts import ENDED_STATES, FAILURE_FILE, Failure, HostStatus, JobRequest, JobStatus
 from elastichost.dispatcher.isolation import probe
 from elastichost.dispatcher.lending import Lender
 from elastichost.dispatcher.options import HostOptions
 from elastichost.dispatcher.performing import Performer
 from elastichost.dispatcher.power import power_of
+from elastichost.dispatcher.refusals import Refusals
 from elastichost.dispatcher.shapes import shape_of
 from elastichost.dispatcher.timeline import Timeline
 from elastichost.dispatcher.watching import Watch
@@ -74,7 +75,12 @@ class HostLoop:
         self._signals = self._closing.enter_context(StopSignals())
         self._directory = HostDirectory.open(options.directory)
         self._closing.callback(self._directory.close)
+        self._earlier = self._directory.read_over() if options.goes_on else ()
+        over = {job.job for job in self._earlier}
         queue = self._directory.read_queue() if options.keeps_queue else ()
+        queue = tuple(kept for kept in queue if kept.request.job not in over)  # killed between two writes
+        if options.asked is not None:
+            self._directory.write_asked(options.asked)
         # At once: guardians keep the arenas of those that were killed for a few seconds only.
         self._held = {kept.request.job: hold_left(Path(kept.request.run_dir).resolve()) for kept in queue}
         self._closing.callback(self._let_go, *self._held)
@@ -88,17 +94,19 @@ class HostLoop:
         self._sockets = self._open_sockets()
         self._commands = CommandServer(f"ipc://{self._sockets}/commands")
         self._closing.callback(self._commands.close)
-        self._lender = Lender()
+        self._lender = Lender(self._clock)
         self._closing.callback(self._lender.close)
         self._began_s = self._clock.now_s()
         self._watch = Watch(len(inventory.cores))
         self._core = Core(options.settings, inventory, power_of(inventory), options.memory_bytes)
         self._performer = Performer(
-            self._core, self._crew, self._lender, self._isolation, inventory, options.keeps_sizes
+            self._core, self._crew, self._lender, self._isolation, inventory, options.keeps_sizes, self._clock
         )
         self._next_status_s = 0.0
         self._asked_to_stop = 0
         self._kept_last: tuple[Kept, ...] | None = None
+        self._over_last: tuple[JobStatus, ...] | None = None
+        self._refusals = Refusals()
         self._state = "starting"
         for kept in queue:
             self._do(self._core.submit(kept.request, self._elapsed_s(), has_run=kept.has_run))
@@ -189,6 +197,8 @@ class HostLoop:
         for seen in self._watch.look(self._crew.pids, run_dirs, self._clock.now_s()):
             self._performer.seen[seen.job] = seen
             self._do(self._core.seen(seen, now_s))
+        for answer in self._lender.answers():
+            self._do(self._core.answered(answer, now_s))
 
     def _ended(self, ended: Ended, now_s: float) -> None:
         folder = self._core.folder(ended.job)
@@ -210,9 +220,11 @@ class HostLoop:
         examined = _read(folder / EXAMINED_FILE, Examined) if ended.code == 0 else None
         if examined is not None:
             return self._core.examined(examined, now_s)
-        self._let_go(ended.job)
         failure = _read(folder / FAILURE_FILE, Failure)
-        return self._core.ended(ended.job, ended.code, ended.cause, failure, now_s)
+        effects = self._core.ended(ended.job, ended.code, ended.cause, failure, now_s)
+        if self._core.state(ended.job) in ENDED_STATES:
+            self._let_go(ended.job)
+        return effects
 
     # --- commands -------------------------------------------------------------------------------------------
 
@@ -221,10 +233,10 @@ class HostLoop:
             try:
                 received = self._commands.receive()
             except ProtocolError as error:
-                self._note("refused", str(error))
+                self._refusals.add(str(error))
                 continue
             if received is None:
-                return
+                break
             peer, command = received
             match command:
                 case Submit():
@@ -234,6 +246,8 @@ class HostLoop:
                 case _:
                     reply = Refused(f"{type(command).__name__} is for one run", "name the run: see `queue`", True)
             self._commands.reply(peer, reply)
+        if words := self._refusals.note(now_s):
+            self._note("refused", words)
 
     def _submitted(self, command: Submit) -> Reached | Refused:
         if self._asked_to_stop:
@@ -246,13 +260,18 @@ class HostLoop:
         return Reached(f"{job} is in the queue", {"job": job})
 
     def _cancelled(self, command: Cancel, now_s: float) -> Reached | Refused:
+        for job in self._earlier:
+            if job.job == command.job:
+                return Refused(f"{job.job} is {job.state} already", "`queue` lists them", True)
         try:
             effects = self._core.cancel(command.job, now_s)
         except ConfigError as error:
             return Refused(error.message, error.hint, True)
         self._do(effects)
         self._keep_queue()
-        return Reached(f"{command.job} is cancelled")
+        if self._core.state(command.job) == "cancelled":
+            return Reached(f"{command.job} is cancelled")
+        return Reached(f"{command.job} is being cancelled: it saves what it has trained and ends; see `queue`")
 
     def _let_go(self, *jobs: str) -> None:
         """Of what earlier runs of these left, for their supervisors to take over."""
@@ -276,9 +295,17 @@ class HostLoop:
         self._do((Note(kind, text),))
 
     def _keep_queue(self) -> None:
+        """Who is over is written before it leaves the queue: a dispatcher that is killed forgets nobody."""
+        if self._options.ends_when_empty and (over := self._over()) != self._over_last:
+            self._directory.write_over(over)
+            self._over_last = over
         if self._options.keeps_queue and (kept := tuple(self._kept())) != self._kept_last:
             self._directory.write_queue(kept)
             self._kept_last = kept
+
+    def _over(self) -> tuple[JobStatus, ...]:
+        gone = ENDED_STATES - {"stopped"}
+        return (*self._earlier, *(job for job in self._core.statuses() if job.state in gone))
 
     def _kept(self) -> Iterator[Kept]:
         for request, has_run, starts in self._core.unfinished():
@@ -296,6 +323,7 @@ class HostLoop:
                 isolation=self._isolation.sentences,
             )
         )
+        status = msgspec.structs.replace(status, jobs=(*self._earlier, *status.jobs))
         self._keep_queue()
         self._directory.write_status(status)
         self._timeline.add(status)

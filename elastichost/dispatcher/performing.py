@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.clock import Clock
 from elastichost.dispatcher.core import Core
 from elastichost.dispatcher.crew import Crew, send
-from elastichost.dispatcher.effects import Examine, Freeze, Kill, Renice, Resize, Spawn, Stop, Thaw
+from elastichost.dispatcher.effects import Examine, Fence, Freeze, Kill, Renice, Resize, Spawn, Stop, Thaw
 from elastichost.dispatcher.examining import ExamineArguments
 from elastichost.dispatcher.facts import FAILURE_FILE, JOB_FILE, Seen
 from elastichost.dispatcher.isolation import Isolation
@@ -22,17 +23,25 @@ from elastichost.resources import GpuDevice, HostInventory
 
 __all__ = ["Performer"]
 
-Deed = Examine | Spawn | Resize | Renice | Freeze | Thaw | Stop | Kill
+Deed = Examine | Spawn | Resize | Fence | Renice | Freeze | Thaw | Stop | Kill
 
 
 class Performer:
     """keeps_sizes: jobs run in the size that they would choose alone. seen: what is known of each job's processes."""
 
     def __init__(
-        self, core: Core, crew: Crew, lender: Lender, isolation: Isolation, inventory: HostInventory, keeps_sizes: bool
+        self,
+        core: Core,
+        crew: Crew,
+        lender: Lender,
+        isolation: Isolation,
+        inventory: HostInventory,
+        keeps_sizes: bool,
+        clock: Clock,
     ) -> None:
         self._core, self._crew, self._lender, self._isolation = core, crew, lender, isolation
-        self._inventory, self._keeps_sizes = inventory, keeps_sizes
+        self._inventory, self._keeps_sizes, self._clock = inventory, keeps_sizes, clock
+        self._later: dict[str, float] = {}  # jobs that are to be looked at, and when
         self._limits: dict[str, Limits] = {}
         self.seen: dict[str, Seen] = {}
         self._reniced: dict[int, int] = {}  # pids that are still to be
@@ -40,24 +49,33 @@ class Performer:
     def ended(self, job: str) -> int:
         """Its supervisor has ended: how many of its processes the kernel ended at the wall of its memory."""
         self.seen.pop(job, None)
+        self._lender.forget(job)
         self._limits.pop(job, None)
         used = self._isolation.usage(job)
         self._isolation.release(job)
         return used.oom_kills if used is not None else 0
 
     def turn(self) -> None:
-        """What takes several tries."""
+        """What takes several tries, or a while."""
+        for job in [job for job, at_s in self._later.items() if at_s <= self._clock.now_s()]:
+            del self._later[job]
+            self._examine(job)
         self._reniced = {pid: nice for pid, nice in self._reniced.items() if not give_way(pid, nice)}
 
     def perform(self, effect: Deed) -> tuple[str, ...]:
         """What went wrong, in words; never an end of the job."""
         match effect:
-            case Examine(job):
-                self._examine(job)
+            case Examine(job, after_s):
+                if after_s > 0:
+                    self._later[job] = self._clock.now_s() + after_s
+                else:
+                    self._examine(job)
             case Spawn():
                 return self._spawn(effect)
             case Resize():
                 return self._resize(effect)
+            case Fence(job, cores):
+                return self._fence(job, cores=cores)
             case Renice(job, nice):
                 self._reniced.update(dict.fromkeys(self.pids(job), nice))
                 self.turn()
@@ -70,6 +88,7 @@ class Performer:
                 send(self.pids(job)[::-1], signal.SIGCONT)
                 self._crew.signal(job, signal.SIGTERM)
             case Kill(job):
+                self._later.pop(job, None)
                 self._crew.end_examination(job)
                 self._crew.signal(job, signal.SIGKILL)
         return ()
@@ -87,9 +106,10 @@ class Performer:
             working_directory=self._core.request(job).working_directory,
             host=self._inventory,
             keeps_sizes=self._keeps_sizes,
+            log=str(folder / "check.log"),
         )
         (folder / FAILURE_FILE).unlink(missing_ok=True)
-        self._crew.examine(job, msgspec.json.encode(arguments), folder / "check.log")
+        self._crew.examine(job, msgspec.json.encode(arguments), Path(arguments.log))
 
     def _spawn(self, spawn: Spawn) -> tuple[str, ...]:
         folder, lent = self._core.folder(spawn.job), spawn.lent
@@ -113,16 +133,16 @@ class Performer:
             resume=spawn.resume and (Path(request.run_dir) / "job.resolved.toml").exists(),
             nice=spawn.nice,
             doors=self._isolation.doors(spawn.job),
+            log=str(folder / f"supervisor.{spawn.life}.log"),
         )
         (folder / FAILURE_FILE).unlink(missing_ok=True)
-        self._crew.start(spawn.job, spawn.life, arguments, folder / f"supervisor.{spawn.life}.log")
+        self._crew.start(spawn.job, spawn.life, arguments, Path(arguments.log))
         return problems
 
     def _resize(self, resize: Resize) -> tuple[str, ...]:
         problems = self._fence(resize.job, cores=resize.cores) if resize.cores is not None else ()
         seen = self.seen.get(resize.job)
-        if seen is not None and seen.status is not None and seen.status.commands:
-            self._lender.lend(seen.status.commands, resize)
+        self._lender.lend(seen.status.commands if seen is not None and seen.status is not None else "", resize)
         return problems
 
     def _fewer(self, cores: tuple[int, ...]) -> tuple[int, ...]:

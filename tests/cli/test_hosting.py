@@ -240,6 +240,37 @@ def test_the_exit_code_of_a_batch(states: tuple[JobState, ...], code: int) -> No
     assert exit_code_of(HostStatus(directory="", pid=1, commands="", policy="fifo", jobs=jobs)) == code
 
 
+def test_a_batch_goes_on_as_it_was_asked_for_unless_the_user_says_otherwise(host_dir: Path) -> None:
+    from elastichost.cli.batch import host_parts, resumed_parts
+
+    began, _ = host_parts(
+        host_dir, Path("."), "random", ("seed=3", "most_jobs=2"), "50%", own_sizes=True, ends_when_empty=True
+    )
+    assert began.asked is not None
+    (host_dir / "options.json").write_bytes(msgspec.json.encode(began.asked))
+    again, _ = resumed_parts(host_dir, "", (), "", own_sizes=None)
+    assert again.goes_on and not began.goes_on
+    assert (again.settings, again.memory_bytes, again.keeps_sizes) == (
+        began.settings,
+        began.memory_bytes,
+        began.keeps_sizes,
+    )
+    assert again.keeps_sizes and again.settings.seed == 3
+    other, _ = resumed_parts(host_dir, "fifo", ("seed=4",), "1GiB", own_sizes=False)
+    assert (other.settings.policy, other.settings.seed, other.settings.most_jobs) == ("fifo", 4, 2)
+    assert other.memory_bytes == 1 << 30 and not other.keeps_sizes
+
+
+def test_a_batch_that_kept_no_options_goes_on_by_its_status(host_dir: Path) -> None:
+    from elastichost.cli.batch import resumed_parts
+    from elastichost.dispatcher.facts import read_host
+
+    status = msgspec.structs.replace(read_host(host_dir), memory_bytes=1 << 30)
+    (host_dir / "host.json").write_bytes(msgspec.json.encode(status))
+    options, _ = resumed_parts(host_dir, "", (), "", own_sizes=None)
+    assert (options.settings.policy, options.memory_bytes, options.keeps_sizes) == ("fifo", 1 << 30, False)
+
+
 def test_overrides_are_not_for_a_batch(elastichost: Elastichost, host_dir: Path) -> None:
     (host_dir / "queue.json").write_text("[]")
     outcome = elastichost("resume", str(host_dir), "--set", "train.epochs=3")

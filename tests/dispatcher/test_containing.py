@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.dispatcher.containing import PATIENCE_S, SLACK_BYTES, Act, Containment, offenders
+from elastichost.dispatcher.containing import (
+    CALM_S,
+    PATIENCE_S,
+    SLACK_BYTES,
+    Act,
+    Containment,
+    offenders,
+    relieved,
+)
 from elastichost.tuner.colocation.facts import JobDemand, Mode, PlacedJob, Placement
 
 MB = 10**6
@@ -101,3 +110,57 @@ def test_one_at_a_time_and_only_who_exceeds(uses: list[tuple[int, int]], times: 
 @pytest.mark.parametrize("memory_mb", [1501, 2900])
 def test_alone_on_the_host_it_is_judged_by_all_there_is(memory_mb: int) -> None:
     assert acts(Containment(), 0.0, liar=memory_mb) == []
+
+
+# --- given back -------------------------------------------------------------------------------------------------------
+
+
+def tightened(charged_mb: int = 1000) -> tuple[Containment, list[PlacedJob]]:
+    """At 0 s."""
+    state = Containment()
+    liar = msgspec.structs.replace(placed("liar"), charged_bytes=charged_mb * MB)
+    running = [liar, placed("other")]
+    found = list(offenders(state, running, {"liar": 2100 * MB, "other": 950 * MB}, TOTAL, 0.0))
+    assert [act.kind for act in found] == ["tighten"]
+    return state, running
+
+
+def looked(state: Containment, running: list[PlacedJob], now_s: float, used_mb: int) -> list[Act]:
+    use = {"liar": used_mb * MB, "other": 0}
+    return [*offenders(state, running, use, TOTAL, now_s), *relieved(state, running, use, TOTAL, now_s)]
+
+
+def test_a_tightened_limit_is_given_back_when_nothing_has_pressed_for_a_while() -> None:
+    state, running = tightened(1700)
+    assert looked(state, running, 1.0, 1000) == []
+    assert looked(state, running, CALM_S, 1000) == [], "since a second later"
+    (act,) = looked(state, running, 1.0 + CALM_S, 1000)
+    assert (act.kind, act.job, act.limit_bytes) == ("loosen", "liar", 1700 * MB)
+    assert looked(state, running, 99.0, 1000) == [], "once"
+
+
+def test_what_presses_in_between_begins_it_anew_and_the_next_time_takes_longer() -> None:
+    state, running = tightened()
+    looked(state, running, 1.0, 1000)
+    looked(state, running, 5.0, int(0.95 * TOTAL / MB))
+    assert looked(state, running, 2.0 + CALM_S, 1000) == []
+    assert [act.kind for act in looked(state, running, 2.0 + 2 * CALM_S, 1000)] == ["loosen"]
+    again = list(offenders(state, running, {"liar": 2100 * MB, "other": 950 * MB}, TOTAL, 50.0))
+    assert [act.kind for act in again] == ["tighten"], "the first step again"
+    looked(state, running, 51.0, 1000)
+    assert looked(state, running, 51.0 + 1.9 * CALM_S, 1000) == []
+    assert [act.kind for act in looked(state, running, 51.0 + 2.1 * CALM_S, 1000)] == ["loosen"]
+
+
+def test_nothing_is_given_back_that_others_were_promised() -> None:
+    state, running = tightened(int(TOTAL / MB))
+    for now_s in (1.0, 100.0):
+        assert looked(state, running, now_s, 1000) == []
+
+
+def test_a_limit_that_the_run_did_not_take_is_tried_again() -> None:
+    state, running = tightened()
+    looked(state, running, 1.0, 1000)
+    assert looked(state, running, 30.0, 1000)
+    state.not_loosened("liar", 31.0)
+    assert [act.kind for act in looked(state, running, 31.0 + 2.1 * CALM_S, 1000)] == ["loosen"]

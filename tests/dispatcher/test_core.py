@@ -150,8 +150,8 @@ def test_a_job_that_cannot_be_examined_fails_with_its_typed_error() -> None:
     assert host.tick(2.0) == []
 
 
-@pytest.mark.parametrize(("code", "failure"), [(1, CRASH), (4, None), (None, None), (-11, None), (75, None)])
-def test_an_end_that_nobody_asked_for_is_a_failure(code: int | None, failure: Failure | None) -> None:
+@pytest.mark.parametrize(("code", "failure"), [(1, CRASH), (4, None), (-11, None), (75, None)])
+def test_an_end_that_nobody_asked_for_is_a_failure(code: int, failure: Failure | None) -> None:
     host = running("a", "b")
     host.end("a", code, cause="its cause", failure=failure)
     why = "NonFiniteError: the loss is nan" if failure else "its cause"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastichost.dispatcher.effects import Note, Resize, Stop
+from elastichost.dispatcher.containing import CALM_S
+from elastichost.dispatcher.effects import Effect, Note, Resize, Stop
 from elastichost.tuner.colocation.settings import Settings
 from tests.dispatcher.jobs import INVENTORY, MB, Hosted, hosted, look, running
 
@@ -26,6 +27,22 @@ def test_a_job_that_lies_is_contained_and_runs_once_more_alone() -> None:
     assert host.job("honest").state == "running"
     host.end("honest", 0)
     assert host.tick(12.0) == ["liar"]
+
+
+def test_who_was_tightened_has_its_charge_again_when_there_is_room() -> None:
+    host = running("liar", "honest", memory_mb=4000)
+    host.see("liar", memory_mb=2400, grown_mb=1300)
+    host.tick(2.0)
+    assert Resize("liar", memory_bytes=1050 * MB) in host.effects
+    host.see("liar", memory_mb=900)
+    told: list[tuple[float, Effect]] = []
+    for now_s in range(3, 90):
+        if now_s == 40:  # until then its charge is not there
+            host.end("honest", 0, 40.0)
+        host.tick(float(now_s))
+        told += [(now_s, effect) for effect in host.effects if isinstance(effect, Resize)]
+    assert told == [(40 + CALM_S, Resize("liar", memory_bytes=4000 * MB))]
+    assert host.stops == []
 
 
 def test_memory_runs_short_and_it_is_the_liar_that_stands_still() -> None:
@@ -158,6 +175,21 @@ def test_jobs_that_share_cores_get_their_own_once_they_are_measured() -> None:
     cores = [host.job(job).cores for job in "ab"]
     assert not set(cores[0]) & set(cores[1])
     assert {*cores[0], *cores[1]} <= set(INVENTORY.cores)
+
+
+def test_who_is_given_more_workers_is_estimated_with_them() -> None:
+    """What a run takes at its peak is held against that."""
+    host = hosted(3000, Settings(policy="fifo", most_jobs=9))
+    host.submit("first", 1200)
+    host.submit("a", 1000, least=1, most=2, worker_mb=500)
+    assert host.tick(0.0) == ["first", "a"]
+    assert (host.job("a").workers, host.job("a").estimated_bytes) == (1, 1000 * MB)
+    for second in range(1, 9):
+        host.see("a", float(second), at=look(workers=host.job("a").workers))
+        host.tick(float(second))
+        if second == 1:
+            host.end("first", 0)
+    assert (host.job("a").workers, host.job("a").estimated_bytes) == (2, 1500 * MB)
 
 
 @pytest.mark.parametrize("policy", ["exclusive"])

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from elastichost.dispatcher.demands import Known, Look
-from elastichost.dispatcher.directory import HostDirectory, Kept, default_directory
+from elastichost.dispatcher.directory import HostDirectory, Kept, default_directory, read_asked
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus, Seen, read_host
+from elastichost.dispatcher.options import AskedOptions
 from elastichost.dispatcher.timeline import Moment, Timeline, read_timeline
 from elastichost.errors import ConfigError, PreflightError
 from tests.dispatcher.jobs import examined, request
@@ -72,6 +73,25 @@ def test_the_queue_goes_to_the_next_dispatcher(tmp_path: Path) -> None:
     (tmp_path / "queue.json").write_text("[{")
     with pytest.raises(PreflightError, match=r"queue\.json: cannot be read"):
         again.read_queue()
+    again.close()
+
+
+def test_how_jobs_of_a_batch_ended_and_what_was_asked_for_is_kept(tmp_path: Path) -> None:
+    directory = HostDirectory.open(tmp_path)
+    assert (directory.read_over(), read_asked(tmp_path)) == ((), None)
+    over = (msgspec.structs.replace(JOB, state="failed", why="ModelError: too few towers", exit_code=1),)
+    asked = AskedOptions("random", ("seed=3",), "12GiB", own_sizes=True)
+    directory.write_over(over)
+    directory.write_asked(asked)
+    directory.close()
+    again = HostDirectory.open(tmp_path)
+    assert (again.read_over(), read_asked(tmp_path)) == (over, asked)
+    (tmp_path / "over.json").write_text("[{")
+    (tmp_path / "options.json").write_text('{"policy": 3}')
+    with pytest.raises(PreflightError, match=r"over\.json: cannot be read"):
+        again.read_over()
+    with pytest.raises(PreflightError, match=r"options\.json: cannot be read"):
+        read_asked(tmp_path)
     again.close()
 
 

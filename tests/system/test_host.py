@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import zmq
 
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
@@ -123,6 +124,7 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
         "long-2 is in the queue",
     ]
     cancel(host, "long-2")  # it is looked at, or waits to be
+    assert capsys.readouterr().out.splitlines() == ["long-2 is cancelled"]
     host.wait_trained("long", 1000)
     assert run_command_line(["queue", "--host-dir", str(host.directory), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -131,6 +133,8 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
     assert states["long-2"] == "cancelled"
     assert states["long"] in ("starting", "running")
     cancel(host, "long")
+    said = capsys.readouterr().out
+    assert said.startswith("long is being cancelled: it saves what it has trained and ends"), "it is not over yet"
     done = host.wait_state("long", "cancelled")
     kept = latest(Path(done.run_dir) / "checkpoints")
     assert kept is not None and kept.manifest.samples_trained >= 1000, "what it has trained is kept"
@@ -138,6 +142,22 @@ def test_submitted_shown_and_cancelled(host: Host, capsys: pytest.CaptureFixture
     assert run_command_line(["cancel", "short", "--host-dir", str(host.directory)]) == 2
     assert run_command_line(["cancel", "shrot", "--host-dir", str(host.directory)]) == 2
     assert 'did you mean "short"' in capsys.readouterr().err
+
+
+def test_whoever_sends_nonsense_does_not_fill_the_journal(host: Host) -> None:
+    status = host.status()
+    assert status is not None
+    context = zmq.Context()
+    with context.socket(zmq.DEALER) as socket:
+        socket.linger = 0
+        socket.connect(status.commands)
+        for _ in range(50):
+            socket.send(b"nonsense")
+            assert socket.poll(LIMIT_S * 1000)
+            assert b"not a command" in socket.recv()
+    context.term()
+    noted = [event for event in read_journal(host.directory / "journal.jsonl") if event.kind == "refused"]
+    assert len(noted) <= 2
 
 
 def test_cancelled_while_it_is_looked_at(host: Host) -> None:
@@ -331,9 +351,11 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
         write_job(folder, "saved", SLOW, rows=80_000, keep_s=0, every_s=0.5),
         write_job(folder, "bare", SLOW, rows=80_000, keep_s=0),
         write_job(folder, "done", rows=8192),
+        write_job(folder, "broken", BROKEN),
     ]
     host = Host.batch(folder, *jobs)
     host.wait_state("done", "done")
+    host.wait_state("broken", "failed")
     host.wait(lambda: json.loads((host.directory / "queue.json").read_text())[-1]["request"]["job"] == "bare")
     for name in ("arena", "saved", "bare"):
         host.wait_trained(name, 5000)
@@ -349,7 +371,10 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     hurry(folder, "arena", "saved", "bare")
     again = Host.resumed(folder)
     code, errors = again.finish()
-    assert code == 0, errors
+    assert code == 1, errors  # one has failed before
+    assert_all_trained(again.job("done"), 8192)
+    assert "too few towers" in again.job("broken").why
+    assert run_command_line(["report", str(host.directory)]) == 0
     for name in ("arena", "saved", "bare"):
         assert_all_trained(again.job(name), 80_000)
     decisions = {

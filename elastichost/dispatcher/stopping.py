@@ -1,0 +1,37 @@
+"""Jobs that are asked to end: cancelled, evicted, short of memory, or the host stops. Pure, but for the entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from elastichost.dispatcher.containing import Act
+from elastichost.dispatcher.effects import Effect, Kill, Note, Resize, Stop
+from elastichost.dispatcher.entries import JobEntry, StopCause
+from elastichost.dispatcher.life import JobEvent
+
+__all__ = ["asked_to_stop", "contained"]
+
+
+def asked_to_stop(entry: JobEntry, cause: StopCause, why: str) -> tuple[Effect, ...]:
+    """A job that has a process. Who is cancelled stays so, whatever else it is asked for."""
+    entry.stop_cause = cause if entry.stop_cause != "cancel" else "cancel"
+    if entry.state == "stopping":
+        return ()  # asked a second time, a supervisor ends without saving
+    entry.apply(JobEvent.STOP, why)
+    return Stop(entry.job), Note("stopping", why, entry.job)
+
+
+def contained(entry: JobEntry, act: Act) -> Iterator[Effect]:
+    """One act when jobs together use more than there is, or do no more."""
+    if entry.seen is not None:
+        entry.peak_bytes = max(entry.peak_bytes, entry.seen.used_bytes)  # more may be measured too late
+    yield Note("memory", act.reason, act.job)
+    if act.kind in ("tighten", "loosen"):
+        yield Resize(act.job, memory_bytes=act.limit_bytes)
+    elif act.kind == "evict" and entry.state in ("starting", "running", "paused"):
+        yield from asked_to_stop(entry, "memory", act.reason)
+    elif act.kind == "kill":
+        if entry.state != "stopping":
+            entry.apply(JobEvent.STOP, act.reason)
+        entry.stop_cause = "cancel" if entry.stop_cause == "cancel" else "memory"
+        yield Kill(act.job)

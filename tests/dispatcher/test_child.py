@@ -1,0 +1,44 @@
+"""Errors that nobody foresaw, in a process of a job: the user is told which, and where its traceback is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elastichost.dispatcher import examining, job_process
+from elastichost.dispatcher.examining import ExamineArguments
+from elastichost.dispatcher.facts import FAILURE_FILE, Failure
+from elastichost.dispatcher.job_process import JobArguments
+from elastichost.resources import HostInventory
+
+LENT = HostInventory((0,), 10**9)
+
+
+def fails(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("no towers" * 1000)
+
+
+@pytest.mark.parametrize("where", ["job", "examination"])
+def test_it_is_left_for_the_user_and_raised_again(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder, log = str(tmp_path), str(tmp_path / "its.log")
+    monkeypatch.setattr(job_process, "load_job", fails)
+    monkeypatch.setattr(examining, "load_job", fails)
+    for_job = msgspec.json.encode(JobArguments("job.toml", folder, folder, folder, LENT, log=log))
+    to_examine = msgspec.json.encode(ExamineArguments("a", folder, folder, LENT, log=log))
+    main, arguments = (job_process.main, for_job) if where == "job" else (examining.main, to_examine)
+    with pytest.raises(ZeroDivisionError):
+        main(arguments)
+    failure = msgspec.json.decode((tmp_path / FAILURE_FILE).read_bytes(), type=Failure)
+    assert (failure.kind, failure.message[:9]) == ("ZeroDivisionError", "no towers")
+    assert len(failure.message) <= 2000
+    assert failure.hint == f"its traceback is at the end of {log}"
+
+
+def test_a_directory_that_is_gone_is_told_too(tmp_path: Path) -> None:
+    arguments = ExamineArguments("a", str(tmp_path), str(tmp_path / "gone"), LENT, log="l")
+    with pytest.raises(FileNotFoundError):
+        examining.main(msgspec.json.encode(arguments))
+    assert b"FileNotFoundError" in (tmp_path / FAILURE_FILE).read_bytes()
