@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -263,6 +264,13 @@ def below(pid: int) -> list[psutil.Process]:
     return [top, *top.children(recursive=True)]
 
 
+def is_over(process: psutil.Process) -> bool:
+    """It has ended; perhaps nobody has looked yet how."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    return True
+
+
 def wait_gone(processes: list[psutil.Process], limit_s: float) -> None:
     _, alive = psutil.wait_procs(processes, timeout=limit_s)
-    assert not [one for one in alive if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert all(map(is_over, alive))

@@ -36,6 +36,7 @@ from tests.system.hosting import (
     below,
     events,
     hurry,
+    is_over,
     wait_gone,
     write_job,
 )
@@ -209,9 +210,17 @@ def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
 
 
 def test_a_killed_job_of_which_nothing_is_left_begins_anew(host: Host) -> None:
-    """Its arena was kept for no time, and there was no checkpoint yet."""
+    """Its arena was kept for no time, and there was no checkpoint yet. The dispatcher stands still until the arena is
+    gone: else who goes on at once may still find it."""
     submit(host, write_job(host.place, "anew", SLOW, keep_s=0))
-    os.kill(host.wait_trained("anew").supervisor_pid, signal.SIGKILL)
+    supervisor = host.wait_trained("anew").supervisor_pid
+    processes = below(supervisor)
+    os.kill(host.process.pid, signal.SIGSTOP)
+    try:
+        os.kill(supervisor, signal.SIGKILL)
+        host.wait(lambda: all(map(is_over, processes)))
+    finally:
+        os.kill(host.process.pid, signal.SIGCONT)
     hurry(host.place, "anew")
     anew = host.wait_state("anew", "done", "failed")
     assert_all_trained(anew)
