@@ -129,7 +129,7 @@ class Core:
             if entry.state == "starting" and (status.samples_trained > 0 or status.state in FINISHED_STATES):
                 entry.has_run = self._has_changed = True
                 entry.apply(JobEvent.TRAINS, entry.why)
-        entry.peak_bytes = max(entry.peak_bytes, seen.memory_bytes)
+        entry.takes(seen.used_bytes)
         self._ledger = ledgers.observe(self._ledger, entry.job, entry.peak_bytes)
         charge = self._ledger.charge(entry.job)
         assert charge is not None
@@ -272,7 +272,6 @@ class Core:
                     entry.placed, charged_bytes=max(entry.placed.charged_bytes, needed)
                 )
                 entry.admitted_bytes = max(entry.admitted_bytes, needed)
-                entry.estimated_bytes = max(entry.estimated_bytes, entry.placed.mode.memory_bytes)
         return effects
 
     def _placed_entries(self) -> list[JobEntry]:

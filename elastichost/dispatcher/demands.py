@@ -18,7 +18,7 @@ import msgspec
 from elastichost.tuner.colocation.facts import DEVICE_RESOURCES, HOST_RESOURCES, Mode
 from elastichost.tuner.colocation.kinds import prior_of
 
-__all__ = ["Examined", "HostPower", "Known", "Look", "MemoryOfSize", "learnt", "modes_of", "prior"]
+__all__ = ["Examined", "HostPower", "Known", "Look", "MemoryOfSize", "learnt", "memory_of", "modes_of", "prior"]
 
 # CPU seconds of a sample until it is measured: a fixed part, and one of each id; of a DLRM on a current core (assumed)
 SAMPLE_CPU_S, ID_CPU_S = 6e-6, 0.3e-6
@@ -148,7 +148,7 @@ def _mode(examined: Examined, known: Known, host: HostPower, workers: int) -> Mo
     speed = min(limits)
     cores = min(1.0, speed * known.all_cpu_s / host.cores)
     bandwidth = min(1.0, speed * ROW_TOUCHES * examined.row_bytes / host.memory_bytes_per_s)
-    memory = _memory(examined, workers)
+    memory = memory_of(examined, workers)
     device = prior_of("balanced", 1, host.cores, is_gpu=True).demand[len(HOST_RESOURCES) :] if memory.gpu_bytes else ()
     return Mode(
         workers=workers,
@@ -161,8 +161,8 @@ def _mode(examined: Examined, known: Known, host: HostPower, workers: int) -> Mo
     )
 
 
-def _memory(examined: Examined, workers: int) -> MemoryOfSize:
-    """Between two sizes and beyond the last: by the difference that a worker makes."""
+def memory_of(examined: Examined, workers: int) -> MemoryOfSize:
+    """The estimate for so many workers; between two sizes and beyond the last by the difference that a worker makes."""
     known = examined.memory
     for one in known:
         if one.workers == workers:

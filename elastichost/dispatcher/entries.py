@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.dispatcher.demands import Examined, HostPower, Known, Look, modes_of, prior
+from elastichost.dispatcher.demands import Examined, HostPower, Known, Look, memory_of, modes_of, prior
 from elastichost.dispatcher.facts import JobRequest, JobState, JobStatus, Seen
 from elastichost.dispatcher.life import JobEvent, next_state
 from elastichost.metrics import FrontierPoint
@@ -73,6 +73,17 @@ class JobEntry:
     @property
     def is_live(self) -> bool:
         return self.state in ("starting", "running", "paused", "stopping")
+
+    def takes(self, used_bytes: int) -> None:
+        """So much memory now. Where that is its peak the estimate of it is that of the workers it has now: the size it
+        was started in was perhaps another."""
+        if used_bytes <= self.peak_bytes:
+            return
+        self.peak_bytes = used_bytes
+        run = self.seen.status if self.seen is not None else None
+        workers = sum(one.role == "worker" for one in run.processes) if run is not None else 0
+        if workers and self.examined is not None:
+            self.estimated_bytes = int(self.raised * memory_of(self.examined, workers).host_bytes)
 
     def apply(self, event: JobEvent, why: str) -> None:
         """Raises IllegalTransitionError."""

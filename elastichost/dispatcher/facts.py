@@ -110,7 +110,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     cpu_cores: float = 0.0  # used in the last second
     memory_bytes: int = 0  # of its own, now
     peak_bytes: int = 0
-    estimated_bytes: int = 0  # before it started
+    estimated_bytes: int = 0  # before it started, for as many workers as it had at its peak
     charged_bytes: int = 0
     gpu_memory_bytes: int = 0
     exit_code: int | None = None

@@ -100,7 +100,7 @@ class RunDirectory:
         write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(_versions())))
         (self.path / "result.json").unlink(missing_ok=True)
         if self.path.parent.name == RUNS:
-            link = self.path.parent / ".latest.new"
+            link = self.path.parent / f".latest.{self.path.name}"  # several jobs of a host may begin at once
             link.unlink(missing_ok=True)
             link.symlink_to(self.path.name)
             link.replace(self.path.parent / "latest")

@@ -8,7 +8,7 @@ from elastichost.dispatcher.core import Core
 from elastichost.dispatcher.demands import Examined, HostPower, Look, MemoryOfSize
 from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn, Stop
 from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobStatus, Seen
-from elastichost.metrics import RunStatus
+from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.resources import HostInventory
 from elastichost.tuner.colocation.settings import Settings
 
@@ -76,9 +76,16 @@ def seen(
     at: Look | None = None,
     has_status: bool = True,
     auc: float | None = None,
+    workers: int = 0,
 ) -> Seen:
     status = RunStatus(
-        run_dir=f"/home/user/runs/{job}", job=job, state=state, supervisor_pid=7, samples_trained=trained, test_auc=auc
+        run_dir=f"/home/user/runs/{job}",
+        job=job,
+        state=state,
+        supervisor_pid=7,
+        samples_trained=trained,
+        test_auc=auc,
+        processes=tuple(ProcessStatus("worker", index, 1, 10 + index, "running") for index in range(workers)),
     )
     return Seen(job, status if has_status else None, at, 0.5, memory_mb * MB, grown_mb * MB, (7, 8, 9))
 

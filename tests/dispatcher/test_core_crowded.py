@@ -177,19 +177,19 @@ def test_jobs_that_share_cores_get_their_own_once_they_are_measured() -> None:
     assert {*cores[0], *cores[1]} <= set(INVENTORY.cores)
 
 
-def test_who_is_given_more_workers_is_estimated_with_them() -> None:
-    """What a run takes at its peak is held against that."""
-    host = hosted(3000, Settings(policy="fifo", most_jobs=9))
-    host.submit("first", 1200)
-    host.submit("a", 1000, least=1, most=2, worker_mb=500)
-    assert host.tick(0.0) == ["first", "a"]
-    assert (host.job("a").workers, host.job("a").estimated_bytes) == (1, 1000 * MB)
-    for second in range(1, 9):
-        host.see("a", float(second), at=look(workers=host.job("a").workers))
-        host.tick(float(second))
-        if second == 1:
-            host.end("first", 0)
-    assert (host.job("a").workers, host.job("a").estimated_bytes) == (2, 1500 * MB)
+def test_a_peak_is_held_against_the_estimate_for_the_workers_it_had_then() -> None:
+    host = hosted()
+    host.submit("a", 1000, least=1, most=3, worker_mb=500)
+    host.tick(0.0)
+
+    def after(workers: int, memory_mb: int) -> tuple[float, float]:
+        host.see("a", workers=workers, memory_mb=memory_mb)
+        return host.job("a").estimated_bytes / MB, host.job("a").peak_bytes / MB
+
+    assert after(1, 800) == (1000, 800)
+    assert after(2, 1100) == (1500, 1100)
+    assert after(3, 1050) == (1500, 1100), "one that was added and took nothing yet"
+    assert after(1, 900) == (1500, 1100)
 
 
 @pytest.mark.parametrize("policy", ["exclusive"])

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -63,6 +64,16 @@ def test_follow_gives_all_lines_and_ends(tmp_path: Path) -> None:
     events = [event.text for event in follow(tmp_path / "journal.jsonl", lambda: True)]
     journal.close()
     assert events == ["0", "1", "2"]
+
+
+def test_runs_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path, job: JobSpec) -> None:
+    """`latest` is one of them."""
+    paths = [new_run_path(tmp_path, job.job.name, f"{number:010}") for number in range(64)]
+    directories = [RunDirectory.open(path, job, resume=False) for path in paths]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda directory: directory.write_facts(job), directories))
+    assert (tmp_path / "runs" / "latest").resolve() in paths
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"latest", *(path.name for path in paths)}
 
 
 def test_a_run_directory_has_its_files_and_one_supervisor(tmp_path: Path, job: JobSpec) -> None:
