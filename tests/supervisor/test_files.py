@@ -68,7 +68,7 @@ def test_follow_gives_all_lines_and_ends(tmp_path: Path) -> None:
 
 def test_runs_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path, job: JobSpec) -> None:
     """`latest` is one of them."""
-    paths = [new_run_path(tmp_path, job.job.name, f"{number:010}") for number in range(64)]
+    paths = [new_run_path(tmp_path, job.job.name, f"{number:06}0000") for number in range(64)]
     directories = [RunDirectory.open(path, job, resume=False) for path in paths]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda directory: directory.write_facts(job), directories))
