@@ -26,15 +26,16 @@ def work_in(directory: str) -> None:
 
 def leave_failure(folder: Path, error: ElastichostError) -> int:
     """`failure.json` in the job's folder; returns the exit code that it ends with."""
-    failure = Failure(type(error).__name__, error.message, error.hint)
-    write_atomically(folder / FAILURE_FILE, msgspec.json.encode(failure))
+    _leave(folder, error, error.message, error.hint)
     return int(error.exit_code)
 
 
 def leave_unforeseen(folder: Path, error: Exception, log: str) -> None:
     """`failure.json` for an error that was not raised on purpose. Whoever calls this raises it again: the process ends
     with its traceback in the log, and the user is told where that is."""
-    failure = Failure(
-        type(error).__name__, str(error)[:MOST_CHARACTERS] or "no message", f"its traceback is at the end of {log}"
-    )
+    _leave(folder, error, str(error)[:MOST_CHARACTERS] or "no message", f"its traceback is at the end of {log}")
+
+
+def _leave(folder: Path, error: Exception, message: str, hint: str) -> None:
+    failure = Failure(type(error).__name__, message, hint)
     write_atomically(folder / FAILURE_FILE, msgspec.json.encode(failure))

@@ -20,7 +20,7 @@ from elastichost.dispatcher.effects import Effect, Examine, Kill, Lent, Note, Re
 from elastichost.dispatcher.endings import REST_S, broken_off, failed, not_examined
 from elastichost.dispatcher.entries import JobEntry
 from elastichost.dispatcher.examinations import Examinations
-from elastichost.dispatcher.facts import ENDED_STATES, Failure, HostStatus, JobRequest, JobState, JobStatus, Seen, Size
+from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobState, JobStatus, Seen, Size
 from elastichost.dispatcher.holding import Answer, as_it_differs, rest_s, taken, undone
 from elastichost.dispatcher.life import JobEvent
 from elastichost.dispatcher.stopping import asked_to_stop, contained
@@ -75,12 +75,12 @@ class Core:
     @property
     def is_empty(self) -> bool:
         """Every job is over."""
-        return all(entry.state in ENDED_STATES for entry in self._jobs.values())
+        return all(entry.has_ended for entry in self._jobs.values())
 
     def unfinished(self) -> Iterator[tuple[JobRequest, bool, int]]:
         """Jobs that are for the next dispatcher: request, whether it has a run, how often it was started."""
         for entry in self._jobs.values():
-            if entry.state not in ENDED_STATES or entry.state == "stopped":
+            if not entry.is_over:
                 yield entry.request, entry.has_run, entry.starts
 
     # --- events ---------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Core:
         """Its supervisor has ended, or what looked at it failed. code: None: it could not be started."""
         entry = self._jobs[job]
         self._examinations.forget(job)
-        if entry.state in ENDED_STATES:
+        if entry.has_ended:
             return self._examine_next()
         entry.exit_code, self._has_changed = code, True
         if result is not None:
@@ -194,7 +194,7 @@ class Core:
         entry = self._jobs.get(job)
         if entry is None:
             raise ConfigError(f"no job {job!r}{did_you_mean(job, self._jobs)}", hint="`queue` lists them")
-        if entry.state in ENDED_STATES:
+        if entry.has_ended:
             raise ConfigError(f"{job} is {entry.state} already")
         if entry.state == "waiting":
             entry.apply(JobEvent.CANCEL, "cancelled")

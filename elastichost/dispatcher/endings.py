@@ -81,7 +81,7 @@ def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: Hos
     raised = ledgers.after_oom(placed.demand, placed.placement.mode, placed.charged_gpu_bytes, room, "gpu")
     if isinstance(raised, ledgers.Refusal):
         left = tuple(size for size in sizes if not size.gpu_bytes)
-        if not left or ledgers.without_gpu(placed.demand) is None:
+        if not left:
             return _failed(entry, f"{raised.reason}: {words}")
         entry.examined = msgspec.structs.replace(entry.examined, memory=left, gpus=0)
         entry.alone = False  # what it had too little of it does not need any more

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from elastichost.dispatcher.demands import Examined, HostPower, Known, Look, memory_of, modes_of, prior
-from elastichost.dispatcher.facts import JobRequest, JobState, JobStatus, Seen
+from elastichost.dispatcher.facts import ENDED_STATES, OVER_STATES, JobRequest, JobState, JobStatus, Seen
 from elastichost.dispatcher.life import JobEvent, next_state
 from elastichost.metrics import FrontierPoint
 from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, JobDemand, Mode, PlacedJob
@@ -73,6 +73,16 @@ class JobEntry:
     @property
     def is_live(self) -> bool:
         return self.state in ("starting", "running", "paused", "stopping")
+
+    @property
+    def has_ended(self) -> bool:
+        """With this dispatcher."""
+        return self.state in ENDED_STATES
+
+    @property
+    def is_over(self) -> bool:
+        """For good."""
+        return self.state in OVER_STATES
 
     def takes(self, used_bytes: int) -> None:
         """So much memory now. Where that is its peak the estimate of it is that of the workers it has now: the size it

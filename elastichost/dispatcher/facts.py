@@ -16,6 +16,7 @@ __all__ = [
     "FAILURE_FILE",
     "HOST_FILE",
     "JOB_FILE",
+    "OVER_STATES",
     "Failure",
     "HostStatus",
     "JobRequest",
@@ -32,6 +33,7 @@ JOB_FILE, FAILURE_FILE = "job.toml", "failure.json"
 
 JobState = Literal["waiting", "starting", "running", "paused", "stopping", "done", "failed", "cancelled", "stopped"]
 ENDED_STATES: frozenset[str] = frozenset({"done", "failed", "cancelled", "stopped"})
+OVER_STATES = ENDED_STATES - {"stopped"}  # for good: the next dispatcher has nothing to do with it
 
 
 class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

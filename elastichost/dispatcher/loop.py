@@ -22,7 +22,15 @@ from elastichost.dispatcher.demands import Examined
 from elastichost.dispatcher.directory import HostDirectory, Kept
 from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn
 from elastichost.dispatcher.examining import EXAMINED_FILE
-from elastichost.dispatcher.facts import ENDED_STATES, FAILURE_FILE, Failure, HostStatus, JobRequest, JobStatus
+from elastichost.dispatcher.facts import (
+    ENDED_STATES,
+    FAILURE_FILE,
+    OVER_STATES,
+    Failure,
+    HostStatus,
+    JobRequest,
+    JobStatus,
+)
 from elastichost.dispatcher.isolation import probe
 from elastichost.dispatcher.lending import Lender
 from elastichost.dispatcher.options import HostOptions
@@ -304,8 +312,7 @@ class HostLoop:
             self._kept_last = kept
 
     def _over(self) -> tuple[JobStatus, ...]:
-        gone = ENDED_STATES - {"stopped"}
-        return (*self._earlier, *(job for job in self._core.statuses() if job.state in gone))
+        return (*self._earlier, *(job for job in self._core.statuses() if job.state in OVER_STATES))
 
     def _kept(self) -> Iterator[Kept]:
         for request, has_run, starts in self._core.unfinished():

@@ -77,8 +77,7 @@ class Performer:
             case Fence(job, cores):
                 return self._fence(job, cores=cores)
             case Renice(job, nice):
-                self._reniced.update(dict.fromkeys(self.pids(job), nice))
-                self.turn()
+                self._reniced.update(dict.fromkeys(self.pids(job), nice))  # `turn` follows
                 return self._fence(job, nice=nice)
             case Freeze(job):
                 send(self.pids(job), signal.SIGSTOP)  # its supervisor first: it blames nobody for standing still

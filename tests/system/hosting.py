@@ -18,7 +18,7 @@ from elastichost.dispatcher.facts import HostStatus, JobStatus, read_host
 from elastichost.errors import PreflightError
 from elastichost.metrics import JournalEvent, RunStatus, read_status
 from elastichost.supervisor.journal import read_journal
-from tests.system.test_run import LIMIT_S, zygote
+from tests.system.test_run import LIMIT_S, TRAINED, zygote
 
 __all__ = [
     "BROKEN",
@@ -36,30 +36,17 @@ __all__ = [
 ]
 
 Found = TypeVar("Found")
-JOB = """
+JOB = f"""
 [job]
-name = "{name}"
-[model]
-build = "{build}"
-args = {{ bottom = [16, 8], top = [16, 1] }}
-[data]
-format = "synthetic"
-synthetic = {{ rows = {rows}, test_rows = 3000, tables = 4, table_rows = 500, dense = 3, unit_rows = 8192 }}
-[tables.default]
-dim = 8
-rows = "dynamic"
-[train]
-batch_size = 128
-epochs = {epochs}
-[tuner]
-mode = "off"
+name = "{{name}}"
+{TRAINED}
 [resources]
-workers = {workers}
+workers = {{workers}}
 [checkpoint]
-every_s = {every_s}
+every_s = {{every_s}}
 [supervision]
 hang_timeout_s = 5
-keep_arena_s = {keep_s}
+keep_arena_s = {{keep_s}}
 """
 # However fast the machine is, an epoch takes its time: until it is to hurry.
 SLOW = """

@@ -34,10 +34,8 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 100.0
 
-JOB = """
-[job]
-name = "system-test"
-seed = 7
+# What every small job trains; who starts it says how it is to run.
+TRAINED = """
 [model]
 build = "{build}"
 args = {{ bottom = [16, 8], top = [16, 1] }}
@@ -52,11 +50,17 @@ batch_size = 128
 epochs = {epochs}
 [tuner]
 mode = "off"
+"""
+JOB = f"""
+[job]
+name = "system-test"
+seed = 7
+{TRAINED}
 [resources]
 workers = 2
-restarts = {restarts}
+restarts = {{restarts}}
 [checkpoint]
-every_s = {every_s}
+every_s = {{every_s}}
 [supervision]
 hang_timeout_s = 3
 """

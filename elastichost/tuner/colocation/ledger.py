@@ -46,7 +46,6 @@ __all__ = [
     "of_placed",
     "refusal",
     "release",
-    "without_gpu",
 ]
 
 LEAST_MARGIN = 1.2
@@ -299,13 +298,6 @@ def after_oom(
     factor = max(OOM_ESTIMATE, OOM_PEAK * peak_bytes / max(1, estimate))
     modes = tuple(_raised(one, factor, total, where) for one in demand.modes)
     return msgspec.structs.replace(demand, modes=modes, exclusive=True)
-
-
-def without_gpu(demand: JobDemand) -> JobDemand | None:
-    """The job as it waits again when the memory of no GPU is enough for it: its modes on the CPU, not alone; None: it
-    has none."""
-    modes = tuple(mode for mode in demand.modes if not mode.is_gpu)
-    return msgspec.structs.replace(demand, modes=modes, exclusive=False) if modes else None
 
 
 def after_eviction(
