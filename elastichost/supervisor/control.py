@@ -84,6 +84,8 @@ class Dispatcher:
         if record.state == State.REQUESTED:  # its Hello was faster than the fork server's answer
             for event in self._run.launcher.events():
                 self._recovery.launch_event(event)
+            if not record.is_live:  # they told of its end, too
+                return
         if hello.pid != record.pid:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
         record.address = hello.address

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.optimize import minimize
@@ -36,8 +36,16 @@ def test_speeds_are_shares_and_capacity_is_never_exceeded(demand: Floats) -> Non
     assert (demand.T @ found <= 1 + 1e-9).all()
 
 
+def two_much_the_same() -> Floats:
+    """Two resources that nearly the same jobs use, both of them scarce: their prices seek their ratio for long."""
+    demand = np.full((8, 5), 0.75)
+    demand[0, 0], demand[0, 2], demand[1, 0], demand[2, 1] = 1.0, 0.0, 0.0, 0.8125
+    return demand
+
+
 @settings(max_examples=50, deadline=None)
 @given(demands())
+@example(two_much_the_same())
 def test_who_is_slowed_uses_something_that_is_full(demand: Floats) -> None:
     """Nobody is slow for nothing: without a full resource among those it uses a job has its own speed."""
     found = speeds(demand)
