@@ -66,11 +66,17 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One GPU as CUDA numbers it."""
+    """One GPU as CUDA numbers it. memory_bytes: that may be used; total_bytes: of the whole device, 0: as much."""
 
     index: int
     name: str
     memory_bytes: int
+    total_bytes: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the device's memory that may be used."""
+        return self.memory_bytes / self.total_bytes if self.total_bytes else 1.0
 
 
 class HostInventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -43,3 +43,8 @@ def test_cores_and_gpus() -> None:
     assert gpu_budget(0, gpus) == ()
     assert gpu_budget("auto", gpus) == gpus
     assert gpu_budget(1, gpus) == gpus[:1]
+
+
+def test_a_part_of_a_gpu_that_is_lent_is_a_share_of_the_whole() -> None:
+    assert GpuDevice(0, "a", 80).share == 1.0
+    assert GpuDevice(0, "a", 20, total_bytes=80).share == 0.25

@@ -90,11 +90,16 @@ def arms_of(mix: MixName, chosen: Sequence[str], *, quick: bool) -> tuple[Arm, .
     return tuple(ARMS[name] for name in dict.fromkeys(names))
 
 
-def turns(mixes: Sequence[MixName], chosen: Sequence[str], rounds: int, *, quick: bool) -> Iterator[Turn]:
-    """Round by round, in each mix one run of every arm; each round begins with another arm."""
+def turns(
+    mixes: Sequence[MixName], chosen: Sequence[str], rounds: int, *, quick: bool, without: Sequence[str] = ()
+) -> Iterator[Turn]:
+    """Round by round, in each mix one run of every arm; each round begins with another arm. Raises ValueError where no
+    arm is left."""
     for number in range(rounds):
         for mix in mixes:
-            arms = arms_of(mix, chosen, quick=quick)
+            arms = tuple(arm for arm in arms_of(mix, chosen, quick=quick) if arm.name not in without)
+            if not arms:
+                raise ValueError(f"{mix}: no arm is left without {', '.join(without)}")
             first = number % len(arms)
             for arm in (*arms[first:], *arms[:first]):
                 yield Turn(mix, arm, number)

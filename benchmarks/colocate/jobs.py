@@ -145,12 +145,16 @@ def rate_bytes_per_s(shape: Shape) -> int:
     return round(shape.samples_per_s * (4 * shape.dense + 4 + 12 * shape.tables))
 
 
-def job_text(job: Job, workers: int | None = None) -> str:
-    """The job file. workers: of a static plan; None: as shipped, where only input jobs say how many."""
+def job_text(job: Job, workers: int | None = None, *, on_gpu: bool = False) -> str:
+    """The job file. workers: of a static plan; None: as shipped, where only input jobs say how many. on_gpu: its dense
+    part computes on a GPU, with one worker: as many as there are cores learn less from a short job, asynchronously, and
+    each would cut the memory of the GPU in smaller parts."""
     shape = job.shape
     remote = f"\n[data.remote]\nbytes_per_s = {rate_bytes_per_s(shape)}\n" if shape.kind == "input" else ""
-    fixed = 1 if shape.kind == "input" else workers
-    resources = f"\n[resources]\nworkers = {fixed}\n" if fixed is not None else ""
+    fixed = 1 if shape.kind == "input" or on_gpu else workers
+    asked = [f"workers = {fixed}\n"] if fixed is not None else []
+    asked += ["gpus = 1\n"] if on_gpu else []
+    resources = f"\n[resources]\n{''.join(asked)}" if asked else ""
     tuner = '\n[tuner]\nmode = "off"\n' if workers is not None else ""
     return f"""\
 [job]
@@ -183,8 +187,8 @@ optimizer_dense = {{ name = "adam", lr = 1e-3 }}
 {resources}{tuner}"""
 
 
-def write_job(folder: Path, job: Job, workers: int | None = None) -> Path:
+def write_job(folder: Path, job: Job, workers: int | None = None, *, on_gpu: bool = False) -> Path:
     """`folder` is there."""
     path = folder / f"{job.name}.toml"
-    path.write_text(job_text(job, workers), encoding="utf-8")
+    path.write_text(job_text(job, workers, on_gpu=on_gpu), encoding="utf-8")
     return path

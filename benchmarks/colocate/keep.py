@@ -33,8 +33,11 @@ class Keep:
             (self.folder / "arms").mkdir(parents=True, exist_ok=True)
             _write(self.folder / "campaign.json", campaign)
             return
-        if (before.size, before.jobs) != (campaign.size, campaign.jobs):
-            raise ValueError(f"{self.folder} holds {before.size} runs of {before.jobs} jobs: take another folder")
+        if (before.size, before.jobs, before.gpu) != (campaign.size, campaign.jobs, campaign.gpu):
+            on_gpu = " on a GPU" if before.gpu else ""
+            raise ValueError(
+                f"{self.folder} holds {before.size} runs of {before.jobs} jobs{on_gpu}: take another folder"
+            )
         if (before.machine.cpu, before.machine.cores) != (campaign.machine.cpu, campaign.machine.cores):
             raise ValueError(f"{self.folder} is of another machine ({before.machine.cpu}): take another folder")
 

@@ -121,11 +121,12 @@ class Cold(msgspec.Struct, frozen=True):
 
 
 class Campaign(msgspec.Struct, frozen=True):
-    """What all runs in one folder have in common."""
+    """What all runs in one folder have in common. gpu: the name of the one their dense parts compute on, "": none."""
 
     size: str
     jobs: int
     machine: Machine
+    gpu: str = ""
 
 
 # --- from the dispatcher's files --------------------------------------------------------------------------------------

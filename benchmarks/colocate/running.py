@@ -41,6 +41,7 @@ class Batch:
     round: int
     jobs: tuple[Job, ...]
     estimate_s: float
+    on_gpu: bool = False
     workers: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -79,7 +80,7 @@ def run_batch(batch: Batch, workshop: Workshop) -> ArmRun:
     folder = workshop.disk / f"{batch.mix}.{batch.arm.name}.{batch.round}"
     folder.mkdir()
     try:
-        files = [write_job(folder, job, batch.workers.get(job.shape.name)) for job in batch.jobs]
+        files = [write_job(folder, job, batch.workers.get(job.shape.name), on_gpu=batch.on_gpu) for job in batch.jobs]
         options = ["--run-dir", "host", *policy_options(batch.arm, CORES)]
         done = _command([*map(str, files), *options], folder, workshop, batch.estimate_s)
         return _gathered(batch, done, folder)
@@ -117,12 +118,12 @@ def _ends(status: HostStatus) -> dict[str, JobEnd]:
     return found
 
 
-def cold(job: Job, workshop: Workshop, estimate_s: float) -> Cold | str:
+def cold(job: Job, workshop: Workshop, estimate_s: float, *, on_gpu: bool = False) -> Cold | str:
     """One job by itself, with its own import of torch; a text: how it failed."""
     folder = workshop.disk / f"cold.{job.name}"
     folder.mkdir()
     try:
-        done = _command([str(write_job(folder, job)), "--run-dir", "run"], folder, workshop, estimate_s)
+        done = _command([str(write_job(folder, job, on_gpu=on_gpu)), "--run-dir", "run"], folder, workshop, estimate_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Cold(job.shape.kind, job.name, done.wall_s) if done.code == 0 else done.failure(f"`run {job.name}.toml`")
@@ -166,7 +167,8 @@ def _swept(plans: Sequence[tuple[int, Job]], status: HostStatus) -> tuple[list[S
 def _command(arguments: Sequence[str], folder: Path, workshop: Workshop, estimate_s: float) -> _Done:
     """`elastichost run` in this folder."""
     command = [sys.executable, "-m", "elastichost", "run", *arguments, "--dashboard", "no", "--json"]
-    environment = {**workshop.environment(), "ELASTICHOST_HISTORY": "off", "PYTHONPATH": str(ROOT)}
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**workshop.environment(), "ELASTICHOST_HISTORY": "off", "PYTHONPATH": paths}
     output, said = folder / "stdout.txt", folder / "stderr.txt"  # no pipes: nobody would read them
     used_s, began_busy_s, began_s = _children_s(), busy_s(), time.perf_counter()
     own_s = time.process_time()

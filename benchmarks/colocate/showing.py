@@ -38,6 +38,8 @@ def show(figures: Figures, campaign: Campaign) -> None:
     """On stdout."""
     machine = campaign.machine
     print(f"{campaign.size} size, {campaign.jobs} jobs a mix; {machine.cpu}, {machine.cores} cores, {machine.system}")
+    if campaign.gpu:
+        print(f"Dense parts on a GPU ({campaign.gpu}), one worker a job; bounds are those of the CPU and its memory.")
     print("Makespan: from the moment the host is ready (libraries are imported) to the end of the last job.")
     print("Input jobs have one reader with one connection of a stated rate, in every arm: `resources.workers = 1`.")
     for mix in figures.mixes.values():

@@ -10,6 +10,8 @@ arm runs once, in an order that differs from round to round. The makespan is fro
 libraries imported, to the end of the last job: the import of torch, which a batch does once, is no gain of any arm.
 What a single `elastichost run JOB` takes, with its import, is printed beside.
 
+With --gpu all jobs compute their dense part on a GPU, with one worker each; static plans are not looked for then.
+
 Input jobs have one reader of a stated rate, and say so in their file (`resources.workers = 1`): no arm, "sequential
 tuned" neither, may give such a job more readers.
 
@@ -42,6 +44,7 @@ from benchmarks.colocate.showing import planned, show
 from benchmarks.machine import read_machine
 from benchmarks.plot import is_available
 from benchmarks.workshop import Workshop
+from elastichost.supervisor.host import inventory
 
 __all__ = ["main"]
 
@@ -55,6 +58,7 @@ class _Options:
     rounds: int
     size: Size
     jobs: int
+    gpu: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _options(given)
         with tempfile.TemporaryDirectory() as folder:
             keep = Keep(given.keep or Path(folder))
-            keep.begin(Campaign(options.size.name, options.jobs, read_machine()))
+            keep.begin(Campaign(options.size.name, options.jobs, read_machine(), options.gpu))
             with Workshop() as workshop:
                 _Course(options, keep, workshop).run()
             return _report(keep, given.keep, as_json=given.json)
@@ -87,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--arm", action="append", choices=tuple(ARMS), help="repeatable; default: those usual for the mix")
     add("--rounds", type=int, default=1, help="runs of every arm")
     add("--jobs", type=int, help="of each mix, at least 2 (24; quick: 8)")
+    add("--gpu", action="store_true", help="dense parts on a GPU; without the arm of static plans")
     add("--keep", type=Path, metavar="DIR", help="where results and pictures are kept; what is there is not run again")
     add("--report-from", type=Path, metavar="DIR", help="run nothing; report what was kept there")
     return parser
@@ -98,7 +103,17 @@ def _options(given: argparse.Namespace) -> _Options:
     jobs = size.jobs if given.jobs is None else given.jobs
     if jobs < 2 or given.rounds < 1:
         raise ValueError("there are at least 2 jobs and 1 round")
-    return _Options(tuple(given.mix or MIXES), tuple(given.arm or ()), given.rounds, size, jobs)
+    return _Options(
+        tuple(given.mix or MIXES), tuple(given.arm or ()), given.rounds, size, jobs, _gpu() if given.gpu else ""
+    )
+
+
+def _gpu() -> str:
+    """Which one, or several. Raises ValueError where there is none."""
+    names = [gpu.name for gpu in inventory().gpus]
+    if not names:
+        raise ValueError("--gpu: no GPU can be seen; `elastichost doctor` says more")
+    return ", ".join(names)
 
 
 def _say(text: str) -> None:
@@ -131,7 +146,8 @@ class _Course:
     def __init__(self, options: _Options, keep: Keep, workshop: Workshop) -> None:
         self._options, self._keep, self._workshop = options, keep, workshop
         quick = options.size is QUICK
-        all_turns = turns(options.mixes, options.arms, options.rounds, quick=quick)
+        without = (TUNED,) if options.gpu else ()
+        all_turns = turns(options.mixes, options.arms, options.rounds, quick=quick, without=without)
         self._turns = [turn for turn in all_turns if keep.run(turn.mix, turn.arm.name, turn.round) is None]
         shapes = {job.shape.name for turn in self._turns for job in self._jobs(turn.mix)}
         ones = [job_of(shape, 1, options.size) for shape in SHAPES if shape.name in shapes]
@@ -163,7 +179,7 @@ class _Course:
 
     def _take_colds(self) -> None:
         for job in self._colds:
-            found = running.cold(job, self._workshop, IMPORT_S + self._alone_s([job]))
+            found = running.cold(job, self._workshop, IMPORT_S + self._alone_s([job]), on_gpu=bool(self._options.gpu))
             if isinstance(found, str):
                 _say(f"FAILED: {found}")
             else:
@@ -187,7 +203,7 @@ class _Course:
         if isinstance(plans, str):
             run = ArmRun(mix=turn.mix, arm=turn.arm.name, round=turn.round, failure=plans)
         else:
-            batch = Batch(turn.mix, turn.arm, turn.round, jobs, estimate_s, plans)
+            batch = Batch(turn.mix, turn.arm, turn.round, jobs, estimate_s, bool(self._options.gpu), plans)
             run = running.run_batch(batch, self._workshop)
         self._keep.add(run)
         told = (

@@ -6,9 +6,11 @@ reader can give (r, of one worker). From these follows the speed alone, whatever
     samples_per_s(w) = min(w * r, e * min(w * threads / c_w, cores / c))
 
 where e <= 1 is what its processes make of the cores they have (they wait for each other, too), seen while nobody else
-needed them;
+needed them. On a GPU, where a sample takes g seconds of it (and m of its memory), it is 1 / g at most.
 
-the demand row is: cores c * samples_per_s / cores of the host, memory bandwidth by the bytes of the rows.
+The demand row is: cores c * samples_per_s / cores of the host, memory bandwidth by the bytes of the rows, GPU
+g * samples_per_s, its memory m * samples_per_s, the link to it by the bytes of the rows there and of their gradients
+back.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.tuner.colocation.facts import DEVICE_RESOURCES, HOST_RESOURCES, Mode
-from elastichost.tuner.colocation.kinds import prior_of
+from elastichost.tuner.colocation.kinds import Kind, prior_of
 
 __all__ = ["Examined", "HostPower", "Known", "Look", "MemoryOfSize", "learnt", "memory_of", "modes_of", "prior"]
 
 # CPU seconds of a sample until it is measured: a fixed part, and one of each id; of a DLRM on a current core (assumed)
 SAMPLE_CPU_S, ID_CPU_S = 6e-6, 0.3e-6
+LINK_BYTES_PER_S = 12e9  # to a GPU, of PCIe 3.0 x16: the least that is likely (assumed)
+LINK_TOUCHES = 2.0  # a row is copied to the GPU, its gradient back
 ROW_TOUCHES = 3.0  # a row is read once, and read and written when it is updated
 PRIOR_WORTH_S = 1.0  # what was believed counts as if it had been measured for so long
 BUSY = 0.9  # share of the host's cores in use from which a job may be held up by others
@@ -64,13 +68,16 @@ class Examined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was measured of a job or its twins. CPU seconds of a sample; reader_samples_per_s: of one worker, when
-    something else than its computing held it up, 0: not seen. efficiency: e above. seconds: of measurement."""
+    something else than its computing held it up, 0: not seen. efficiency: e above. seconds: of measurement. gpu_s,
+    gpu_memory_s: g and m above, None: it was not seen on a GPU."""
 
     worker_cpu_s: float
     all_cpu_s: float
     reader_samples_per_s: float = 0.0
     efficiency: float = 1.0
     seconds: float = 0.0
+    gpu_s: float | None = None
+    gpu_memory_s: float = 0.0
 
     @property
     def is_measured(self) -> bool:
@@ -84,7 +91,8 @@ class HostPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job over the last moment: seconds of it, samples trained, CPU seconds of its workers and of all its processes;
-    host_share: of the host's cores that were in use by anybody."""
+    host_share: of the host's cores that were in use by anybody. gpu_s, gpu_memory_s: seconds in which a GPU computed
+    for it, and moved memory for it, None: it is on none; gpu_share: of the moment in which that GPU computed at all."""
 
     seconds: float
     samples: float
@@ -92,6 +100,14 @@ class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all_cpu_s: float
     workers: int
     host_share: float
+    gpu_s: float | None = None
+    gpu_memory_s: float = 0.0
+    gpu_share: float = 0.0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Somebody may have held it up."""
+        return self.host_share >= BUSY or self.gpu_share >= BUSY
 
 
 def prior(examined: Examined) -> Known:
@@ -110,7 +126,7 @@ def learnt(known: Known, look: Look, threads: int, cores: int) -> Known:
     reader = known.reader_samples_per_s
     is_held_up = look.worker_cpu_s < IDLE * look.seconds * look.workers * threads
     seen = look.samples / look.seconds / max(1, look.workers)
-    if is_held_up and look.host_share < BUSY:
+    if is_held_up and not look.is_crowded:
         reader = seen if reader == 0 else _mixed(reader, seen, weight)
     elif reader:
         reader = max(reader, seen)  # it was something else that held it up then
@@ -119,7 +135,26 @@ def learnt(known: Known, look: Look, threads: int, cores: int) -> Known:
         limit = min(look.workers * threads / worker_cpu_s, cores / max(all_cpu_s, worker_cpu_s))
         seen = min(1.0, max(LEAST_EFFICIENCY, look.samples / look.seconds / limit))
         efficiency = _mixed(efficiency, seen, weight)
-    return Known(worker_cpu_s, max(all_cpu_s, worker_cpu_s), reader, efficiency, known.seconds + look.seconds)
+    return Known(
+        worker_cpu_s,
+        max(all_cpu_s, worker_cpu_s),
+        reader,
+        efficiency,
+        known.seconds + look.seconds,
+        *_on_gpu(known, look, weight),
+    )
+
+
+def _on_gpu(known: Known, look: Look, weight: float) -> tuple[float | None, float]:
+    """GPU seconds of a sample, and of its memory."""
+    if look.gpu_s is None:
+        return known.gpu_s, known.gpu_memory_s
+    if known.gpu_s is None:
+        return look.gpu_s / look.samples, look.gpu_memory_s / look.samples
+    return (
+        _mixed(known.gpu_s, look.gpu_s / look.samples, weight),
+        _mixed(known.gpu_memory_s, look.gpu_memory_s / look.samples, weight),
+    )
 
 
 def _mixed(old: float, new: float, weight: float) -> float:
@@ -145,20 +180,32 @@ def _mode(examined: Examined, known: Known, host: HostPower, workers: int) -> Mo
     readers = [rate for rate in (examined.reader_samples_per_s, known.reader_samples_per_s) if rate > 0]
     if readers:
         limits.append(workers * min(readers))
+    memory = memory_of(examined, workers)
+    if memory.gpu_bytes and known.gpu_s:
+        limits.append(1 / known.gpu_s)
     speed = min(limits)
     cores = min(1.0, speed * known.all_cpu_s / host.cores)
     bandwidth = min(1.0, speed * ROW_TOUCHES * examined.row_bytes / host.memory_bytes_per_s)
-    memory = memory_of(examined, workers)
-    device = prior_of("balanced", 1, host.cores, is_gpu=True).demand[len(HOST_RESOURCES) :] if memory.gpu_bytes else ()
     return Mode(
         workers=workers,
         servers=examined.servers,
         worker_cores=examined.threads,
         samples_per_s=speed,
-        demand=(cores, bandwidth, 0.0, *(device or (0.0,) * len(DEVICE_RESOURCES))),
+        demand=(cores, bandwidth, 0.0, *_device(examined, known, speed, bool(memory.gpu_bytes))),
         memory_bytes=memory.host_bytes,
         gpu_memory_bytes=memory.gpu_bytes,
     )
+
+
+def _device(examined: Examined, known: Known, speed: float, is_gpu: bool) -> tuple[float, ...]:
+    """As DEVICE_RESOURCES: of the GPU itself, its memory, the link to it."""
+    if not is_gpu:
+        return (0.0,) * len(DEVICE_RESOURCES)
+    if known.gpu_s is None:
+        kind: Kind = "input" if examined.reader_samples_per_s else "balanced"
+        return prior_of(kind, 1, 1, is_gpu=True).demand[len(HOST_RESOURCES) :]
+    link = LINK_TOUCHES * examined.row_bytes / LINK_BYTES_PER_S
+    return tuple(min(1.0, speed * each) for each in (known.gpu_s, known.gpu_memory_s, link))
 
 
 def memory_of(examined: Examined, workers: int) -> MemoryOfSize:

@@ -15,7 +15,8 @@ from elastichost.tuner.colocation.facts import HostRoom, PlacedJob
 __all__ = ["MOST_NOT_STARTED", "MOST_STARTS", "REST_S", "broken_off", "failed", "is_gpu_oom", "not_examined"]
 
 OUT_OF_MEMORY = ("MemoryBudgetError", "ArenaFullError")
-OUT_OF_GPU_MEMORY = "CUDA out of memory"  # torch.OutOfMemoryError says so
+# torch.OutOfMemoryError says the first; the others come where CUDA itself or one of its libraries finds no room
+OUT_OF_GPU_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 SIGKILLED = -9
 MOST_STARTS = 5  # of one job: who is evicted so often fails
 REST_S = 10.0  # of a job that was evicted or could not be started, unless nothing else runs
@@ -70,7 +71,7 @@ def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoo
 
 def is_gpu_oom(failure: Failure) -> bool:
     """Of a worker: its error is all of the failure, or within the message of the run's."""
-    return failure.kind == "OutOfMemoryError" or OUT_OF_GPU_MEMORY in failure.message
+    return failure.kind == "OutOfMemoryError" or any(words in failure.message for words in OUT_OF_GPU_MEMORY)
 
 
 def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoom) -> tuple[Effect, ...]:

@@ -176,6 +176,7 @@ class JobEntry:
             predicted_speed=self.predicted if self.is_live else 0.0,
             cpu_cores=seen.cpu_cores if seen is not None and self.is_live else 0.0,
             memory_bytes=seen.memory_bytes if seen is not None and self.is_live else 0,
+            gpu_memory_bytes=seen.gpu_memory_bytes if seen is not None and self.is_live else 0,
             peak_bytes=self.peak_bytes,
             estimated_bytes=self.estimated_bytes,
             charged_bytes=self.placed.charged_bytes if self.placed is not None else 0,

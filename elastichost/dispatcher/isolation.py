@@ -3,6 +3,7 @@
     always    cores (affinity), nice, as many threads as planned, and the ledger: jobs start only if their peaks fit
     cgroups   a group for each job: the kernel holds it below a wall of memory, on its cores, at its weight
     resctrl   the memory traffic of each job is counted
+    MPS       jobs on one GPU compute at the same time
 
 A fence that fails is a warning, never the end of a job: without it the job is watched, as where there is none.
 
@@ -24,6 +25,7 @@ from elastichost.dispatcher.control_files import ControlFiles
 from elastichost.dispatcher.delegation import NotDelegatedError, Standing
 from elastichost.dispatcher.limits import WALL, JobUsage, Limits
 from elastichost.dispatcher.meter import HostProcesses
+from elastichost.dispatcher.mps import find_mps
 from elastichost.dispatcher.resctrl import ResctrlTier, open_resctrl
 
 __all__ = ["ALWAYS", "Isolation", "JobUsage", "Limits", "enter", "probe"]
@@ -47,7 +49,10 @@ class Isolation:
     """The tiers of this host. Everything does nothing where a tier is missing."""
 
     def __init__(
-        self, sentences: tuple[str, ...], cgroups: CgroupTier | None = None, resctrl: ResctrlTier | None = None
+        self,
+        sentences: tuple[str, ...],
+        cgroups: CgroupTier | None = None,
+        resctrl: ResctrlTier | None = None,
     ) -> None:
         self.sentences = sentences
         self._cgroups, self._resctrl = cgroups, resctrl
@@ -112,6 +117,7 @@ def probe(
     standing: Standing | None = None,
     resctrl: Path = Path("/sys/fs/resctrl"),
     clock: Clock | None = None,
+    has_gpus: bool = False,
 ) -> Isolation:
     """What there is on this host; call it before anything is started, and `close` the result. Where a cgroup was
     delegated to this process, and only there, it is divided for the jobs; nothing else is changed."""
@@ -119,7 +125,8 @@ def probe(
     standing = standing or Standing(Path("/proc/self"), os.geteuid(), _family)
     cgroups, cgroup_words = _cgroup_tier(files, standing, clock or MonotonicClock())
     monitors, monitor_words = open_resctrl(resctrl, files)
-    return Isolation((ALWAYS, cgroup_words, monitor_words), cgroups, monitors)
+    sentences = (ALWAYS, cgroup_words, monitor_words, *((find_mps(os.environ),) if has_gpus else ()))
+    return Isolation(sentences, cgroups, monitors)
 
 
 def _family() -> frozenset[int]:

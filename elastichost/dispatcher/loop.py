@@ -31,6 +31,7 @@ from elastichost.dispatcher.facts import (
     JobRequest,
     JobStatus,
 )
+from elastichost.dispatcher.gpu_meter import GpuMeter
 from elastichost.dispatcher.isolation import probe
 from elastichost.dispatcher.lending import Lender
 from elastichost.dispatcher.options import HostOptions
@@ -92,7 +93,7 @@ class HostLoop:
         # At once: guardians keep the arenas of those that were killed for a few seconds only.
         self._held = {kept.request.job: hold_left(Path(kept.request.run_dir).resolve()) for kept in queue}
         self._closing.callback(self._let_go, *self._held)
-        self._isolation = probe()
+        self._isolation = probe(has_gpus=bool(inventory.gpus))
         self._closing.callback(self._isolation.close)
         self._crew = self._closing.enter_context(Crew())
         self._journal = Journal(self._directory.journal)
@@ -105,7 +106,9 @@ class HostLoop:
         self._lender = Lender(self._clock)
         self._closing.callback(self._lender.close)
         self._began_s = self._clock.now_s()
-        self._watch = Watch(len(inventory.cores))
+        gpu_meter = GpuMeter(inventory.gpus)
+        self._closing.callback(gpu_meter.close)
+        self._watch = Watch(len(inventory.cores), gpu_meter)
         self._core = Core(options.settings, inventory, power_of(inventory), options.memory_bytes)
         self._performer = Performer(
             self._core, self._crew, self._lender, self._isolation, inventory, options.keeps_sizes, self._clock

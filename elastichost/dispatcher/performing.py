@@ -114,7 +114,7 @@ class Performer:
         folder, lent = self._core.folder(spawn.job), spawn.lent
         request = self._core.request(spawn.job)
         gpus = tuple(
-            GpuDevice(gpu.index, gpu.name, lent.gpu_memory_bytes)
+            GpuDevice(gpu.index, gpu.name, lent.gpu_memory_bytes, total_bytes=gpu.memory_bytes)
             for gpu in self._inventory.gpus
             if gpu.index == lent.gpu
         )

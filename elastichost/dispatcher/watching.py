@@ -1,8 +1,8 @@
-"""What each job is doing: its status file, and what /proc says of its processes. Asked a few times a second."""
+"""What each job is doing: its status file, and what /proc and NVML say of its processes. Asked a few times a second."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import psutil
 
 from elastichost.dispatcher.demands import Look
 from elastichost.dispatcher.facts import Seen
+from elastichost.dispatcher.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.meter import HostProcesses, TreeUsage, anonymous_bytes
 from elastichost.errors import PreflightError
 from elastichost.metrics import RunStatus, read_status
@@ -27,6 +28,19 @@ class _Mark:
     worker_cpu_s: float
     workers: tuple[int, ...]  # their pids: of a new life the CPU time begins anew
     host_busy_s: float
+    gpu: _GpuTime
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuTime:
+    """Seconds in which a GPU computed for a job, and moved memory for it; busy_s: in which it computed for anybody."""
+
+    own_s: float = 0.0
+    own_memory_s: float = 0.0
+    busy_s: float = 0.0
+
+    def and_then(self, own_s: float, own_memory_s: float, busy_s: float) -> _GpuTime:
+        return _GpuTime(self.own_s + own_s, self.own_memory_s + own_memory_s, self.busy_s + busy_s)
 
 
 @dataclass(slots=True)
@@ -47,6 +61,8 @@ class _Watched:
     written_ns: int = 0
     status: RunStatus | None = None
     taken: dict[int, _Taken] = field(default_factory=dict)  # by pid
+    gpu: _GpuTime = _GpuTime()
+    gpu_memory_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -54,6 +70,7 @@ class Watch:
     """cores: of the host, that jobs may use."""
 
     cores: int
+    gpu_meter: GpuMeter = field(default_factory=lambda: GpuMeter(()))
     _watched: dict[str, _Watched] = field(default_factory=dict)
 
     def look(self, pids: Mapping[str, int], run_dirs: Mapping[str, Path], now_s: float) -> tuple[Seen, ...]:
@@ -63,7 +80,22 @@ class Watch:
         processes = HostProcesses()
         trees = {job: tree for job, pid in pids.items() if (tree := processes.tree(pid)) is not None}
         busy_s = _busy_s()
+        self._take_gpus(trees, self.gpu_meter.look(now_s))
         return tuple(self._seen(job, tree, processes, run_dirs[job], busy_s, now_s) for job, tree in trees.items())
+
+    def _take_gpus(self, trees: Mapping[str, TreeUsage], uses: Sequence[GpuUse]) -> None:
+        """What is nobody's on a GPU is divided evenly among the jobs that have memory there."""
+        for job in trees:
+            self._watched.setdefault(job, _Watched()).gpu_memory_bytes = 0
+        for use in uses:
+            there = [job for job, tree in trees.items() if not use.memory_bytes.keys().isdisjoint(tree.pids)]
+            for job in there:
+                watched, pids = self._watched[job], trees[job].pids
+                named = [use.by_pid[pid] for pid in pids if pid in use.by_pid]
+                own_s = sum(one[0] for one in named) + use.nobodys[0] / len(there)
+                own_memory_s = sum(one[1] for one in named) + use.nobodys[1] / len(there)
+                watched.gpu = watched.gpu.and_then(own_s, own_memory_s, max(use.busy_s, own_s))
+                watched.gpu_memory_bytes += sum(use.memory_bytes.get(pid, 0) for pid in pids)
 
     def _seen(
         self, job: str, tree: TreeUsage, processes: HostProcesses, run_dir: Path, busy_s: float, now_s: float
@@ -78,7 +110,9 @@ class Watch:
         look = self._look(watched, tree, processes, busy_s, now_s) if is_new else None
         status = watched.status
         memory = status.arena_bytes + status.private_bytes if status is not None else 0
-        return Seen(job, status, look, watched.cores, memory, _grown(watched, is_new), tree.pids)
+        return Seen(
+            job, status, look, watched.cores, memory, _grown(watched, is_new), tree.pids, watched.gpu_memory_bytes
+        )
 
     def _look(
         self, watched: _Watched, tree: TreeUsage, processes: HostProcesses, busy_s: float, now_s: float
@@ -88,7 +122,7 @@ class Watch:
             watched.mark = None
             return None
         workers = tuple(one.pid for one in status.processes if one.role == "worker")
-        mark = _Mark(now_s, status.samples_trained, tree.cpu_s, processes.cpu_s(workers), workers, busy_s)
+        mark = _Mark(now_s, status.samples_trained, tree.cpu_s, processes.cpu_s(workers), workers, busy_s, watched.gpu)
         before = watched.mark
         if before is None or before.workers != mark.workers or not workers:
             watched.mark = mark
@@ -104,6 +138,9 @@ class Watch:
             all_cpu_s=max(0.0, mark.all_cpu_s - before.all_cpu_s),
             workers=len(workers),
             host_share=(mark.host_busy_s - before.host_busy_s) / seconds / self.cores,
+            gpu_s=mark.gpu.own_s - before.gpu.own_s if watched.gpu_memory_bytes else None,
+            gpu_memory_s=mark.gpu.own_memory_s - before.gpu.own_memory_s,
+            gpu_share=(mark.gpu.busy_s - before.gpu.busy_s) / seconds,
         )
 
 

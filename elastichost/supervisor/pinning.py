@@ -43,4 +43,5 @@ def pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
 
 def gpu_environment(spec: ProcessSpec) -> dict[str, str]:
     """CUDA sees exactly the GPU that was given to the process, or none: nobody takes memory that is not its own."""
-    return {"CUDA_VISIBLE_DEVICES": "" if spec.gpu is None else str(spec.gpu)}
+    # Forked, the process has lost NVML, which its fork server asked for GPUs: it is to ask the driver itself.
+    return {"CUDA_VISIBLE_DEVICES": "" if spec.gpu is None else str(spec.gpu), "PYTORCH_NVML_BASED_CUDA_CHECK": "0"}

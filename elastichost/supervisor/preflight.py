@@ -127,6 +127,9 @@ def _begin(
             f"resources.gpus asks for {least} GPUs, {len(host.gpus)} can be seen",
             hint="run `elastichost doctor`; the GPU extra brings the NVML bindings",
         )
-    total = min((gpu.memory_bytes for gpu in gpus), default=0)
-    fraction = memory_budget_bytes(resources.gpu_memory, total) / total if total else 1.0
+    least_gpu = min(gpus, key=lambda gpu: gpu.memory_bytes, default=None)
+    fraction = 1.0
+    if least_gpu is not None:  # torch holds a process to a share of the whole device
+        budget = memory_budget_bytes(resources.gpu_memory, least_gpu.memory_bytes)
+        fraction = budget / least_gpu.memory_bytes * least_gpu.share
     return begin(job, tables, train, cores, gpus, fraction, ended)

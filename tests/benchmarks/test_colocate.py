@@ -214,6 +214,8 @@ def test_what_is_kept_is_not_run_again_unless_it_failed(tmp_path: Path) -> None:
     keep.begin(campaign)
     with pytest.raises(ValueError, match="24 jobs"):
         keep.begin(Campaign("full", 12, read_machine()))
+    with pytest.raises(ValueError, match="another folder"):
+        keep.begin(Campaign("full", 24, read_machine(), "an accelerator"))
     keep.add(sequential())
     keep.add(arm(OURS, failure="it broke"))
     assert keep.run("balanced", SHIPPED, 0) == sequential()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from elastichost.dispatcher.demands import HostPower, Known, Look, learnt, modes_of, prior
+from elastichost.dispatcher.demands import HostPower, Known, Look, MemoryOfSize, learnt, modes_of, prior
 from elastichost.tuner.colocation.facts import RESOURCES
 from tests.dispatcher.jobs import MB, POWER, examined, look
 
@@ -210,3 +210,49 @@ def test_whatever_is_seen_a_job_keeps_a_speed(looks: list[Look]) -> None:
     assert 0.2 <= known.efficiency <= 1
     assert known.all_cpu_s >= known.worker_cpu_s >= 0
     assert all(mode.samples_per_s > 0 for mode in modes_of(examined("a", least=1, most=3), known, POWER))
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------------------
+
+
+def on_gpu(gpu_s: float, samples: float = 2000.0, seconds: float = 2.0, share: float = 0.3) -> Look:
+    """One worker that computes for half of the time and waits for the GPU."""
+    return Look(seconds, samples, 0.5 * seconds, 0.6 * seconds, 1, 0.2, gpu_s, 0.5 * gpu_s, share)
+
+
+def test_gpu_seconds_of_a_sample_are_the_demand() -> None:
+    known = prior(examined("a"))
+    sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
+    there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1, row_bytes=6000)
+    assumed = modes_of(there, known, HostPower(CORES, 1e10))[0]
+    assert assumed.is_gpu and assumed.demand[3] > 0
+    for _ in range(20):
+        known = learnt(known, on_gpu(0.4), 1, CORES)
+    assert known.gpu_s == pytest.approx(0.2e-3)
+    mode = modes_of(there, known, HostPower(CORES, 1e10))[0]
+    assert mode.demand[3:] == pytest.approx(
+        (mode.samples_per_s * 0.2e-3, mode.samples_per_s * 0.1e-3, mode.samples_per_s * 2 * 6000 / 12e9)
+    )
+
+
+def test_a_gpu_that_it_needs_all_the_time_is_what_limits_it() -> None:
+    sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
+    there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1)
+    known = Known(1e-6, 1e-6, seconds=20.0, gpu_s=1e-3)
+    assert modes_of(there, known, HostPower(CORES, 1e10))[0].samples_per_s == pytest.approx(1000.0)
+
+
+def test_where_others_keep_the_gpu_busy_nothing_is_learnt_of_its_reader() -> None:
+    known = learnt(prior(examined("a")), on_gpu(0.4, share=0.97), 1, CORES)
+    assert known.reader_samples_per_s == 0
+    assert learnt(prior(examined("a")), on_gpu(0.4), 1, CORES).reader_samples_per_s == 1000
+
+
+def test_a_job_of_stated_input_is_taken_for_one_that_leaves_the_gpu_to_others() -> None:
+    sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
+    there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1)
+    power = HostPower(CORES, 1e10)
+    waiting = msgspec.structs.replace(there, reader_samples_per_s=100.0)
+    assert (
+        modes_of(waiting, prior(waiting), power)[0].demand[3] < 0.5 * modes_of(there, prior(there), power)[0].demand[3]
+    )

@@ -117,7 +117,15 @@ def test_out_of_gpu_memory_though_alone_it_goes_on_on_the_cpu() -> None:
     assert host.job("a").estimated_bytes == 1500 * MB
 
 
-@pytest.mark.parametrize("failure", [OUT_OF_GPU, Failure("OutOfMemoryError", "HIP out of memory")])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        OUT_OF_GPU,
+        Failure("OutOfMemoryError", "HIP out of memory"),
+        Failure("RestartBudgetError", "worker-0 ended 4 times (AcceleratorError: CUDA error: out of memory)"),
+        Failure("RestartBudgetError", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+    ],
+)
 def test_what_is_out_of_gpu_memory(failure: Failure) -> None:
     assert is_gpu_oom(failure)
     assert not is_gpu_oom(Failure("MemoryBudgetError", "resources.memory allows 1 MB"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from elastichost.dispatcher import watching
+from elastichost.dispatcher.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.meter import HostProcesses, anonymous_bytes
 from elastichost.dispatcher.watching import Watch
 from elastichost.metrics import ProcessStatus, RunStatus
@@ -169,3 +170,53 @@ def test_the_kernel_tells_what_a_process_takes() -> None:
     taken = np.ones(50 * MB, dtype=np.uint8)
     assert anonymous_bytes(HERE) - before == pytest.approx(len(taken), rel=0.1)
     assert anonymous_bytes(2**22 + 1) == 0, "it has ended"
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------------------
+
+
+class Gpus(GpuMeter):
+    """What is said of one GPU at each look."""
+
+    def __init__(self, *said: GpuUse) -> None:
+        super().__init__(())
+        self.said = list(said)
+
+    def look(self, now_s: float) -> tuple[GpuUse, ...]:
+        return (self.said.pop(0),)
+
+
+def test_a_look_tells_the_gpu_seconds_of_its_processes(written: Written) -> None:
+    use = GpuUse(0, 1.5, 0.3, {HERE: (0.5, 0.1), 1: (1.0, 0.2)}, {HERE: 700, 1: 900})
+    watch, pids, runs = Watch(2, Gpus(use, use, use)), {"a": HERE}, {"a": written.folder}
+    written.write(status(samples=100))
+    watch.look(pids, runs, 0.0)
+    watch.look(pids, runs, 2.0)
+    written.write(status(samples=400))
+    (seen,) = watch.look(pids, runs, 4.0)
+    assert seen.look is not None and seen.look.gpu_s is not None
+    assert (seen.look.gpu_s, seen.look.gpu_memory_s, seen.look.gpu_share) == pytest.approx((1.0, 0.2, 0.75))
+    assert seen.gpu_memory_bytes == 700
+
+
+def test_what_is_nobodys_is_divided_among_those_who_are_there(written: Written) -> None:
+    use = GpuUse(0, 1.0, 0.2, {}, {HERE: 700})
+    watch = Watch(2, Gpus(use, use))
+    pids, runs = {"a": HERE, "b": HERE}, {"a": written.folder, "b": written.folder}
+    written.write(status(samples=100))
+    watch.look(pids, runs, 0.0)
+    written.write(status(samples=400))
+    for seen in watch.look(pids, runs, 2.0):
+        assert seen.look is not None
+        assert (seen.look.gpu_s, seen.look.gpu_share) == pytest.approx((0.5, 0.5))
+
+
+def test_who_has_no_memory_on_a_gpu_is_on_none(written: Written) -> None:
+    use = GpuUse(0, 1.0, 0.2, {1: (1.0, 0.2)}, {1: 900})
+    watch, pids, runs = Watch(2, Gpus(use, use)), {"a": HERE}, {"a": written.folder}
+    written.write(status(samples=100))
+    watch.look(pids, runs, 0.0)
+    written.write(status(samples=400))
+    (seen,) = watch.look(pids, runs, 2.0)
+    assert seen.look is not None
+    assert (seen.look.gpu_s, seen.look.gpu_share, seen.gpu_memory_bytes) == (None, 0.0, 0)

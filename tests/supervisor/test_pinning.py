@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.resources import GpuDevice
+from elastichost.supervisor.launch.servers import fork_server_environment
 from elastichost.supervisor.pinning import gpu_environment, pin
 from elastichost.tuner.cold_start import initial_plan
 
@@ -46,3 +47,6 @@ def test_each_process_sees_its_gpu_and_no_other() -> None:
     assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.workers] == ["0", "1", "0"]
     assert {spec.gpu_memory_fraction for spec in plan.workers} == {0.45}
     assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.servers] == [""]
+    # what libraries ask while they are imported is not what a forked process can ask
+    assert gpu_environment(plan.workers[0])["PYTORCH_NVML_BASED_CUDA_CHECK"] == "0"
+    assert fork_server_environment()["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
