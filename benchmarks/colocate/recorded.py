@@ -21,10 +21,7 @@ __all__ = [
     "Sweep",
     "Use",
     "arm_run",
-    "cpu_seconds",
 ]
-
-FOLLOWS_S = 1.0  # `cpu_cores` of the timeline is a mean that follows what is used with this time constant
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -132,18 +129,6 @@ class Campaign(msgspec.Struct, frozen=True):
 # --- from the dispatcher's files --------------------------------------------------------------------------------------
 
 
-def cpu_seconds(looks: Sequence[tuple[float, float]], began_s: float, ended_s: float) -> float:
-    """CPU seconds of a job. looks: when, and `cpu_cores` then.
-
-    That is a mean x which follows the use u by x' = (u - x) / FOLLOWS_S, so the integral of u is that of x, and
-    FOLLOWS_S times x at the end. After the last look it stays."""
-    total, at_s, cores = 0.0, began_s, 0.0
-    for look_s, now in looks:
-        total += (look_s - at_s) * (cores + now) / 2
-        at_s, cores = look_s, now
-    return total + max(0.0, ended_s - at_s) * cores + FOLLOWS_S * cores
-
-
 def arm_run(
     of: ArmRun,
     jobs: Sequence[Job],
@@ -197,7 +182,7 @@ def _job_run(
         starts=status.starts,
         workers=max((one.workers for one in own), default=0),
         samples=end.samples,
-        cpu_s=cpu_seconds([(one.elapsed_s, one.cpu_cores) for one in own], started_s, ended_s),
+        cpu_s=status.cpu_s,
         peak_bytes=status.peak_bytes,
         estimated_bytes=status.estimated_bytes,
         out_of_memory=status.out_of_memory,

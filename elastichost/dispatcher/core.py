@@ -77,11 +77,11 @@ class Core:
         """Every job is over."""
         return all(entry.has_ended for entry in self._jobs.values())
 
-    def unfinished(self) -> Iterator[tuple[JobRequest, bool, int]]:
-        """Jobs that are for the next dispatcher: request, whether it has a run, how often it was started."""
+    def unfinished(self) -> Iterator[tuple[JobRequest, bool]]:
+        """Jobs that are for the next dispatcher: request, whether it has a run."""
         for entry in self._jobs.values():
             if not entry.is_over:
-                yield entry.request, entry.has_run, entry.starts
+                yield entry.request, entry.has_run
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -112,9 +112,8 @@ class Core:
         entry.estimated_bytes = found.memory[0].host_bytes
         effects = [Note("warning", warning, found.job) for warning in found.warnings]
         demand = entry.demand(self._power)
-        words = (
-            f"{demand.kind} job; at its peak {_mb(found.memory[0].host_bytes)} MB; {found.samples_planned:,} samples"
-        )
+        peak_mb = found.memory[0].host_bytes / 1e6
+        words = f"{demand.kind} job; at its peak {peak_mb:,.0f} MB; {found.samples_planned:,} samples"
         return (*effects, Note("examined", words, found.job, {"memory_bytes": dict(found.breakdown)}))
 
     def seen(self, seen: Seen, now_s: float) -> tuple[Effect, ...]:
@@ -162,13 +161,15 @@ class Core:
         failure: Failure | None,
         now_s: float,
         result: RunResult | None = None,
+        cpu_s: float = 0.0,
     ) -> tuple[Effect, ...]:
-        """Its supervisor has ended, or what looked at it failed. code: None: it could not be started."""
+        """Its supervisor has ended, or what looked at it failed. code: None: it never started. cpu_s: what it used."""
         entry = self._jobs[job]
         self._examinations.forget(job)
         if entry.has_ended:
             return self._examine_next()
         entry.exit_code, self._has_changed = code, True
+        entry.cpu_s += cpu_s
         if result is not None:
             entry.trained = result.samples.trained
             entry.peak_bytes = max(entry.peak_bytes, result.peak_bytes)
@@ -392,7 +393,3 @@ class Core:
 
 def _is_open(entry: JobEntry) -> bool:
     return entry.examined is not None and entry.examined.size_is_open
-
-
-def _mb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e6:,.0f}"

@@ -21,26 +21,30 @@ from elastichost.supervisor.run import Entries
 __all__ = ["CHECK", "JOB", "Crew", "Ended"]
 
 JOB, CHECK = "job", "check"  # roles: a job's supervisor; what looks at a job before it may start
-# What every supervisor needs besides what its workers and PS need.
+# What every supervisor needs besides what its workers and PS need; its fork server is this module by that name.
 IMPORTS = (
     "elastichost.dispatcher.job_process",
     "elastichost.dispatcher.examining",
     "elastichost.supervisor.job",
+    "elastichost.supervisor.launch.forkserver",
+    "elastichost.tuner.queueing",
     "scipy.optimize",
     "scipy.special",
 )
+CALLS = ("elastichost.supervisor.rundir:package_versions",)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A process of a job. code: >= 0 an exit code, < 0 minus a signal; None: it could not be started. cause: in
-    words."""
+    words. cpu_s: CPU seconds of it, and of all that ended below it."""
 
     role: str
     job: str
     life: int
     code: int | None
     cause: str
+    cpu_s: float = 0.0
 
 
 class Crew:
@@ -48,7 +52,7 @@ class Crew:
 
     def __init__(self) -> None:
         entries = Entries()
-        self._launcher = LocalLauncher((*entries.imports, *IMPORTS), entries.calls)
+        self._launcher = LocalLauncher((*entries.imports, *IMPORTS), (*entries.calls, *CALLS))
         self._names: dict[tuple[str, int], str] = {}  # role and index -> job
         self._numbers: dict[str, int] = {}
         self._asked: dict[tuple[str, str], int] = {}  # what is on its way, and the signal it gets then; 0: none
@@ -155,7 +159,7 @@ class Crew:
                 job = self._names[process.role, process.index]
                 if process.role == JOB:
                     self.pids.pop(job, None)
-                return Ended(process.role, job, process.life, code, event.cause)
+                return Ended(process.role, job, process.life, code, event.cause, event.cpu_s)
             case _:
                 return None  # the fork server was lost and is started again
 

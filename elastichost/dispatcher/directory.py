@@ -40,7 +40,6 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     request: JobRequest
     has_run: bool = False
-    starts: int = 0
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:

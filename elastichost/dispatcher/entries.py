@@ -65,6 +65,7 @@ class JobEntry:
     cores: tuple[int, ...] = ()
     auc: float | None = None
     trained: int = 0
+    cpu_s: float = 0.0  # of those of its lives that have ended
 
     @property
     def job(self) -> str:
@@ -175,6 +176,7 @@ class JobEntry:
             solo_samples_per_s=mode.samples_per_s if mode is not None else 0.0,
             predicted_speed=self.predicted if self.is_live else 0.0,
             cpu_cores=seen.cpu_cores if seen is not None and self.is_live else 0.0,
+            cpu_s=self.cpu_s,
             memory_bytes=seen.memory_bytes if seen is not None and self.is_live else 0,
             gpu_memory_bytes=seen.gpu_memory_bytes if seen is not None and self.is_live else 0,
             peak_bytes=self.peak_bytes,

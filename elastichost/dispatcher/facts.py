@@ -112,6 +112,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     solo_samples_per_s: float = 0.0  # what it would train alone, as far as is known
     predicted_speed: float = 0.0  # beside the others, as a share of that
     cpu_cores: float = 0.0  # used in the last second
+    cpu_s: float = 0.0  # CPU seconds of all its processes, from their starts to their ends; 0 until it has ended
     memory_bytes: int = 0  # of its own, now
     peak_bytes: int = 0
     estimated_bytes: int = 0  # before it started, for as many workers as it had at its peak

@@ -7,6 +7,7 @@ import itertools
 import os
 import secrets
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -53,6 +54,9 @@ __all__ = ["HostLoop"]
 
 TICK_S = 0.2
 STATUS_EVERY_S = 1.0
+# Every process is looked at in every turn, where that takes no more of a core than so much; with many jobs it took
+# a tenth. A job that takes more memory than it said is seen a little later then.
+LOOKING_SHARE, LONGEST_LOOK_S = 0.02, 1.0
 COMMANDS_PER_TURN = 16
 PREPARE_TIMEOUT_S = 300.0
 
@@ -113,7 +117,7 @@ class HostLoop:
         self._performer = Performer(
             self._core, self._crew, self._lender, self._isolation, inventory, options.keeps_sizes, self._clock
         )
-        self._next_status_s = 0.0
+        self._next_status_s = self._next_look_s = 0.0
         self._asked_to_stop = 0
         self._kept_last: tuple[Kept, ...] | None = None
         self._over_last: tuple[JobStatus, ...] | None = None
@@ -181,7 +185,13 @@ class HostLoop:
         if self._crew.is_prepared and self._state == "starting":
             self._state = "running"
             self._note("prepared", f"libraries imported in {self._crew.wait_prepared(PREPARE_TIMEOUT_S):.1f} s")
-        self._observe(now_s)
+        if now_s >= self._next_look_s:
+            began_s = time.thread_time()
+            self._observe(now_s)
+            took_s = time.thread_time() - began_s
+            self._next_look_s = now_s + min(LONGEST_LOOK_S, took_s / LOOKING_SHARE)
+        for answer in self._lender.answers():
+            self._do(self._core.answered(answer, now_s))
         self._do(self._core.tick(now_s))
         self._performer.turn()
         for problem in self._lender.turn():
@@ -208,8 +218,6 @@ class HostLoop:
         for seen in self._watch.look(self._crew.pids, run_dirs, self._clock.now_s()):
             self._performer.seen[seen.job] = seen
             self._do(self._core.seen(seen, now_s))
-        for answer in self._lender.answers():
-            self._do(self._core.answered(answer, now_s))
 
     def _ended(self, ended: Ended, now_s: float) -> None:
         folder = self._core.folder(ended.job)
@@ -224,7 +232,7 @@ class HostLoop:
                     "MemoryBudgetError", f"{oom_kills} of its processes were ended at the wall of its memory"
                 )
             result = _read(self._core.run_dir(ended.job) / "result.json", RunResult)
-            self._do(self._core.ended(ended.job, ended.code, ended.cause, failure, now_s, result))
+            self._do(self._core.ended(ended.job, ended.code, ended.cause, failure, now_s, result, ended.cpu_s))
         self._keep_queue()
 
     def _examined(self, ended: Ended, folder: Path, now_s: float) -> tuple[Effect, ...]:
@@ -318,8 +326,8 @@ class HostLoop:
         return (*self._earlier, *(job for job in self._core.statuses() if job.state in OVER_STATES))
 
     def _kept(self) -> Iterator[Kept]:
-        for request, has_run, starts in self._core.unfinished():
-            yield Kept(request, has_run, starts)
+        for request, has_run in self._core.unfinished():
+            yield Kept(request, has_run)
 
     def _report(self) -> HostStatus:
         status = self._core.status(

@@ -18,6 +18,7 @@ from elastichost.dispatcher.isolation import Isolation
 from elastichost.dispatcher.job_process import JobArguments
 from elastichost.dispatcher.lending import Lender
 from elastichost.dispatcher.limits import Limits
+from elastichost.dispatcher.meter import HostProcesses
 from elastichost.priority import give_way
 from elastichost.resources import GpuDevice, HostInventory
 
@@ -93,8 +94,11 @@ class Performer:
         return ()
 
     def pids(self, job: str) -> tuple[int, ...]:
-        """Of all its processes, as they were seen last."""
-        seen = self.seen.get(job)
+        """Of all its processes; of those that were seen last, when its supervisor has ended."""
+        root, seen = self._crew.pids.get(job), self.seen.get(job)
+        tree = HostProcesses().tree(root) if root is not None else None
+        if tree is not None:
+            return tree.pids
         return seen.pids if seen is not None else ()
 
     def _examine(self, job: str) -> None:

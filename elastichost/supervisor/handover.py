@@ -94,6 +94,7 @@ class HandOver:
         self._waiting: set[int] = set()
         self._connected: dict[int, ProcessId] = {}
         self._told: set[ProcessId] = set()  # connected lives that have had a map
+        self._owners: tuple[ShardMap, frozenset[int]] | None = None  # of the target
         self._began_s = 0.0
 
     # --- facts ----------------------------------------------------------------------------------------------
@@ -109,7 +110,9 @@ class HandOver:
         missing."""
         if self.state in (HandOverState.FREEZING, HandOverState.RELEASING):
             return self.present.servers() | self._target.servers() | self._participants
-        return self._target.servers()
+        if self._owners is None or self._owners[0] is not self._target:  # asked for at every turn: thousands of buckets
+            self._owners = self._target, self._target.servers()
+        return self._owners[1]
 
     # --- events ---------------------------------------------------------------------------------------------
 

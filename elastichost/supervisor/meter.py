@@ -23,6 +23,7 @@ PSS_TIME_SHARE = 0.01
 PSS_TIME_SHARE_OF_MANY = 0.001  # where many runs share a host: together they would take a core
 PSS_SHARE_OF_ALL = 0.02
 PSS_AT_ONCE_S = 0.05
+ALIKE_S = 5.0
 _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 _SCHEMA = """
@@ -66,6 +67,7 @@ class Meter:
         self._pss_time_share = PSS_TIME_SHARE_OF_MANY if shares_host else PSS_TIME_SHARE
         self._watched: dict[int, _Watched] = {}
         self._pss_not_before_s = 0.0
+        self._alike: tuple[float, int] | None = None  # when they were counted, and how many they were
 
     def measure(self, pids: Iterable[int], now_s: float, *, thoroughly: bool = False) -> dict[int, Usage]:
         """Of all of them; what was measured ahead is not measured again. thoroughly: memory of each, however lately it
@@ -125,12 +127,18 @@ class Meter:
         watched, began_s = self._watched[pid], time.perf_counter()
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             found = _pss_bytes(pid)
-            forked = processes_alike() if self._shares_host else 1
+            forked = self._forked(now_s) if self._shares_host else 1
             private_bytes = own_bytes(found.private, found.anonymous, forked)
             watched.usage = replace(watched.usage, pss_bytes=found.pss, private_bytes=private_bytes)
         took_s = time.perf_counter() - began_s
         watched.pss_not_before_s = now_s + took_s / self._pss_time_share
         return took_s
+
+    def _forked(self, now_s: float) -> int:
+        """As `processes_alike`, which reads a file of every process of the host: counted anew after a while."""
+        if self._alike is None or now_s - self._alike[0] > ALIKE_S:
+            self._alike = now_s, processes_alike()
+        return self._alike[1]
 
 
 class Pss(NamedTuple):

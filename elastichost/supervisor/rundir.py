@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import importlib.metadata
 import os
 import platform
@@ -19,7 +20,7 @@ from elastichost.plan import ProcessId
 from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReport
 
-__all__ = ["RunDirectory", "lock_directory", "new_run_path", "write_atomically"]
+__all__ = ["RunDirectory", "lock_directory", "new_run_path", "package_versions", "write_atomically"]
 
 RUNS = "runs"
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
@@ -97,7 +98,7 @@ class RunDirectory:
     def write_facts(self, job: JobSpec) -> None:
         """What is known before anything runs; `latest` points here from now on."""
         write_atomically(self.resolved, to_toml(job).encode())
-        write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(_versions())))
+        write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(package_versions())))
         (self.path / "result.json").unlink(missing_ok=True)
         if self.path.parent.name == RUNS:
             link = self.path.parent / f".latest.{self.path.name}"  # several jobs of a host may begin at once
@@ -160,7 +161,9 @@ class RunDirectory:
         os.close(self._lock)
 
 
-def _versions() -> dict[str, str]:
+@functools.cache
+def package_versions() -> dict[str, str]:
+    """Of Python, this system and the packages that matter; read once: jobs of a host are forked with them."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in ("elastichost", *_PACKAGES):
         try:

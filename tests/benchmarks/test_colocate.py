@@ -27,7 +27,7 @@ from benchmarks.colocate.jobs import (
 from benchmarks.colocate.keep import Keep
 from benchmarks.colocate.pictures import save_pictures
 from benchmarks.colocate.quality import memory_error, parity
-from benchmarks.colocate.recorded import ArmRun, Campaign, Cold, JobEnd, JobRun, Sweep, Use, arm_run, cpu_seconds
+from benchmarks.colocate.recorded import ArmRun, Campaign, Cold, JobEnd, JobRun, Sweep, Use, arm_run
 from benchmarks.machine import read_machine
 from elastichost.config import load_job
 from elastichost.datasets import open_reader
@@ -166,19 +166,6 @@ def test_arms_that_share_the_host_are_expected_to_take_no_longer() -> None:
 # --- recording --------------------------------------------------------------------------------------------------------
 
 
-def test_cpu_seconds_undo_the_mean_of_the_timeline() -> None:
-    """A job that uses two cores for 10 s and half a core for 5 s, looked at once a second through the mean."""
-    looks, mean, step_s = [], 0.0, 0.01
-    for turn in range(1, 1501):
-        use = 2.0 if turn * step_s <= 10.0 else 0.5
-        mean += step_s * (use - mean)
-        if turn % 100 == 0:
-            looks.append((turn * step_s, mean))
-    assert cpu_seconds(looks, 0.0, 15.0) == pytest.approx(22.5, rel=0.01)
-    assert cpu_seconds(looks[:-1], 0.0, 15.0) == pytest.approx(22.5, rel=0.02)  # its last second was not seen
-    assert cpu_seconds([], 0.0, 15.0) == 0.0
-
-
 def event(kind: str, at_s: float, process: str = "") -> JournalEvent:
     return JournalEvent("", at_s, kind, "", process)
 
@@ -186,7 +173,7 @@ def event(kind: str, at_s: float, process: str = "") -> JournalEvent:
 def test_times_are_from_the_moment_the_host_is_ready() -> None:
     jobs = [Job(f"dense-a-{number}", SHAPES[6], number, 500) for number in (1, 2)]
     statuses = [
-        JobStatus(job="dense-a-1", state="done", run_dir="", submitted_s=1.0, started_s=21.0, ended_s=31.0, starts=1),
+        JobStatus(job="dense-a-1", state="done", run_dir="", submitted_s=1.0, started_s=21.0, ended_s=31.0, cpu_s=12.5),
         JobStatus(job="dense-a-2", state="failed", run_dir="", why="burnt", submitted_s=1.5, samples_trained=7),
     ]
     host = HostStatus(
@@ -198,7 +185,7 @@ def test_times_are_from_the_moment_the_host_is_ready() -> None:
     found = arm_run(arm("fifo"), jobs, host, events, moments, ends)
     assert found.ready_s == 20.0 and found.makespan_s == 20.0
     first, second = found.jobs
-    assert (first.started_s, first.ended_s, first.wall_s, first.workers) == (1.0, 11.0, 10.0, 2)
+    assert (first.started_s, first.ended_s, first.wall_s, first.workers, first.cpu_s) == (1.0, 11.0, 10.0, 2, 12.5)
     assert (first.samples, first.auc, second.samples, second.auc) == (500, 0.75, 7, None)
     assert found.failure == "1 of 2 jobs are not done; dense-a-2: burnt"
     assert [use.at_s for use in found.uses] == [2.0, 10.0]

@@ -267,7 +267,7 @@ def test_the_host_stops() -> None:
         "stopped",
     ]
     assert host.tick(2.0) == [], "nothing starts any more"
-    assert {(kept.job, has_run) for kept, has_run, _ in host.core.unfinished()} == {
+    assert {(kept.job, has_run) for kept, has_run in host.core.unfinished()} == {
         ("a", True),
         ("waits", False),
         ("looked at", False),
@@ -281,7 +281,7 @@ def test_a_job_that_is_killed_while_the_host_stops_can_be_gone_on_with() -> None
     host.end("a", -9)
     assert host.job("a").state == "stopped"
     assert "saved" not in host.notes("stopped")[0]
-    assert [(kept.job, has_run) for kept, has_run, _ in host.core.unfinished()] == [("a", True)]
+    assert [(kept.job, has_run) for kept, has_run in host.core.unfinished()] == [("a", True)]
 
 
 def test_the_status_of_the_host_adds_up() -> None:

@@ -226,7 +226,7 @@ class Jobs(RuleBasedStateMachine):
 
     @invariant()
     def who_is_not_over_is_for_the_next_dispatcher(self) -> None:
-        kept = {request.job for request, _, _ in self.host.core.unfinished()}
+        kept = {request.job for request, _ in self.host.core.unfinished()}
         states = {one.job: one.state for one in self.host.status().jobs}
         assert kept == {job for job, state in states.items() if state not in ENDED_STATES - {"stopped"}}
 

@@ -65,7 +65,7 @@ def test_one_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_the_queue_goes_to_the_next_dispatcher(tmp_path: Path) -> None:
     directory = HostDirectory.open(tmp_path)
     assert directory.read_queue() == ()
-    kept = (Kept(request("a", 2.5), has_run=True, starts=3), Kept(request("b")))
+    kept = (Kept(request("a", 2.5), has_run=True), Kept(request("b")))
     directory.write_queue(kept)
     directory.close()
     again = HostDirectory.open(tmp_path)

@@ -62,11 +62,12 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """`code` >= 0 is an exit code, < 0 minus a signal."""
+    """`code` >= 0 is an exit code, < 0 minus a signal. cpu_s: CPU seconds of it, and of all that ended below it."""
 
     process: ProcessId
     pid: int
     code: int
+    cpu_s: float = 0.0
 
     @property
     def cause(self) -> str:
@@ -272,15 +273,15 @@ class LocalLauncher:
         child = self._children.pop(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # what it started and left behind
-        code = -signal.SIGKILL
+        code, cpu_s = -signal.SIGKILL, 0.0
         with contextlib.suppress(ChildProcessError):
-            _, status = os.waitpid(pid, 0)
-            code = os.waitstatus_to_exitcode(status)
+            _, status, used = os.wait4(pid, 0)
+            code, cpu_s = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-pid, os.WNOHANG)[0]:
                 pass
         os.close(child.pidfd)
-        self._pending.append(Exited(child.process, pid, code))
+        self._pending.append(Exited(child.process, pid, code, cpu_s))
 
     # --- waiting --------------------------------------------------------------------------------------------
 
