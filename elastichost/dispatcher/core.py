@@ -128,7 +128,7 @@ class Core:
             if entry.state == "starting" and (status.samples_trained > 0 or status.state in FINISHED_STATES):
                 entry.has_run = self._has_changed = True
                 entry.apply(JobEvent.TRAINS, entry.why)
-        entry.takes(seen.used_bytes)
+        entry.takes(seen.peak_bytes)
         self._ledger = ledgers.observe(self._ledger, entry.job, entry.peak_bytes)
         charge = self._ledger.charge(entry.job)
         assert charge is not None

@@ -23,7 +23,6 @@ PSS_TIME_SHARE = 0.01
 PSS_TIME_SHARE_OF_MANY = 0.001  # where many runs share a host: together they would take a core
 PSS_SHARE_OF_ALL = 0.02
 PSS_AT_ONCE_S = 0.05
-ALIKE_S = 5.0
 _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 _SCHEMA = """
@@ -135,8 +134,9 @@ class Meter:
         return took_s
 
     def _forked(self, now_s: float) -> int:
-        """As `processes_alike`, which reads a file of every process of the host: counted anew after a while."""
-        if self._alike is None or now_s - self._alike[0] > ALIKE_S:
+        """As `processes_alike`, which reads a file of every process of the host: once for all that is measured now. Of
+        another moment it is of no use: one process more or less makes tens of megabytes."""
+        if self._alike is None or self._alike[0] != now_s:
             self._alike = now_s, processes_alike()
         return self._alike[1]
 
