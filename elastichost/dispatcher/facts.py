@@ -70,7 +70,6 @@ class Seen(msgspec.Struct, frozen=True):
     """A job's run as it stands. look: over the time since the last one, None: too little of it has passed.
     memory_bytes: rows, copies and private memory as its supervisor measures them, without what all jobs share since
     they were forked; grown_bytes: what its workers and PS have taken since that was measured: this is seen at once.
-    grown_most_bytes: the same at their peaks, between looks too.
     gpu_memory_bytes: of all its processes, as the driver says; 0 where it names no processes.
     status: None: none was written yet."""
 
@@ -81,17 +80,11 @@ class Seen(msgspec.Struct, frozen=True):
     memory_bytes: int
     grown_bytes: int
     pids: tuple[int, ...]
-    grown_most_bytes: int = 0
     gpu_memory_bytes: int = 0
 
     @property
     def used_bytes(self) -> int:
         return self.memory_bytes + self.grown_bytes
-
-    @property
-    def peak_bytes(self) -> int:
-        """As far as it is known: of its processes' peaks between looks, as if they were at one moment."""
-        return self.memory_bytes + max(self.grown_bytes, self.grown_most_bytes)
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,10 @@ import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-__all__ = ["HostProcesses", "Resident", "TreeUsage", "resident"]
+__all__ = ["HostProcesses", "TreeUsage"]
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_RESIDENT = (b"VmHWM:", b"RssAnon:", b"RssFile:", b"RssShmem:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +50,6 @@ class HostProcesses:
     def cpu_s(self, pids: Iterable[int]) -> float:
         """CPU seconds of those that live."""
         return sum(self._processes[pid].cpu_s for pid in pids if pid in self._processes)
-
-
-class Resident(NamedTuple):
-    """Bytes of one process, with what it shares with others since they were forked. anonymous: what is no page of a
-    file or of shared memory; other: what is; most: of both together at any moment so far."""
-
-    anonymous: int = 0
-    other: int = 0
-    most: int = 0
-
-
-def resident(pid: int) -> Resident:
-    """Quick to read. Zeros: it has ended."""
-    with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
-        text = file.read()
-        most, anonymous, files, shared = (_kilobytes(text, name) << 10 for name in _RESIDENT)
-        return Resident(anonymous, files + shared, most)
-    return Resident()
-
-
-def _kilobytes(text: bytes, name: bytes) -> int:
-    """Of a line of `/proc/PID/status`. Raises ValueError without it."""
-    begin = text.index(name) + len(name)
-    return int(text[begin : text.index(b"kB", begin)])
 
 
 def _processes() -> dict[int, _Process]:

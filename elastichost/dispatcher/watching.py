@@ -11,9 +11,10 @@ import psutil
 from elastichost.dispatcher.demands import Look
 from elastichost.dispatcher.facts import Seen
 from elastichost.dispatcher.gpu_meter import GpuMeter, GpuUse
-from elastichost.dispatcher.meter import HostProcesses, TreeUsage, resident
+from elastichost.dispatcher.meter import HostProcesses, TreeUsage
 from elastichost.errors import PreflightError
 from elastichost.metrics import RunStatus, read_status
+from elastichost.supervisor.meter import anonymous_bytes
 
 __all__ = ["Watch"]
 
@@ -46,18 +47,11 @@ class _GpuTime:
 @dataclass(slots=True)
 class _Taken:
     """Anonymous memory of one process. pss_bytes: as its run has measured it; then: when that was at the latest; last:
-    at the newest status; most: at any moment. other_bytes: the most of its other memory."""
+    at the newest status."""
 
     pss_bytes: int
     then_bytes: int
     last_bytes: int
-    most_bytes: int = 0
-    other_bytes: int = 0
-
-    @property
-    def grown_bytes(self) -> int:
-        """To its peak."""
-        return max(0, self.most_bytes - self.then_bytes)
 
 
 @dataclass(slots=True)
@@ -117,9 +111,9 @@ class Watch:
         look = self._look(watched, tree, processes, busy_s, now_s) if is_new else None
         status = watched.status
         memory = status.arena_bytes + status.private_bytes if status is not None else 0
-        grown, grown_most = _grown(watched, is_new)
-        gpu_memory = watched.gpu_memory_bytes
-        return Seen(job, status, look, watched.cores, memory, grown, tree.pids, grown_most, gpu_memory)
+        return Seen(
+            job, status, look, watched.cores, memory, _grown(watched, is_new), tree.pids, watched.gpu_memory_bytes
+        )
 
     def _look(
         self, watched: _Watched, tree: TreeUsage, processes: HostProcesses, busy_s: float, now_s: float
@@ -151,29 +145,22 @@ class Watch:
         )
 
 
-def _grown(watched: _Watched, is_new: bool) -> tuple[int, int]:
-    """What workers and PS have taken since their memory was measured, now and at their peaks: that is done seldom, and
-    whoever takes much is to be seen at once."""
+def _grown(watched: _Watched, is_new: bool) -> int:
+    """What workers and PS have taken since their memory was measured: that is done seldom, and whoever takes much is
+    to be seen at once."""
     before, watched.taken, grown = watched.taken, {}, 0
     processes = watched.status.processes if watched.status is not None else ()
     for one in processes:
-        now, known = resident(one.pid), before.get(one.pid)
-        if not now.most:
-            continue  # it has ended, and holds nothing
+        now_bytes, known = anonymous_bytes(one.pid), before.get(one.pid)
         if known is None:
-            known = _Taken(one.memory_bytes, now.anonymous, now.anonymous)
+            known = _Taken(one.memory_bytes, now_bytes, now_bytes)
         elif known.pss_bytes != one.memory_bytes:  # measured since the status before this one
-            known.pss_bytes, known.then_bytes = one.memory_bytes, min(known.last_bytes, now.anonymous)
-            known.last_bytes = now.anonymous
+            known = _Taken(one.memory_bytes, min(known.last_bytes, now_bytes), now_bytes)
         elif is_new:
-            known.last_bytes = now.anonymous
-        # The kernel keeps the peak of all its pages. Those of files and of shared memory mostly become more, so what is
-        # left without the most of them is no more than its own peak was.
-        known.other_bytes = max(known.other_bytes, now.other)
-        known.most_bytes = max(known.most_bytes, now.anonymous, now.most - known.other_bytes)
+            known.last_bytes = now_bytes
         watched.taken[one.pid] = known
-        grown += max(0, now.anonymous - known.then_bytes)
-    return grown, sum(known.grown_bytes for known in watched.taken.values())
+        grown += max(0, now_bytes - known.then_bytes)
+    return grown
 
 
 def _read_newer(watched: _Watched, run_dir: Path, pids: tuple[int, ...]) -> bool:

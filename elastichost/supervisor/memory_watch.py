@@ -74,6 +74,7 @@ class MemoryWatch:
     ) -> None:
         job = run.job
         self._run, self._roster, self._known = run, roster, memory
+        self.arenas = tuple(arenas)
         self._mode = job.tuner.memory
         model = arenas[0].model
         self._costs = row_costs(model)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from elastichost.metrics import ProcessStatus, RunStatus
 
-__all__ = ["Meter", "MetricsStore", "Pss", "Usage", "own_bytes", "processes_alike"]
+__all__ = ["Meter", "MetricsStore", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]
 
 FEW = 16  # so many are measured at once
 FRESH_S = 0.9  # what was measured so long ago is measured anew
@@ -55,6 +55,7 @@ class _Watched:
     cpu_s: float
     switches: int
     usage: Usage = Usage()
+    anonymous_bytes: int = 0  # when its memory was measured
     pss_not_before_s: float = 0.0
 
 
@@ -87,6 +88,16 @@ class Meter:
                     break
         return {pid: self._watched[pid].usage if pid in self._watched else Usage() for pid in wanted}
 
+    def private_bytes(self) -> int:
+        """Of all that were measured: as it was then, and what they have taken since. Quick; 0 for many."""
+        if len(self._watched) > FEW:
+            return 0
+        total = 0
+        for pid, watched in self._watched.items():
+            if now_bytes := anonymous_bytes(pid):  # else it has ended, and holds nothing
+                total += watched.usage.private_bytes + max(0, now_bytes - watched.anonymous_bytes)
+        return total
+
     def ahead(self, pids: Sequence[int], now_s: float) -> None:
         """Call it often. Measures some of those whose turn it is, so that `measure` takes no longer than with few."""
         if len(pids) <= FEW:
@@ -112,7 +123,8 @@ class Meter:
             return
         watched = self._watched.get(pid)
         if watched is None:
-            watched = self._watched[pid] = _Watched(now_s, found.cpu_s, found.switches)
+            watched = _Watched(now_s, found.cpu_s, found.switches, anonymous_bytes=anonymous_bytes(pid))
+            self._watched[pid] = watched
         passed_s = max(now_s - watched.at_s, 1e-3)
         percent = 100 * (found.cpu_s - watched.cpu_s) / passed_s if now_s > watched.at_s else 0.0
         new_switches = found.switches - watched.switches
@@ -129,6 +141,7 @@ class Meter:
             forked = self._forked(now_s) if self._shares_host else 1
             private_bytes = own_bytes(found.private, found.anonymous, forked)
             watched.usage = replace(watched.usage, pss_bytes=found.pss, private_bytes=private_bytes)
+            watched.anonymous_bytes = anonymous_bytes(pid)
         took_s = time.perf_counter() - began_s
         watched.pss_not_before_s = now_s + took_s / self._pss_time_share
         return took_s
@@ -179,6 +192,15 @@ def processes_alike() -> int:
             with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
                 count += file.read() == mine
     return count
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Of one process, what is no page of a file or of shared memory: quick to read. What it shares with others since
+    they were forked is counted in full. 0: it has ended."""
+    with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:
+        _, resident, shared = map(int, file.read().split()[:3])
+        return max(0, resident - shared) * _PAGE_BYTES
+    return 0
 
 
 class _Found(NamedTuple):

@@ -36,6 +36,11 @@ class Parts:
         """What the rows and all that belongs to them take, on every host."""
         return self.arena.touched_bytes() + sum(map(used_bytes, self.run.other_arenas))
 
+    def copies_bytes(self) -> int:
+        """What PS keep for the copies of checkpoints, in shared pages of their own."""
+        servers = [record.process.index for record in self.run.fleet.live("server")]
+        return sum(arena.board.server(index).copies for arena in self.memory.arenas for index in servers)
+
     def ended(self, record: ProcessRecord, *, asked: bool) -> None:
         """A life has ended. A worker that was not asked to may have applied batches that it never reported."""
         if not asked or record.process.role == "server":

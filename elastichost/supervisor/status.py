@@ -13,7 +13,6 @@ from elastichost.supervisor.run import Run
 __all__ = ["Reporter"]
 
 EVERY_S = 1.0
-ARENA_EVERY_S = 5.0
 
 
 class Reporter:
@@ -25,9 +24,9 @@ class Reporter:
         self._store = MetricsStore(run.directory.metrics)
         self._began_s = run.now_s()
         self._next_s = 0.0
-        self._arena_next_s = 0.0
         self.arena_bytes = 0
-        self.peak_bytes = 0  # of rows and processes together
+        self._copies_bytes = 0
+        self.peak_bytes = 0  # of rows, copies of them and processes together
         self.private_bytes: dict[int, int] = {}  # pid -> memory of its own, of every process of the run
 
     @property
@@ -35,6 +34,9 @@ class Reporter:
         return self._run.now_s() - self._began_s
 
     def tick(self, state: str, parts: Parts | None, now_s: float) -> None:
+        if parts is not None:  # each turn, which every message begins: some of it is there for a moment only
+            self._copies_bytes = parts.copies_bytes()
+            self._takes(self._meter.private_bytes())
         if now_s >= self._next_s:
             self._next_s = now_s + EVERY_S
             self.report(state, parts, now_s)
@@ -53,10 +55,10 @@ class Reporter:
         usage = self._meter.measure(self._pids(), now_s, thoroughly=thoroughly)
         self.private_bytes = {pid: one.private_bytes for pid, one in usage.items() if one.private_bytes}
         processes = tuple(_with_usage(record, usage.get(record.pid, Usage())) for record in live)
-        if parts is not None and (thoroughly or now_s >= self._arena_next_s):
-            self._arena_next_s = now_s + ARENA_EVERY_S
+        if parts is not None:
             self.arena_bytes = max(self.arena_bytes, parts.arena_bytes())
-        self.peak_bytes = max(self.peak_bytes, self.arena_bytes + sum(self.private_bytes.values()))
+            self._copies_bytes = parts.copies_bytes()
+        self._takes(sum(self.private_bytes.values()))
         status = self._status(state, parts, processes)
         self._run.directory.write_status(status)
         self._store.add(status)
@@ -77,9 +79,12 @@ class Reporter:
             frontier=run.frontier,
             elapsed_s=self.elapsed_s,
             arena_bytes=self.arena_bytes,
-            private_bytes=sum(self.private_bytes.values()),
+            private_bytes=sum(self.private_bytes.values()) + self._copies_bytes,
         )
         return common if parts is None else _with_progress(common, parts, run)
+
+    def _takes(self, private_bytes: int) -> None:
+        self.peak_bytes = max(self.peak_bytes, self.arena_bytes + self._copies_bytes + private_bytes)
 
     def close(self) -> None:
         self._store.close()

@@ -11,9 +11,10 @@ import pytest
 
 from elastichost.dispatcher import watching
 from elastichost.dispatcher.gpu_meter import GpuMeter, GpuUse
-from elastichost.dispatcher.meter import HostProcesses, Resident, resident
+from elastichost.dispatcher.meter import HostProcesses
 from elastichost.dispatcher.watching import Watch
 from elastichost.metrics import ProcessStatus, RunStatus
+from elastichost.supervisor.meter import anonymous_bytes
 from tests.dispatcher.jobs import MB
 
 HERE = os.getpid()
@@ -140,7 +141,7 @@ def test_a_tree_has_all_below_it_and_names_do_not_matter(tmp_path: Path) -> None
 def test_what_is_taken_is_seen_at_once_and_counted_once(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     """pss: as the run measures it, seldom; taken: as the kernel has it now."""
     taken = {HERE: 100 * MB}
-    monkeypatch.setattr(watching, "resident", lambda pid: Resident(taken.get(pid, 0), most=taken.get(pid, 0)))
+    monkeypatch.setattr(watching, "anonymous_bytes", lambda pid: taken.get(pid, 0))
     watch = Watch(2)
 
     def grown_mb(now_s: float, pss_mb: int | None = None) -> int:
@@ -166,35 +167,10 @@ def test_what_is_taken_is_seen_at_once_and_counted_once(written: Written, monkey
 
 
 def test_the_kernel_tells_what_a_process_takes() -> None:
-    before = resident(HERE)
+    before = anonymous_bytes(HERE)
     taken = np.ones(50 * MB, dtype=np.uint8)
-    now = resident(HERE)
-    assert now.anonymous - before.anonymous == pytest.approx(len(taken), rel=0.1)
-    assert now.most >= now.anonymous + now.other - MB  # the kernel counts by batches of pages
-    assert resident(2**22 + 1) == Resident(), "it has ended"
-
-
-def test_a_peak_between_two_looks_is_seen(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process of 100 MB takes 300 more and gives them back, maps 50 MB of rows, and so on."""
-    said = [Resident(100 * MB, 20 * MB, 120 * MB)]
-    monkeypatch.setattr(watching, "resident", lambda pid: said[-1])
-    watch, one = Watch(2), ProcessStatus("worker", 0, 1, HERE, "training", memory_bytes=40 * MB)
-    written.write(msgspec.structs.replace(status(private_bytes=40 * MB), processes=(one,)))
-
-    def looked_mb(now_s: float) -> tuple[int, int]:
-        (seen,) = watch.look({"a": HERE}, {"a": written.folder}, now_s)
-        return seen.used_bytes // MB, seen.peak_bytes // MB
-
-    assert looked_mb(0.0) == (40, 40)
-    said.append(Resident(100 * MB, 20 * MB, 420 * MB))
-    assert looked_mb(0.2) == (40, 340)
-    said.append(Resident(110 * MB, 70 * MB, 420 * MB))
-    assert looked_mb(0.4) == (50, 340), "more rows now: the peak before them stands"
-    said.append(Resident(110 * MB, 60 * MB, 520 * MB))
-    assert looked_mb(0.6) == (50, 390), "rows that were dropped may have been there at the peak"
-    said.append(Resident())
-    written.write(msgspec.structs.replace(status(private_bytes=41 * MB), processes=(one,)))
-    assert looked_mb(1.0) == (41, 41), "it has ended"
+    assert anonymous_bytes(HERE) - before == pytest.approx(len(taken), rel=0.1)
+    assert anonymous_bytes(2**22 + 1) == 0, "it has ended"
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.supervisor.meter import own_bytes, processes_alike
+from elastichost.supervisor.meter import Meter, own_bytes, processes_alike
 
 MB = 10**6
 
@@ -37,3 +38,29 @@ def test_processes_that_were_forked_from_one_are_counted() -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_what_was_taken_since_it_was_measured_is_counted() -> None:
+    """A child takes 60 MB, then ends."""
+    asked, told = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(asked[0], 1)
+        taken = b"1" * (60 * MB)
+        os.write(told[1], taken[:1])
+        signal.pause()
+    meter = Meter()
+    try:
+        measured = meter.measure([child], 1.0, thoroughly=True)[child].private_bytes
+        assert measured > 0
+        assert meter.private_bytes() == pytest.approx(measured, abs=MB)
+        os.write(asked[1], b"g")
+        os.read(told[0], 1)
+        assert meter.private_bytes() - measured == pytest.approx(60 * MB, abs=2 * MB)
+        assert meter.measure([child], 1.1)[child].private_bytes == measured, (
+            "its page tables are not read again so soon"
+        )
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert meter.private_bytes() == 0, "it has ended"
