@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from statistics import mean
+from statistics import mean, median
 
 import msgspec
 
@@ -16,7 +16,7 @@ from benchmarks.measuring import Spread, spread_of
 from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode
 from elastichost.tuner.colocation.speeds import Bound, bound
 
-__all__ = ["Aim", "ArmFigures", "Figures", "MixFigures", "aims_of", "bound_of", "figures_of", "headline"]
+__all__ = ["Aim", "ArmFigures", "Figures", "MixFigures", "aims_of", "bound_of", "figures_of", "headline", "least_work"]
 
 
 class ArmFigures(msgspec.Struct, frozen=True):
@@ -38,10 +38,10 @@ class ArmFigures(msgspec.Struct, frozen=True):
 
 
 class MixFigures(msgspec.Struct, frozen=True):
-    """bound: what no schedule can exceed as a speed-up over the sequential arm as shipped, jobs as they were there;
-    bound_of_plans: jobs in whichever of both sequential arms' plans needs least. binding: the term that is the bound.
-    ours_over_*: the achieved speed-up over the bound, in the same round. parts: what each part of ours adds to the one
-    before it. failures: by arm and round."""
+    """bound: what no schedule can exceed as a speed-up over the sequential arm as shipped, jobs as they were there, but
+    with the `least_work` of any arm; bound_of_plans: jobs in whichever of both sequential arms' plans needs least.
+    binding: the term that is the bound. ours_over_*: the achieved speed-up over the bound, in the same round. parts:
+    what each part of ours adds to the one before it. failures: by arm and round."""
 
     mix: str
     jobs: int
@@ -110,8 +110,9 @@ def _mix_figures(mix: str, runs: Sequence[ArmRun]) -> MixFigures:
         name: {run.round: run for run in runs if run.arm == name and not run.failure} for name in ARMS
     }
     shipped, tuned, ours = by_arm[SHIPPED], by_arm[TUNED], by_arm[OURS]
-    bounds = {number: bound_of(run) for number, run in shipped.items()}
-    of_plans = {number: bound_of(shipped[number], tuned[number]) for number in shipped.keys() & tuned.keys()}
+    least = {number: least_work([found[number] for found in by_arm.values() if number in found]) for number in shipped}
+    bounds = {number: bound_of(run, least[number]) for number, run in shipped.items()}
+    of_plans = {n: bound_of(shipped[n], least[n], tuned[n]) for n in shipped.keys() & tuned.keys()}
     random = [value for name in RANDOMS for value in _quotients(by_arm[name], ours)]
     return MixFigures(
         mix=mix,
@@ -172,19 +173,34 @@ def _worst_slowdown(run: ArmRun, shipped: ArmRun) -> float:
 # --- the bound --------------------------------------------------------------------------------------------------------
 
 
-def bound_of(shipped: ArmRun, tuned: ArmRun | None = None) -> Bound:
-    """From a sequential run: seconds of each job alone, its CPU seconds over those and over the cores, its peak of
-    memory. tuned: jobs may be in its plan as well. Raises ValueError for a run without jobs."""
+def least_work(runs: Iterable[ArmRun]) -> dict[str, float]:
+    """By shape, the CPU seconds of a job (the median over its jobs) in the arm where that is least.
+
+    A job alone takes more than it needs where it waits for its input: each time it wakes a core that had gone to sleep.
+    With its CPU time alone for the work, arms that keep cores awake would exceed the bound."""
+    found: dict[str, float] = {}
+    for run in runs:
+        for shape in {job.shape for job in run.jobs}:
+            cpu_s = median(job.cpu_s for job in run.jobs if job.shape == shape)
+            found[shape] = min(cpu_s, found.get(shape, cpu_s))
+    return found
+
+
+def bound_of(shipped: ArmRun, least: Mapping[str, float], tuned: ArmRun | None = None) -> Bound:
+    """From a sequential run: seconds of each job alone, its work over those and over the cores, its peak of memory.
+    least: its work, in CPU seconds, by shape; none: what it was there. tuned: jobs may be in its plan as well. Raises
+    ValueError for a run without jobs."""
     plans = {job.job: job for job in tuned.jobs} if tuned is not None else {}
     demands = []
     for job in shipped.jobs:
-        modes = [_mode(one, shipped.cores) for one in (job, plans.get(job.job)) if one is not None]
+        both = [one for one in (job, plans.get(job.job)) if one is not None]
+        modes = [_mode(one, min(one.cpu_s, least.get(one.shape, one.cpu_s)), shipped.cores) for one in both]
         demands.append(JobDemand(job.job, job.kind, tuple(modes), float(max(1, job.samples))))
     return bound(demands, HostRoom(shipped.cores, shipped.memory_bytes))
 
 
-def _mode(job: JobRun, cores: int) -> Mode:
-    busy = min(1.0, job.cpu_s / job.wall_s / cores)
+def _mode(job: JobRun, work_s: float, cores: int) -> Mode:
+    busy = min(1.0, work_s / job.wall_s / cores)
     demand = (busy, *(0.0,) * (len(RESOURCES) - 1))
     return Mode(max(1, job.workers), 1, 1, max(1, job.samples) / job.wall_s, demand, job.peak_bytes)
 
