@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.candidates import Bounds, contains, count, enumerate_candidates
@@ -32,6 +32,7 @@ def test_a_small_space_is_laid_out_whole() -> None:
     best=st.tuples(st.integers(1, 32), st.integers(1, 16), st.integers(1, 8), st.integers(1, 8)),
     cores=st.sampled_from([0, 64, 200]),
 )
+@example(best=(28, 5, 5, 5), cores=0)
 def test_of_a_large_space_the_best_is_among_what_is_looked_at(best: tuple[int, ...], cores: int) -> None:
     bounds = Bounds(CLUSTER.least, CLUSTER.most, cores=cores, share_cores=False)
     worth = peak_at(best)
