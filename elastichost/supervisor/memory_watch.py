@@ -73,8 +73,7 @@ class MemoryWatch:
         memory: Estimates = Estimates(),  # noqa: B008, frozen
     ) -> None:
         job = run.job
-        self._run, self._roster, self._known = run, roster, memory
-        self.arenas = tuple(arenas)
+        self._run, self._roster, self._known, self.arenas = run, roster, memory, tuple(arenas)
         self._mode = job.tuner.memory
         model = arenas[0].model
         self._costs = row_costs(model)
