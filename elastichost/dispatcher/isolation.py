@@ -49,10 +49,7 @@ class Isolation:
     """The tiers of this host. Everything does nothing where a tier is missing."""
 
     def __init__(
-        self,
-        sentences: tuple[str, ...],
-        cgroups: CgroupTier | None = None,
-        resctrl: ResctrlTier | None = None,
+        self, sentences: tuple[str, ...], cgroups: CgroupTier | None = None, resctrl: ResctrlTier | None = None
     ) -> None:
         self.sentences = sentences
         self._cgroups, self._resctrl = cgroups, resctrl

@@ -18,6 +18,7 @@ from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.launch.local import Exited, LocalLauncher, StartFailed
 from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.meter import anonymous_bytes
 from elastichost.supervisor.reconcile import Failure
 from elastichost.supervisor.recovery import error_of
 from elastichost.supervisor.run import Entries
@@ -78,7 +79,7 @@ def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str) -> DescribedMo
         try:
             launcher.spawn(PROCESS, ENTRY, _arguments(directory, int(run_id, 16)), directory / "log")
             found = _listen(launcher, control, job.supervision.start_timeout_s)
-            return replace(found, fork_server_bytes=_anonymous_bytes(launcher.server_pid))
+            return replace(found, fork_server_bytes=anonymous_bytes(launcher.server_pid))
         finally:
             _end(launcher)
             control.close()
@@ -134,13 +135,6 @@ def _end(launcher: LocalLauncher) -> None:
     while PROCESS in launcher.processes() and time.monotonic() < deadline_s:
         wait_readable(launcher.descriptors(), TURN_S)
         launcher.events()
-
-
-def _anonymous_bytes(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
-        return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
-    return 0
 
 
 def _answer(envelope: Envelope[ControlMessage]) -> DescribedModel | None:
