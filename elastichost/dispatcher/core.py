@@ -172,7 +172,7 @@ class Core:
         entry.cpu_s += cpu_s
         if result is not None:
             entry.trained = result.samples.trained
-            entry.takes(result.peak_bytes)
+            entry.takes(result.peak_bytes, result.peak_workers)
             entry.auc = result.test.auc if result.test is not None else entry.auc
         if entry.placed is not None:
             self._ledger = ledgers.observe(self._ledger, job, entry.peak_bytes)

@@ -85,14 +85,15 @@ class JobEntry:
         """For good."""
         return self.state in OVER_STATES
 
-    def takes(self, used_bytes: int) -> None:
-        """So much memory now. Where that is its peak the estimate of it is that of the workers it has now: the size it
-        was started in was perhaps another."""
+    def takes(self, used_bytes: int, workers: int = 0) -> None:
+        """So much memory, with so many workers (0: as many as it has now). Where that is its peak the estimate of it is
+        that of these workers: the size it was started in was perhaps another."""
         if used_bytes <= self.peak_bytes:
             return
         self.peak_bytes = used_bytes
         run = self.seen.status if self.seen is not None else None
-        workers = sum(one.role == "worker" for one in run.processes) if run is not None else 0
+        if not workers and run is not None:
+            workers = sum(one.role == "worker" for one in run.processes)
         if workers and self.examined is not None:
             self.estimated_bytes = int(self.raised * memory_of(self.examined, workers).host_bytes)
 

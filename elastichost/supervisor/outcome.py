@@ -70,6 +70,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     processes: ProcessCounts
     arena_bytes: int
     peak_bytes: int = 0  # of rows and all processes together, as far as it was measured
+    peak_workers: int = 0  # that it had then
     epochs: int
     torn_batches: int
     checkpoint: str = ""

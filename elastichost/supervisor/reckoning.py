@@ -29,6 +29,7 @@ def reckon(
         processes=ProcessCounts(*run.size, run.restarts),
         arena_bytes=reporter.arena_bytes,
         peak_bytes=reporter.peak_bytes,
+        peak_workers=reporter.peak_workers,
         epochs=run.job.train.epochs,
         torn_batches=run.torn_batches,
         rolled_back=tuple(run.roll_backs),

@@ -27,6 +27,7 @@ class Reporter:
         self.arena_bytes = 0
         self._copies_bytes = 0
         self.peak_bytes = 0  # of rows, copies of them and processes together
+        self.peak_workers = 0  # that it had then
         self.private_bytes: dict[int, int] = {}  # pid -> memory of its own, of every process of the run
 
     @property
@@ -84,7 +85,9 @@ class Reporter:
         return common if parts is None else _with_progress(common, parts, run)
 
     def _takes(self, private_bytes: int) -> None:
-        self.peak_bytes = max(self.peak_bytes, self.arena_bytes + self._copies_bytes + private_bytes)
+        used_bytes = self.arena_bytes + self._copies_bytes + private_bytes
+        if used_bytes > self.peak_bytes:
+            self.peak_bytes, self.peak_workers = used_bytes, len(self._run.fleet.live("worker"))
 
     def close(self) -> None:
         self._store.close()

@@ -10,6 +10,7 @@ from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn, Stop
 from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobStatus, Seen
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.resources import HostInventory
+from elastichost.supervisor.outcome import ProcessCounts, RunResult, SampleCounts
 from elastichost.tuner.colocation.settings import Settings
 
 MB = 10**6
@@ -21,6 +22,25 @@ TOGETHER = Settings(policy="fifo", most_jobs=100)  # whatever fits, in order of 
 def request(job: str, weight: float = 1.0, shape: str = "") -> JobRequest:
     return JobRequest(
         job, f"/host/jobs/{job}", "/home/user", f"/home/user/runs/{job}", "2026-01-01T00:00:00.000Z", weight, shape
+    )
+
+
+def result(*, peak_bytes: int, peak_workers: int) -> RunResult:
+    """Of a run that is done."""
+    return RunResult(
+        status="done",
+        exit_code=0,
+        run_dir="/home/user/runs/a",
+        samples=SampleCounts(planned=1000, trained=1000, skipped=0, quarantined=0),
+        test=None,
+        samples_per_s=500.0,
+        wall_s=2.0,
+        processes=ProcessCounts(1, 1, 0),
+        arena_bytes=100 * MB,
+        peak_bytes=peak_bytes,
+        peak_workers=peak_workers,
+        epochs=1,
+        torn_batches=0,
     )
 
 
@@ -128,10 +148,16 @@ class Hosted:
         self.did(self.core.seen(seen(job, **facts), now_s))  # type: ignore[arg-type]
 
     def end(
-        self, job: str, code: int | None, now_s: float = 10.0, cause: str = "exit", failure: Failure | None = None
+        self,
+        job: str,
+        code: int | None,
+        now_s: float = 10.0,
+        cause: str = "exit",
+        failure: Failure | None = None,
+        result: RunResult | None = None,
     ) -> None:
         self.live.pop(job, None)
-        self.did(self.core.ended(job, code, cause, failure, now_s))
+        self.did(self.core.ended(job, code, cause, failure, now_s, result))
 
     def cancel(self, job: str, now_s: float = 5.0) -> None:
         self.did(self.core.cancel(job, now_s))

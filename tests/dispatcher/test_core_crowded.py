@@ -7,7 +7,7 @@ import pytest
 from elastichost.dispatcher.containing import CALM_S
 from elastichost.dispatcher.effects import Effect, Note, Resize, Stop
 from elastichost.tuner.colocation.settings import Settings
-from tests.dispatcher.jobs import INVENTORY, MB, Hosted, hosted, look, running
+from tests.dispatcher.jobs import INVENTORY, MB, Hosted, hosted, look, result, running
 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
@@ -190,6 +190,15 @@ def test_a_peak_is_held_against_the_estimate_for_the_workers_it_had_then() -> No
     assert after(2, 1100) == (1500, 1100)
     assert after(3, 1050) == (1500, 1100), "one that was added and took nothing yet"
     assert after(1, 900) == (1500, 1100)
+
+
+def test_a_peak_that_comes_with_the_result_is_of_the_workers_it_had_then() -> None:
+    host = hosted()
+    host.submit("a", 1000, least=1, most=3, worker_mb=500)
+    host.tick(0.0)
+    host.see("a", workers=1, memory_mb=800)
+    host.end("a", 0, result=result(peak_bytes=1600 * MB, peak_workers=2))
+    assert (host.job("a").estimated_bytes, host.job("a").peak_bytes) == (1500 * MB, 1600 * MB)
 
 
 @pytest.mark.parametrize("policy", ["exclusive"])

@@ -62,7 +62,7 @@ class _NoReporter:
 
     def __init__(self, run: object) -> None:
         self.elapsed_s, self.arena_bytes, self.private_bytes = 0.0, 0, dict[int, int]()
-        self.peak_bytes = 0
+        self.peak_bytes = self.peak_workers = 0
 
     def tick(self, *facts: object) -> None:
         """Nobody looks."""

@@ -37,6 +37,7 @@ from tests.system.hosting import (
     events,
     hurry,
     is_over,
+    result,
     wait_gone,
     write_job,
 )
@@ -297,6 +298,7 @@ def test_three_jobs_at_once_are_all_done(folder: Path) -> None:
         assert_all_trained(job)
         assert job.test_auc is not None and job.test_auc > 0.55
         assert job.peak_bytes > 0
+        assert result(job)["peak_workers"] == 1, "the size it had when it took most"
         assert (job.starts, job.out_of_memory, job.exit_code) == (1, 0, 0)
     assert status.charged_bytes == 0
     moments = read_timeline(host.directory / "timeline.db")
