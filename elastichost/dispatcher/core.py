@@ -128,7 +128,7 @@ class Core:
             if entry.state == "starting" and (status.samples_trained > 0 or status.state in FINISHED_STATES):
                 entry.has_run = self._has_changed = True
                 entry.apply(JobEvent.TRAINS, entry.why)
-        entry.takes(seen.used_bytes)
+        entry.takes(seen.used_bytes, now_s)
         self._ledger = ledgers.observe(self._ledger, entry.job, entry.peak_bytes)
         charge = self._ledger.charge(entry.job)
         assert charge is not None
@@ -172,7 +172,7 @@ class Core:
         entry.cpu_s += cpu_s
         if result is not None:
             entry.trained = result.samples.trained
-            entry.takes(result.peak_bytes, result.peak_workers)
+            entry.takes(result.peak_bytes, now_s, result.peak_workers)
             entry.auc = result.test.auc if result.test is not None else entry.auc
         if entry.placed is not None:
             self._ledger = ledgers.observe(self._ledger, job, entry.peak_bytes)

@@ -22,6 +22,7 @@ START_S, FINISHING = 1.0, 0.3
 # want the cores the process that does them needed 7 s for 24 jobs. A batch of 24 jobs that wait for their input took
 # 0.84 of the time with it (three pairs: 0.87, 0.83, 0.80).
 COMPUTING_NICE = 5
+CHANGES_S = 2.0  # until a status tells of another size: it is written each second, and a worker needs one to come or go
 StopCause = Literal["", "cancel", "evict", "memory", "host"]
 
 
@@ -58,6 +59,8 @@ class JobEntry:
     taken_cores: tuple[int, tuple[int, ...]] | None = None  # life, and the cores that its run last said it has
     refusals: int = 0  # of what its run was lent, since it last took something
     differs_since_s: float | None = None  # its run has another size than it was told
+    had_workers: tuple[int, float] = (0, 0.0)  # the most that it may have still, until then
+    told_workers: tuple[int, float] = (0, 0.0)  # that it may have already, though its status does not say so until then
     peak_bytes: int = 0
     estimated_bytes: int = 0
     admitted_bytes: int = 0  # charged when it was started: what is charged later follows what it takes
@@ -85,17 +88,31 @@ class JobEntry:
         """For good."""
         return self.state in OVER_STATES
 
-    def takes(self, used_bytes: int, workers: int = 0) -> None:
-        """So much memory, with so many workers (0: as many as it has now). Where that is its peak the estimate of it is
-        that of these workers: the size it was started in was perhaps another."""
+    def takes(self, used_bytes: int, now_s: float, workers: int = 0) -> None:
+        """So much memory, with so many workers (0: as many as it may have now). Where that is its peak the estimate of
+        it is that of these workers: the size it was started in was perhaps another."""
+        workers = workers or self._most_workers(now_s)
         if used_bytes <= self.peak_bytes:
             return
         self.peak_bytes = used_bytes
-        run = self.seen.status if self.seen is not None else None
-        if not workers and run is not None:
-            workers = sum(one.role == "worker" for one in run.processes)
         if workers and self.examined is not None:
             self.estimated_bytes = int(self.raised * memory_of(self.examined, workers).host_bytes)
+
+    def _most_workers(self, now_s: float) -> int:
+        """0: not known. What its status says is a second old: of those that it was told to have some may be there
+        already, and of those that it had some may be there still."""
+        run = self.seen.status if self.seen is not None else None
+        counted = sum(one.role == "worker" for one in run.processes) if run is not None else 0
+        if not counted:
+            return 0
+        most, until_s = self.had_workers
+        if counted >= most or now_s >= until_s:
+            most = counted
+            self.had_workers = most, now_s + CHANGES_S
+        told = self.placed.mode.workers if self.placed is not None else 0
+        if told != self.told_workers[0]:
+            self.told_workers = told, now_s + CHANGES_S
+        return max(most, told if now_s < self.told_workers[1] else 0)
 
     def apply(self, event: JobEvent, why: str) -> None:
         """Raises IllegalTransitionError."""

@@ -23,8 +23,6 @@ def asked_to_stop(entry: JobEntry, cause: StopCause, why: str) -> tuple[Effect, 
 
 def contained(entry: JobEntry, act: Act) -> Iterator[Effect]:
     """One act when jobs together use more than there is, or do no more."""
-    if entry.seen is not None:
-        entry.takes(entry.seen.used_bytes)
     yield Note("memory", act.reason, act.job)
     if act.kind in ("tighten", "loosen"):
         yield Resize(act.job, memory_bytes=act.limit_bytes)

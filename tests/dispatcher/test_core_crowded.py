@@ -177,19 +177,22 @@ def test_jobs_that_share_cores_get_their_own_once_they_are_measured() -> None:
     assert {*cores[0], *cores[1]} <= set(INVENTORY.cores)
 
 
-def test_a_peak_is_held_against_the_estimate_for_the_workers_it_had_then() -> None:
+def test_a_peak_is_held_against_the_estimate_for_the_workers_it_may_have_had_then() -> None:
     host = hosted()
     host.submit("a", 1000, least=1, most=3, worker_mb=500)
     host.tick(0.0)
 
-    def after(workers: int, memory_mb: int) -> tuple[float, float]:
-        host.see("a", workers=workers, memory_mb=memory_mb)
+    def after(workers: int, memory_mb: int, now_s: float) -> tuple[float, float]:
+        host.see("a", now_s, workers=workers, memory_mb=memory_mb)
         return host.job("a").estimated_bytes / MB, host.job("a").peak_bytes / MB
 
-    assert after(1, 800) == (1000, 800)
-    assert after(2, 1100) == (1500, 1100)
-    assert after(3, 1050) == (1500, 1100), "one that was added and took nothing yet"
-    assert after(1, 900) == (1500, 1100)
+    assert after(1, 700, 1.0) == (2000, 700), "it was told to have three: its status may be older than they"
+    assert after(1, 800, 10.0) == (1000, 800), "it does not have them after all"
+    assert after(2, 1100, 11.0) == (1500, 1100)
+    assert after(3, 1050, 12.0) == (1500, 1100), "one that was added and took nothing yet"
+    assert after(2, 1150, 13.0) == (2000, 1150), "the third may be there still"
+    assert after(2, 1200, 20.0) == (1500, 1200)
+    assert after(1, 900, 21.0) == (1500, 1200)
 
 
 def test_a_peak_that_comes_with_the_result_is_of_the_workers_it_had_then() -> None:
