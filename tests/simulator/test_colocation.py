@@ -353,7 +353,7 @@ def test_arms_get_the_same_batches() -> None:
     ours = setting.arms[OURS]
     assert ours.speedup is not None and ours.speedup.mean == pytest.approx(expected)
     assert setting.tight_bound is not None and setting.tight_bound >= ours.speedup.mean
-    assert ours.of_bound.high <= 1 and ours.of_tight_bound.mean >= ours.of_bound.mean
+    assert ours.of_bound.high <= 1 and ours.of_tight_bound.mean >= ours.of_bound.mean - 1e-9
     assert ours.over_ours is not None and ours.over_ours.low == ours.over_ours.high == 1.0
     assert len({one.tight_s for one in played}) == 2, "one batch a seed"
 
