@@ -14,7 +14,6 @@ from elastichost.config_emulate import NewIdsSettings
 from elastichost.emulation.model import NEW_IDS, Keys, Part, owner_of_new, parts_of
 from elastichost.emulation.prices import Pricing
 from elastichost.errors import ProtocolError
-from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.data import DataMessage, Pull, Pulled, Retry
 from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, Resend
@@ -51,14 +50,12 @@ class Exchange(Channel):
 
     def __init__(
         self,
-        process: ProcessId,
-        job_id: int,
         holder: DirectoryHolder,
         pricing: Pricing,
         skew: float,
         new_ids: NewIdsSettings,
     ) -> None:
-        super().__init__(process, job_id, "emulated", holder)
+        super().__init__("emulated", holder)
         self._pricing, self._skew, self._new_ids = pricing, skew, new_ids
         self._parts: tuple[int, tuple[Part, ...]] = (0, ())
         self._open: list[Call] = []

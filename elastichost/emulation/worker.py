@@ -72,7 +72,7 @@ class EmulatedWorker(WorkerLife[EmulatedBatch]):
         self._pricing = Pricing(self._scenario, self._generator)
         self._cutter = LeaseCutter(job.train.batch_size)
         emulate, skew = job.emulate, self._scenario.skew
-        self._exchange = Exchange(self._process, arguments.job_id, self._holder, self._pricing, skew, emulate.new_ids)
+        self._exchange = Exchange(self._holder, self._pricing, skew, emulate.new_ids)
         self._timeline = Timeline(time.monotonic())
         self._pull: tuple[EmulatedBatch, Call] | None = None  # of the batch that comes next
         self._pushes: deque[_Pushing] = deque()
@@ -90,7 +90,7 @@ class EmulatedWorker(WorkerLife[EmulatedBatch]):
 
     def _build(self) -> Committer:
         flat = cast("FlatDense", _Vector())
-        return Committer(self._process, self._arguments.job_id, self._holder, flat, None, len(INITIAL), self._pump)
+        return Committer(self._holder, flat, None, len(INITIAL), self._pump)
 
     def _open(self) -> LeaseCutter:
         return self._cutter

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.config import JobSpec
 from elastichost.errors import ProtocolError
@@ -19,6 +19,7 @@ from elastichost.micro_batches import CREW
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
 from elastichost.ps.audit import Audit
+from elastichost.ps.dense_optimizer import dense_optimizer
 from elastichost.ps.evicting import Evictor
 from elastichost.ps.frames import Outgoing
 from elastichost.ps.moving import Moving
@@ -32,6 +33,8 @@ from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope, frame_bytes
 from elastichost.wire.control import (
+    Admit,
+    Admitted,
     ControlMessage,
     CopyBuckets,
     Drain,
@@ -57,6 +60,7 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import HEARTBEAT_S, AppliedBatch, StepSample
+from elastichost.wire.keys import AllowList
 from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]
@@ -92,7 +96,6 @@ class ServerLoop:
         self._watermarks = Watermarks(arena_directory)
         self._session = Session()
         self._log = AppliedLog(self._run_dir)
-        optimizer = job.train.optimizer_dense
         tables = self._arena.model.tables
         self._applier = RowApplier(arena_directory, arguments.index, len(tables), self._store.lines, allowance)
         self._service = DataService(
@@ -100,15 +103,7 @@ class ServerLoop:
             self._session,
             self._store,
             self._dense,
-            DenseOptimizerSpec(
-                name=optimizer.name,
-                learning_rate=optimizer.lr,
-                beta1=optimizer.beta1,
-                beta2=optimizer.beta2,
-                eps=optimizer.eps,
-                weight_decay=optimizer.weight_decay,
-                momentum=optimizer.momentum,
-            ),
+            dense_optimizer(job),
             self._applier,
             self._log,
         )
@@ -122,14 +117,15 @@ class ServerLoop:
         )
         self._snapshots = SnapshotWriter()
         address = f"ipc://{arguments.socket_directory}/{self._process}"
-        self._data = DataServer(address, arguments.job_id, self._process)
-        self._control = ControlClient(arguments.control_address, arguments.job_id, self._process)
+        self._allowed = AllowList()  # nobody of other machines, until the supervisor says who
+        self._data = DataServer(address, arguments.job_id, self._process, arguments.gate_for(self._allowed))
+        whom = (arguments.control_address, arguments.job_id, self._process)
+        self._control = ControlClient(*whom, arguments.to_supervisor)
         self._moving = Moving(arguments, self._arena, self._store, self._applier, self._control.send)
         self._owned: frozenset[tuple[int, int]] = frozenset()
         self._restore_from: Path | None = None
         self._update: tuple[ShardMapUpdate, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
-        self._progress = 0
-        self._meter = _Meter()
+        self._progress, self._meter = 0, _Meter()
         self._beat_at_s = 0.0
         self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
         self._running = True
@@ -137,7 +133,8 @@ class ServerLoop:
     def run(self) -> None:
         """Returns after Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
-        self._control.send(Hello(a.role, a.index, a.life, pid=os.getpid(), address=self._data.address))
+        outer = self._data.outer_address
+        self._control.send(Hello(a.role, a.index, a.life, os.getpid(), self._data.address, outer))
         waiter, clients = self._waiter(), self._moving.clients
         while self._running:
             waiter.wait(MOVING_S if clients else HEARTBEAT_S / 2)
@@ -216,6 +213,9 @@ class ServerLoop:
                 self._adopt(update, envelope.frames)
             case Restore(checkpoint=checkpoint):
                 self._restore_from = Path(checkpoint)
+            case Admit(number=number, keys=keys):
+                self._allowed.replace(dict(keys))
+                self._control.send(Admitted(number))
             case Membership(epoch=epoch, workers=workers):
                 self._send(outgoing_clock(self._session.set_members(epoch, workers)))
                 self._ask_about_strangers()
@@ -360,6 +360,8 @@ class ServerLoop:
             blocks.append(Block("dense_state", 0, 0, copy.state))
         crash_point("ps.snapshot.after_copy")
         self._control.send(SnapshotCut(cut=cut, rows=rows, bytes=sum(block.array.nbytes for block in blocks)))
+        if self._arguments.supervisor_key:  # on another machine than the supervisor, who fetches it
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._snapshots.start(cut, path / f"server-{self._arguments.index}.bin", blocks)
 
     def _finish_snapshot(self) -> None:

@@ -26,8 +26,7 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.crash import crash_point
 from elastichost.wire.data import BucketFetch, DataMessage
-from elastichost.wire.facts import ServerAddress
-from elastichost.wire.sockets import DataClient
+from elastichost.wire.sockets import Caller, DataClient
 
 __all__ = ["MoveOrder", "Moving"]
 
@@ -46,14 +45,12 @@ class Moving:
         applier: RowApplier,
         send: Callable[[ControlMessage], None],
     ) -> None:
-        def connect(source: ServerAddress, channel: str) -> DataClient:
-            return DataClient(source.address, arguments.job_id, arguments.process, channel)
-
+        caller = Caller(arguments.job_id, arguments.process, arguments.host, arguments.keys)
         changed = ChangedRows(arena.layout)
         applier.on_changed, store.on_made = changed.changed, changed.made
         self._rows, self._store, self._send = BucketRows(arena), store, send
         self._source = BucketSource(arena, changed, store.owns)
-        self._mover = Mover(self._rows, store, connect)
+        self._mover = Mover(self._rows, store, caller.connect)
         self._awaited: Collection[Key] = ()
         self._to_forget: dict[int, set[Key]] = {}  # request -> buckets that are this process' own still
 

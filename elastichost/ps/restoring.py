@@ -16,7 +16,7 @@ __all__ = ["restore_buckets"]
 def restore_buckets(store: RowStore, checkpoint: Path, buckets: list[tuple[int, int]]) -> None:
     """Takes (table, bucket) pairs over and gives them what they hold in a checkpoint. Raises CheckpointError for what
     is missing in it or does not fit, and ArenaFullError."""
-    manifest = load_manifest(checkpoint)
+    manifest = load_manifest(checkpoint, is_whole=False)  # its own files: on another machine there are no others
     tables = {e.index: e.table for e in manifest.model.embeddings}
     wanted = set(buckets)
     store.adopt(buckets, initialise=False)

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from elastichost.plan import ProcessId, Role
+from elastichost.wire.keys import AllowList, Gate, KeyPair, Pass
 
 __all__ = ["ChildArguments"]
 
@@ -29,7 +30,19 @@ class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu: int | None = None
     gpu_memory_fraction: float = 1.0
     host: int = 0  # whose arena it is; the dense vector and the workers are on host 0
+    gate: str = ""  # of a PS that other machines are to reach: `tcp://10.0.0.1:*`
+    keys: KeyPair | None = None  # its own, where there are several machines
+    supervisor_key: str = ""  # the supervisor's public one; "": it is on this machine
 
     @property
     def process(self) -> ProcessId:
         return ProcessId(self.role, self.index, self.life)
+
+    def gate_for(self, allowed: AllowList) -> Gate | None:
+        """Where other machines come in; None: they do not."""
+        return Gate(self.gate, self.keys, allowed) if self.gate and self.keys is not None else None
+
+    @property
+    def to_supervisor(self) -> Pass | None:
+        """What it shows at the supervisor's gate; None: it needs nothing there."""
+        return Pass(self.keys, self.supervisor_key) if self.keys is not None and self.supervisor_key else None

@@ -5,9 +5,19 @@ from __future__ import annotations
 
 from elastichost.errors import SampleRange
 from elastichost.specs import ModelSpec
+from elastichost.wire.control_hosts import (
+    Admit,
+    Admitted,
+    BucketsMeasured,
+    Copied,
+    CopyBuckets,
+    ForgetBuckets,
+    Forgotten,
+    KeepBuckets,
+    MeasureBuckets,
+)
 from elastichost.wire.facts import (
     AppliedBatch,
-    BucketMove,
     CommittedBatch,
     Lease,
     Message,
@@ -16,6 +26,8 @@ from elastichost.wire.facts import (
 )
 
 __all__ = [
+    "Admit",
+    "Admitted",
     "BucketsMeasured",
     "ControlMessage",
     "Copied",
@@ -61,13 +73,14 @@ __all__ = [
 
 
 class Hello(Message, frozen=True):
-    """First message of every process. PS: `address` is where its data socket is bound."""
+    """First message of every process. PS: `address` is where its data socket is bound on its own machine."""
 
     role: str  # "worker" | "server" | "probe"
     index: int
     life: int
     pid: int
     address: str = ""
+    outer: str = ""  # where other machines reach that socket
 
 
 class ModelDescribed(Message, frozen=True):
@@ -181,28 +194,6 @@ class Repinned(Message, frozen=True):
     cores: tuple[int, ...]
 
 
-class BucketsMeasured(Message, frozen=True):
-    """PS: what each of the buckets it was asked for takes now, in the order of the question."""
-
-    request: int
-    bytes: tuple[int, ...]
-
-
-class Copied(Message, frozen=True):
-    """PS: all buckets of CopyBuckets are copied but for rows that change all the time, `bytes` of them. With
-    `failure` it cannot hold them, and says why."""
-
-    copy: int
-    bytes: int
-    failure: str = ""
-
-
-class Forgotten(Message, frozen=True):
-    """PS: its arena holds nothing of the buckets of ForgetBuckets any more."""
-
-    request: int
-
-
 class FailureReport(Message, frozen=True):
     """Any process, before it exits because of an error. `error_type` is a class name of elastichost.errors, or
     another exception's; `traceback_text` is for the log and, for ModelError, the user's own; `samples`: the batch that
@@ -297,34 +288,6 @@ class Restore(Message, frozen=True):
     checkpoint: str
 
 
-class MeasureBuckets(Message, frozen=True):
-    """PS: how many bytes do these buckets of yours take? The answer is BucketsMeasured."""
-
-    request: int
-    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
-
-
-class CopyBuckets(Message, frozen=True):
-    """PS: fetch these buckets from the PS that have them, into your arena; they are not yours yet. Answer Copied. What
-    is being copied already from the very same lives goes on; `copy` only grows."""
-
-    copy: int
-    moves: tuple[BucketMove, ...]
-
-
-class ForgetBuckets(Message, frozen=True):
-    """PS: these buckets are another's now (or were not to come after all): free their memory, answer Forgotten."""
-
-    request: int
-    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
-
-
-class KeepBuckets(Message, frozen=True):
-    """PS: nobody copies these buckets of yours any more."""
-
-    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
-
-
 class Fence(Message, frozen=True):
     """PS: refuse this worker life from now on; the dense owner answers Fenced."""
 
@@ -374,8 +337,10 @@ ControlMessage = (
     | Repinned
     | BucketsMeasured
     | Copied
+    | Admitted
     | Forgotten
     | FailureReport
+    | Admit
     | Membership
     | ShardMapUpdate
     | LeaseGrant

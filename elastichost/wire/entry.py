@@ -38,7 +38,7 @@ def failure_report(error: BaseException) -> FailureReport:
 def run_child(arguments_json: bytes, run: Callable[[ChildArguments, ControlClient], None]) -> int:
     """Runs a short-lived child with its own control connection. Returns the exit code."""
     arguments = decode_arguments(arguments_json)
-    control = ControlClient(arguments.control_address, arguments.job_id, arguments.process)
+    control = ControlClient(arguments.control_address, arguments.job_id, arguments.process, arguments.to_supervisor)
     try:
         run(arguments, control)
     except Exception as error:  # noqa: BLE001 - every failure of a child reaches the supervisor

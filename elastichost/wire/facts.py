@@ -76,9 +76,15 @@ class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a PS is. host: whose machine; outer: how others reach it there, "" when all are on one; key: its public
+    one."""
+
     index: int
     life: int
     address: str
+    host: int = 0
+    outer: str = ""
+    key: str = ""
 
 
 class BucketMove(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,12 +3,15 @@
 A ROUTER drops messages to unknown peers silently unless ROUTER_MANDATORY is set; a reused identity black-holes
 a peer, so every incarnation has its own; LINGER 0 lets a process exit at once. Large frames are sent without a
 copy, so the caller must not write into them again.
+
+A bound socket is a file of this machine; where other machines are to reach it, it has a *gate* as well (`wire.keys`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import zmq
@@ -19,10 +22,13 @@ from elastichost.plan import ProcessId
 from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope, Frame, frame_bytes
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.data import DataMessage
+from elastichost.wire.facts import ServerAddress
+from elastichost.wire.keys import Gate, KeyPair, Pass, open_gate, present
 
 __all__ = [
     "VIA_SUFFIX",
     "VIA_VARIABLE",
+    "Caller",
     "ControlClient",
     "ControlServer",
     "DataClient",
@@ -73,42 +79,90 @@ def _next(socket: zmq.Socket[bytes], codec: Codec[M]) -> Envelope[M] | None:
 
 
 class _Router:
-    """A bound ROUTER: many peers, each named by its identity."""
+    """A bound ROUTER: many peers, each named by its identity; with a gate, a second one for those from elsewhere."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, gate: Gate | None = None) -> None:
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        _configure(self._socket)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._socket.bind(address)
+        self._local = self._make()
+        self._local.bind(address)
         self.address = address
+        self._outer: zmq.Socket[bytes] | None = None
+        self._gate = gate
+        self._from_outside: set[bytes] = set()  # identities
+        self._turn = 0
+        if gate is not None:
+            self._outer = self._make()
+            try:
+                self._authenticator = open_gate(gate, self._outer, self._context)
+            except zmq.ZMQError:
+                self._context.destroy(linger=0)
+                raise
+
+    def _make(self) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.ROUTER)
+        _configure(socket)
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        return socket
 
     @property
-    def socket(self) -> zmq.Socket[bytes]:
-        return self._socket
+    def outer_address(self) -> str:
+        """Where other machines reach it; "" when they cannot."""
+        return "" if self._outer is None else self._outer.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+    @property
+    def sockets(self) -> tuple[zmq.Socket[bytes], ...]:
+        return (self._local,) if self._outer is None else (self._local, self._outer)
 
     def _receive(self) -> tuple[bytes, list[memoryview]] | None:
-        parts = _receive_parts(self._socket)
-        return None if parts is None else (bytes(parts[0]), parts[1:])
+        """(identity, parts), from inside and outside in turn. Raises ProtocolError for one that is not whom it says."""
+        if self._outer is None:
+            parts = _receive_parts(self._local)
+            return None if parts is None else (bytes(parts[0]), parts[1:])
+        for _ in self.sockets:
+            self._turn ^= 1
+            found = self._receive_outer(self._outer) if self._turn else _receive_parts(self._local)
+            if found is None:
+                continue
+            identity = bytes(found[0])
+            (self._from_outside.add if self._turn else self._from_outside.discard)(identity)
+            return identity, found[1:]
+        return None
+
+    def _receive_outer(self, socket: zmq.Socket[bytes]) -> list[memoryview] | None:
+        try:
+            frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        assert self._gate is not None
+        identity, key = frames[0].bytes, str(frames[-1].get("User-Id"))
+        speaker = self._gate.allowed.speaker(key)
+        if speaker is None or identity.partition(b"/")[0] != speaker.encode():
+            raise ProtocolError(f"peer {identity!r} has the key of {speaker or 'nobody who may speak'}")
+        return [frame.buffer for frame in frames]
 
     def _send(self, identity: bytes, parts: Sequence[Frame]) -> None:
+        is_outside = self._outer is not None and identity in self._from_outside
         try:
-            _send_parts(self._socket, [identity, *parts], zmq.NOBLOCK)
+            _send_parts(self.sockets[is_outside], [identity, *parts], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                self._from_outside.discard(identity)
                 raise ProtocolError(f"peer {identity.decode(errors='replace')} cannot be reached") from error
             raise
 
     def close(self) -> None:
-        self._socket.close()
+        for socket in self.sockets:
+            socket.close()
+        if self._outer is not None:
+            self._authenticator.stop()
         self._context.term()
 
 
 class ControlServer(_Router):
     """The supervisor's end of the control conversation."""
 
-    def __init__(self, address: str, job_id: int) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, job_id: int, gate: Gate | None = None) -> None:
+        super().__init__(address, gate)
         self._codec: Codec[ControlMessage] = Codec(ControlMessage, job_id, None)
 
     def poll(
@@ -117,8 +171,7 @@ class ControlServer(_Router):
         """Waits until a message here or for `others`, or one of `extra_fds`, is readable. Returns the readable extra
         descriptors."""
         poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        for source in (*extra_fds, *others):
+        for source in (*self.sockets, *extra_fds, *others):
             poller.register(source, zmq.POLLIN)
         ready = dict(poller.poll(int(timeout_s * 1000)))
         return frozenset(key for key in ready if isinstance(key, int))
@@ -142,8 +195,8 @@ class ControlServer(_Router):
 class DataServer(_Router):
     """A PS' end of the data conversation. Peers are (worker incarnation, channel)."""
 
-    def __init__(self, address: str, job_id: int, process: ProcessId) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, job_id: int, process: ProcessId, gate: Gate | None = None) -> None:
+        super().__init__(address, gate)
         self._codec: Codec[DataMessage] = Codec(DataMessage, job_id, process)
 
     def receive(self) -> tuple[bytes, Envelope[DataMessage]] | None:
@@ -165,16 +218,24 @@ class DataServer(_Router):
 class _Dealer:
     """A connected DEALER: one peer."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, identity: str) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: str, identity: str, shown: Pass | None
+    ) -> None:
         self._context = context
         self._socket = self._context.socket(zmq.DEALER)
         _configure(self._socket, identity=identity.encode())
+        if shown is not None:
+            present(shown, self._socket)
         self._socket.connect(address + VIA_SUFFIX if os.environ.get(VIA_VARIABLE) else address)
         self.address = address
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
         return self._socket
+
+    @property
+    def sockets(self) -> tuple[zmq.Socket[bytes], ...]:
+        return (self._socket,)
 
     def close(self) -> None:
         self._socket.close()
@@ -185,8 +246,8 @@ class ControlClient(_Dealer):
 
     It has a context of its own, so that `flush` can wait for the last messages to leave."""
 
-    def __init__(self, address: str, job_id: int, process: ProcessId) -> None:
-        super().__init__(zmq.Context(), address, str(process))
+    def __init__(self, address: str, job_id: int, process: ProcessId, shown: Pass | None = None) -> None:
+        super().__init__(zmq.Context(), address, str(process), shown)
         self._codec: Codec[ControlMessage] = Codec(ControlMessage, job_id, process)
 
     def send(self, message: ControlMessage, frames: Sequence[Frame] = ()) -> None:
@@ -204,10 +265,10 @@ class ControlClient(_Dealer):
 
 class DataClient(_Dealer):
     """A worker's connection to one PS life. `channel` tells a worker's own connections apart; all of a process share
-    one context, hence one I/O thread."""
+    one context, hence one I/O thread. shown: where that PS is on another machine."""
 
-    def __init__(self, address: str, job_id: int, process: ProcessId, channel: str) -> None:
-        super().__init__(zmq.Context.instance(), address, f"{process}/{channel}")
+    def __init__(self, address: str, job_id: int, process: ProcessId, channel: str, shown: Pass | None = None) -> None:
+        super().__init__(zmq.Context.instance(), address, f"{process}/{channel}", shown)
         self._codec: Codec[DataMessage] = Codec(DataMessage, job_id, process)
 
     def send(self, message: DataMessage, frames: Sequence[Frame] = ()) -> None:
@@ -217,13 +278,32 @@ class DataClient(_Dealer):
         return _next(self._socket, self._codec)
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who connects to PS: from which host, with which keys where some are on other machines."""
+
+    job_id: int
+    process: ProcessId
+    host: int = 0
+    keys: KeyPair | None = None
+
+    def connect(self, server: ServerAddress, channel: str) -> DataClient:
+        """Over the network only where that PS is on another machine. Raises ProtocolError without keys."""
+        if server.host == self.host or not server.outer:
+            return DataClient(server.address, self.job_id, self.process, channel)
+        if self.keys is None or not server.key:
+            raise ProtocolError(f"{self.process} has no key for PS {server.index} on host {server.host}")
+        return DataClient(server.outer, self.job_id, self.process, channel, Pass(self.keys, server.key))
+
+
 class Waiter:
     """Waits for any of several endpoints and plain descriptors; registered once, waited on often."""
 
     def __init__(self, *sources: _Router | _Dealer | int) -> None:
         self._poller = zmq.Poller()
         for source in sources:
-            self._poller.register(source if isinstance(source, int) else source.socket, zmq.POLLIN)
+            for one in (source,) if isinstance(source, int) else source.sockets:
+                self._poller.register(one, zmq.POLLIN)
 
     def wait(self, timeout_s: float) -> bool:
         """Whether something can be read within the timeout."""

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from elastichost.errors import ElastichostError
-from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
 from elastichost.wire.data import DataMessage, Retry
-from elastichost.wire.sockets import DataClient, wait_readable
+from elastichost.wire.sockets import Caller, DataClient, wait_readable
 from elastichost.worker.routing import Directory
 
 __all__ = [
@@ -69,9 +68,10 @@ class Resend:
 
 
 class DirectoryHolder:
-    """The present shard map, shared between the worker's threads."""
+    """The present shard map, shared between the worker's threads. caller: that connects by it."""
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
         self._condition = threading.Condition()
         self._directory: Directory | None = None
         self._stopped = False
@@ -144,14 +144,11 @@ class Channel:
 
     def __init__(
         self,
-        process: ProcessId,
-        job_id: int,
         name: str,
         holder: DirectoryHolder,
         pump: Pump = pump_nothing,
     ) -> None:
-        self._process, self._job_id, self._name, self._holder = process, job_id, name, holder
-        self._pump = pump
+        self._process, self._name, self._holder, self._pump = holder.caller.process, name, holder, pump
         self._clients: dict[int, tuple[int, DataClient]] = {}
         self._connections = 0
         self._request = 0
@@ -176,7 +173,7 @@ class Channel:
             known[1].close()
         self._connections += 1
         channel = f"{self._name}{self._connections}"  # a ROUTER must never see an identity again
-        client = DataClient(address.address, self._job_id, self._process, channel)
+        client = self._holder.caller.connect(address, channel)
         self._clients[server] = (address.life, client)
         return client
 

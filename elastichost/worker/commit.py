@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.errors import ProtocolError
-from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
 from elastichost.wire.control import LeaseProgress
 from elastichost.wire.crash import crash_point
@@ -53,8 +52,6 @@ class Committer:
 
     def __init__(
         self,
-        process: ProcessId,
-        job_id: int,
         holder: DirectoryHolder,
         flat: FlatDense,
         dense: DenseStore | None,
@@ -63,8 +60,9 @@ class Committer:
         rows: PushChannel | None = None,
     ) -> None:
         self._rows = rows
-        self._process, self._holder, self.flat, self._dense, self._pump = process, holder, flat, dense, pump
-        self.channel = Channel(process, job_id, "dense", holder, pump)
+        self._process, self._holder, self._pump = holder.caller.process, holder, pump
+        self.flat, self._dense = flat, dense
+        self.channel = Channel("dense", holder, pump)
         self._stream = DenseStream()
         self._account = LeaseAccount()
         self._halves = [np.zeros(elements, dtype=np.float32) for _ in range(WINDOW)] if dense is None else []

@@ -57,8 +57,8 @@ class CrewMember:
         self._process: ProcessId = arguments.process
         self._job, self._parts, self._holder, self._queue, self._pump = job, parts, holder, queue, pump
         elements = parts.arena.model.dense.elements
-        self._channel = StepChannel(self._process, arguments.job_id, holder, parts.cutter, elements, pump)
-        self._pulls = PullChannel(self._process, arguments.job_id, holder, parts.arena.model, name="rows", pump=pump)
+        self._channel = StepChannel(holder, parts.cutter, elements, pump)
+        self._pulls = PullChannel(holder, parts.arena.model, name="rows", pump=pump)
         units = parts.train_description.units
         self._pipeline: Pipeline[KeyedBatch] = Pipeline(
             parts.train_reader, units, job.train.batch_size, self._find_keys, AHEAD, remote_rate(job)

@@ -33,7 +33,7 @@ from elastichost.wire.control import (
     Stop,
 )
 from elastichost.wire.facts import HEARTBEAT_S, Lease
-from elastichost.wire.sockets import ControlClient, wait_readable
+from elastichost.wire.sockets import Caller, ControlClient, wait_readable
 from elastichost.worker.channel import DirectoryHolder, StoppedError
 from elastichost.worker.commit import Committer
 from elastichost.worker.exchange import PauseGate
@@ -75,8 +75,10 @@ class WorkerLife(ABC, Generic[Batch]):
         self._arguments = arguments
         self._job = job
         self._process = arguments.process
-        self._holder = DirectoryHolder()
-        self.control = ControlClient(arguments.control_address, arguments.job_id, self._process)
+        self._holder = DirectoryHolder(Caller(arguments.job_id, self._process, arguments.host, arguments.keys))
+        self.control = ControlClient(
+            arguments.control_address, arguments.job_id, self._process, arguments.to_supervisor
+        )
         self._committer: Committer | None = None
         self._batches: Batches[Batch] | None = None
         self._pause = PauseGate()

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from elastichost.arena.kernels import gather_lines, kernel_ready, scatter_lines
 from elastichost.arena.lines import LinePlan
 from elastichost.errors import ProtocolError
-from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
 from elastichost.wire.data import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry, RowsApplied, RowsCommitted
@@ -54,14 +53,12 @@ class PullChannel(Channel):
 
     def __init__(
         self,
-        process: ProcessId,
-        job_id: int,
         holder: DirectoryHolder,
         model: ModelSpec,
         name: str = "pull",
         pump: Pump = pump_nothing,
     ) -> None:
-        super().__init__(process, job_id, name, holder, pump)
+        super().__init__(name, holder, pump)
         self._router = key_router(model.tables)
         self._lines = LinePlan(model.embeddings)
         self.step = 0  # sync mode: all steps before this one are committed
@@ -151,13 +148,11 @@ class PushChannel(Channel):
 
     def __init__(
         self,
-        process: ProcessId,
-        job_id: int,
         holder: DirectoryHolder,
         cutter: RowCutter,
         pump: Pump,
     ) -> None:
-        super().__init__(process, job_id, "push", holder, pump)
+        super().__init__("push", holder, pump)
         self._cutter = cutter
         self._stream = RowStream()
         self._gradients: RowGradients | None = None

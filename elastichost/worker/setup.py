@@ -60,7 +60,7 @@ def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder
     arena_directory = Path(arguments.arena_directory)
     arena = Arena.attach(arena_directory)
     model = arena.model
-    process, job_id, is_served = arguments.process, arguments.job_id, arguments.access == "served"
+    is_served = arguments.access == "served"
     with meta_collections():
         module = build_model(job, model.tables, table_rows(model.tables), model.num_dense_features, model.num_labels)
     paths = list(dict.fromkeys(e.module for e in model.embeddings))
@@ -77,15 +77,15 @@ def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder
         for table in model.tables
     ]
     cutter = RowCutter(model, bucket_rows)
-    push = PushChannel(process, job_id, holder, cutter, pump)
-    committer = Committer(process, job_id, holder, flat, dense, model.dense.elements, pump, push if is_served else None)
+    push = PushChannel(holder, cutter, pump)
+    committer = Committer(holder, flat, dense, model.dense.elements, pump, push if is_served else None)
     features = tuple(job.data.categorical)
     train_reader = open_reader(job, "train")
     train_description = train_reader.describe()
     test_reader = open_reader(job, "test") if _has_test(job) else None
     test_description = test_reader.describe() if test_reader is not None else None
-    pull = PullChannel(process, job_id, holder, model)
-    test_pull = PullChannel(process, job_id, holder, model, name="test", pump=pump)
+    pull = PullChannel(holder, model)
+    test_pull = PullChannel(holder, model, name="test", pump=pump)
     test_files = test_description.files if test_description is not None else ()
     return WorkerParts(
         job=job,

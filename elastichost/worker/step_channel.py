@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.errors import ProtocolError
-from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope
 from elastichost.wire.data import DataMessage, DensePush, DensePushed, Push, Pushed, Retry, StepAsk, StepReached
 from elastichost.worker.channel import Channel, DirectoryHolder, Pump, Request, Resend, StaleDirectoryError
@@ -41,10 +40,8 @@ class Reached:
 class StepChannel(Channel):
     """Belongs to the thread that computes."""
 
-    def __init__(
-        self, process: ProcessId, job_id: int, holder: DirectoryHolder, cutter: RowCutter, elements: int, pump: Pump
-    ) -> None:
-        super().__init__(process, job_id, "step", holder, pump)
+    def __init__(self, holder: DirectoryHolder, cutter: RowCutter, elements: int, pump: Pump) -> None:
+        super().__init__("step", holder, pump)
         self._cutter, self._elements = cutter, elements
         self._asked: StepAsk | None = None
         self._resend = Resend(time.monotonic())

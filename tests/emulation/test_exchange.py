@@ -21,7 +21,7 @@ from elastichost.simulator.scenarios import scenario
 from elastichost.wire.codec import Envelope
 from elastichost.wire.data import DataMessage, Pull, Pulled, Retry
 from elastichost.wire.facts import ServerAddress
-from elastichost.wire.sockets import DataServer
+from elastichost.wire.sockets import Caller, DataServer
 from elastichost.worker.channel import DirectoryHolder, FencedError
 from elastichost.worker.routing import Directory
 
@@ -37,9 +37,9 @@ class Cloud:
         self.sockets = {
             index: DataServer(f"ipc://{folder}/{index}", JOB, ProcessId("server", index, 1)) for index in range(servers)
         }
-        self.holder = DirectoryHolder()
+        self.holder = DirectoryHolder(Caller(JOB, WORKER))
         pricing = Pricing(scenario("server_bound"), np.random.default_rng(1))
-        self.exchange = Exchange(WORKER, JOB, self.holder, pricing, 0.0, new_ids)
+        self.exchange = Exchange(self.holder, pricing, 0.0, new_ids)
 
     def publish(self, epoch: int, owners: tuple[int, ...]) -> None:
         tables = emulated_model(self.new_ids).tables

@@ -325,23 +325,21 @@ class SimParts:
         self.job, self.samples, self.device = job, samples, None
         self._process: ProcessId = arguments.process
         arena: Any = SimArena.attach(ARENA)
-        self.arena, job_id, served = arena, arguments.job_id, arguments.access == "served"
+        self.arena, served = arena, arguments.access == "served"
         self.flat = SimFlat()
         self.served = (SimLookup(),) if served else ()
         self.direct = () if served else (SimLookup(),)
         self.watermarks = Watermarks(ARENA)  # type: ignore[arg-type]
         self.cutter = RowCutter(MODEL, [rows_per_bucket(table) for table in MODEL.tables])
-        self.push = PushChannel(self._process, job_id, holder, self.cutter, pump)
+        self.push = PushChannel(holder, self.cutter, pump)
         dense = None if served else DenseStore(arena)
         flat: Any = self.flat
-        self.committer = Committer(
-            self._process, job_id, holder, flat, dense, ELEMENTS, pump, self.push if served else None
-        )
+        self.committer = Committer(holder, flat, dense, ELEMENTS, pump, self.push if served else None)
         self.sums = GradientSums()
         self.runner = SimRunner(self)
         self.train_reader, self.test_reader = samples, None
         self.train_description = description(samples)
-        pull = PullChannel(self._process, job_id, holder, MODEL, pump=pump)
+        pull = PullChannel(holder, MODEL, pump=pump)
         self.train_rows = SimRows(samples, pull, served=served)
         self.test_rows = self.train_rows
         self.compute_s = active().compute_s

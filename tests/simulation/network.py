@@ -149,7 +149,9 @@ class Endpoint:
 class SimDataServer(Endpoint):
     """`wire.sockets.DataServer`."""
 
-    def __init__(self, address: str, job_id: int, process: ProcessId) -> None:
+    outer_address = ""
+
+    def __init__(self, address: str, job_id: int, process: ProcessId, gate: object = None) -> None:
         super().__init__(current())
         self.address, self._process, self._sequence = address, process, 0
         _network().servers[address] = self
@@ -189,7 +191,7 @@ class SimDataClient(Endpoint):
 class SimControlClient(Endpoint):
     """`wire.sockets.ControlClient`."""
 
-    def __init__(self, address: str, job_id: int, process: ProcessId) -> None:
+    def __init__(self, address: str, job_id: int, process: ProcessId, shown: object = None) -> None:
         super().__init__(current())
         self._process, self._sequence = process, 0
         _network().controls[process] = self

@@ -14,7 +14,7 @@ import numpy as np
 from elastichost.checkpoint.blocks import BlockRecord
 from elastichost.plan import ProcessId
 from elastichost.ps.snapshot import SnapshotResult
-from elastichost.supervisor.launch.local import Exited, LaunchEvent, Started
+from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started
 from elastichost.supervisor.loop import Supervisor
 from elastichost.wire.commands import Command
 from elastichost.wire.control import ModelDescribed

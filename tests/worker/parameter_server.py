@@ -18,7 +18,7 @@ from elastichost.ps.session import Session
 from elastichost.ps.store import RowStore
 from elastichost.sharding import even_shard_map
 from elastichost.wire.facts import ServerAddress
-from elastichost.wire.sockets import DataServer, wait_readable
+from elastichost.wire.sockets import Caller, DataServer, wait_readable
 from elastichost.worker.channel import DirectoryHolder
 from elastichost.worker.routing import Directory
 
@@ -66,7 +66,7 @@ class ThreadedServers:
         self.services.append(service)
         server = DataServer(address, JOB, ProcessId("server", index, 1))
         while not self._stop.is_set():
-            if not wait_readable([server.socket], 0.05):
+            if not wait_readable(server.sockets, 0.05):
                 continue
             received = server.receive()
             assert received is not None
@@ -78,8 +78,8 @@ class ThreadedServers:
                 server.send(item.peer, item.message, item.frames)
         server.close()
 
-    def holder(self) -> DirectoryHolder:
-        holder = DirectoryHolder()
+    def holder(self, worker: ProcessId) -> DirectoryHolder:
+        holder = DirectoryHolder(Caller(JOB, worker))
         holder.publish(self.directory(1))
         return holder
 

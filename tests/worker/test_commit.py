@@ -12,15 +12,15 @@ from torch import nn
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.layout import plan_layout
-from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
 from elastichost.wire.control import LeaseProgress
+from elastichost.wire.sockets import Caller
 from elastichost.worker.channel import DirectoryHolder, pump_nothing
 from elastichost.worker.commit import BatchRange, Committer
 from elastichost.worker.dense import FlatDense, describe_dense, initial_vector
 from elastichost.worker.served import RowGradients
 from tests.worker import test_rows
-from tests.worker.parameter_server import JOB, ThreadedServers
+from tests.worker.parameter_server import ThreadedServers
 
 
 def test_buffers_spoilt_by_a_skipped_batch_are_brought_in_again(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_buffers_spoilt_by_a_skipped_batch_are_brought_in_again(tmp_path: Path) 
     initial = initial_vector(model, spec)
     store.load(initial, None, 1, 0, 0)
     flat = FlatDense(model, spec, torch.device("cpu"))
-    committer = Committer(ProcessId("worker", 0, 1), 7, DirectoryHolder(), flat, store, spec.elements, pump_nothing)
+    committer = Committer(DirectoryHolder(Caller(7, test_rows.WORKER)), flat, store, spec.elements, pump_nothing)
     committer.refresh()
     model(torch.full((4, 3), torch.nan))  # its loss is not finite: nothing is committed, no newer version comes
     pushed = np.empty(spec.elements, dtype=np.float32)
@@ -56,7 +56,7 @@ def test_a_fetch_takes_the_acknowledgements_that_come_before_its_answer(tmp_path
     DenseStore(arena).load(initial_vector(model, spec), None, 1, 0, 0)
     servers = ThreadedServers(arena, tmp_path)
     flat = FlatDense(model, spec, torch.device("cpu"))
-    committer = Committer(ProcessId("worker", 0, 1), JOB, servers.holder(), flat, None, spec.elements, pump_nothing)
+    committer = Committer(servers.holder(test_rows.WORKER), flat, None, spec.elements, pump_nothing)
     committer.fetch()
     flat.zero_gradients()
     for start in (0, 4):
@@ -76,9 +76,7 @@ def test_rows_are_staged_before_their_commit_and_none_of_the_next_batch_before_i
     dense = DenseStore(bench.arena)
     dense.load(initial_vector(module, spec.dense), None, 1, 0, 0)
     flat = FlatDense(module, spec.dense, torch.device("cpu"))
-    committer = Committer(
-        test_rows.WORKER, JOB, bench.holder, flat, None, spec.dense.elements, pump_nothing, bench.push
-    )
+    committer = Committer(bench.holder, flat, None, spec.dense.elements, pump_nothing, bench.push)
     committer.fetch()
 
     def compute(number: int) -> RowGradients:

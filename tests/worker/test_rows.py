@@ -24,7 +24,7 @@ from elastichost.worker.direct import DirectLookup
 from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.rows import PreparedBatch, RowPreparer
 from elastichost.worker.served import GradientSums, PulledRows, RowGradients, ServedLookup
-from tests.worker.parameter_server import JOB, ThreadedServers
+from tests.worker.parameter_server import ThreadedServers
 from tests.worker.test_exchange import push
 
 FEATURES = ("dynamic", "checked", "shared", "hashed")
@@ -70,13 +70,13 @@ class Bench:
         arena_directory.mkdir(mode=0o700, parents=True)
         self.arena = Arena.create(arena_directory, plan_layout(spec, 3, 1 << 24))
         self.servers = ThreadedServers(self.arena, directory, servers)
-        holder = self.holder = self.servers.holder()
-        self.pull = PullChannel(WORKER, JOB, holder, spec)
+        holder = self.holder = self.servers.holder(WORKER)
+        self.pull = PullChannel(holder, spec)
         self.rows = RowPreparer(self.arena, FEATURES, ("train.parquet",), self.pull, served=served)
         bucket_rows = [
             self.arena.layout.bucket_capacity(t.index) if t.is_dynamic else rows_per_bucket(t) for t in spec.tables
         ]
-        self.push = PushChannel(WORKER, JOB, holder, RowCutter(spec, bucket_rows), pump_nothing)
+        self.push = PushChannel(holder, RowCutter(spec, bucket_rows), pump_nothing)
         deep, wide = spec.embeddings[:3], spec.embeddings[3:]
         self.served = [ServedLookup(deep, CPU), ServedLookup(wide, CPU)] if served else []
         self.direct = [] if served else [DirectLookup(self.arena, deep, CPU), DirectLookup(self.arena, wide, CPU)]

@@ -1,0 +1,22 @@
+"""The dense optimizer, as the job file asks for it."""
+
+from __future__ import annotations
+
+from elastichost.arena.dense import DenseOptimizerSpec
+from elastichost.config import JobSpec
+
+__all__ = ["dense_optimizer"]
+
+
+def dense_optimizer(job: JobSpec) -> DenseOptimizerSpec:
+    """Of all workers and PS."""
+    asked = job.train.optimizer_dense
+    return DenseOptimizerSpec(
+        name=asked.name,
+        learning_rate=asked.lr,
+        beta1=asked.beta1,
+        beta2=asked.beta2,
+        eps=asked.eps,
+        weight_decay=asked.weight_decay,
+        momentum=asked.momentum,
+    )

@@ -1,0 +1,86 @@
+"""The part of the control conversation about hosts: buckets that go from one to another, and who is let in there."""
+
+from __future__ import annotations
+
+from elastichost.wire.facts import BucketMove, Message
+
+__all__ = [
+    "Admit",
+    "Admitted",
+    "BucketsMeasured",
+    "Copied",
+    "CopyBuckets",
+    "ForgetBuckets",
+    "Forgotten",
+    "KeepBuckets",
+    "MeasureBuckets",
+]
+
+# --- process -> supervisor -----------------------------------------------------------------------------
+
+
+class BucketsMeasured(Message, frozen=True):
+    """PS: what each of the buckets it was asked for takes now, in the order of the question."""
+
+    request: int
+    bytes: tuple[int, ...]
+
+
+class Copied(Message, frozen=True):
+    """PS: all buckets of CopyBuckets are copied but for rows that change all the time, `bytes` of them. With
+    `failure` it cannot hold them, and says why."""
+
+    copy: int
+    bytes: int
+    failure: str = ""
+
+
+class Forgotten(Message, frozen=True):
+    """PS: its arena holds nothing of the buckets of ForgetBuckets any more."""
+
+    request: int
+
+
+class Admitted(Message, frozen=True):
+    """PS: whoever was named by Admit of this number, and before it, is let in."""
+
+    number: int
+
+
+# --- supervisor -> process -----------------------------------------------------------------------------
+
+
+class MeasureBuckets(Message, frozen=True):
+    """PS: how many bytes do these buckets of yours take? The answer is BucketsMeasured."""
+
+    request: int
+    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
+
+
+class CopyBuckets(Message, frozen=True):
+    """PS: fetch these buckets from the PS that have them, into your arena; they are not yours yet. Answer Copied. What
+    is being copied already from the very same lives goes on; `copy` only grows."""
+
+    copy: int
+    moves: tuple[BucketMove, ...]
+
+
+class ForgetBuckets(Message, frozen=True):
+    """PS: these buckets are another's now (or were not to come after all): free their memory, answer Forgotten."""
+
+    request: int
+    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
+
+
+class KeepBuckets(Message, frozen=True):
+    """PS: nobody copies these buckets of yours any more."""
+
+    buckets: tuple[tuple[int, int], ...]  # (table, bucket)
+
+
+class Admit(Message, frozen=True):
+    """PS that other machines reach: these lives and nobody else may come in. The answer is Admitted. Numbers
+    only grow."""
+
+    number: int
+    keys: tuple[tuple[str, str], ...]  # (public key, life: `worker-0.1`)
