@@ -172,6 +172,21 @@ class MemoryBoard:
             words = self.server(index)
             words.grant(words.taken if is_limited else _NO_LIMIT, 0)
 
+    # --- for a double on another machine ----------------------------------------------------------------------
+
+    @property
+    def words(self) -> Int64:
+        """int64 [n], all of them: whoever writes there keeps to what is its own."""
+        return self._words
+
+    @property
+    def of_servers(self) -> npt.NDArray[np.bool_]:
+        """bool [n]: those that PS write. The others are the supervisor's."""
+        mask = np.zeros(len(self._words), np.bool_)
+        lines = mask[_FIRST_SERVER:_FIRST_TABLE].reshape(MAX_SERVERS, _SERVER_WORDS)
+        lines[:, _LINE:] = True
+        return mask
+
     # --- which rows are kept ----------------------------------------------------------------------------------
 
     @property

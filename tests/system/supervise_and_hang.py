@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.local import LocalLauncher, Started
+from elastichost.supervisor.launch.events import Started
+from elastichost.supervisor.launch.local import LocalLauncher
 
 
 def main(scratch: Path, directories: list[Path]) -> None:

@@ -17,14 +17,8 @@ import pytest
 
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.local import (
-    Exited,
-    ForkServerLost,
-    LaunchEvent,
-    LocalLauncher,
-    Started,
-    StartFailed,
-)
+from elastichost.supervisor.launch.events import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.waiting import wait_readable
 
 ROOT = Path(__file__).resolve().parents[2]

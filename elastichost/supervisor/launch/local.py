@@ -25,6 +25,7 @@ import msgspec
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.child import set_child_subreaper
+from elastichost.supervisor.launch.events import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.messages import (
     MAX_PACKET_BYTES,
     Clean,
@@ -39,53 +40,13 @@ from elastichost.supervisor.launch.messages import (
 from elastichost.supervisor.launch.servers import StartServer, start_fork_server
 from elastichost.supervisor.launch.waiting import wait_readable
 
-__all__ = ["Exited", "ForkServerLost", "LaunchEvent", "LocalLauncher", "StartFailed", "Started"]
+__all__ = ["LocalLauncher"]
 
 LOSSES = 10  # of fork servers, within ...
 LOSSES_WINDOW_S = 600.0
 EARLY_LOSSES = 3  # of fork servers that ended by a signal before the first was ready
 # Importing torch and torchrec takes up to half a minute on a busy machine; a fork takes milliseconds.
 ANSWER_TIMEOUT_S = 180.0
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    process: ProcessId
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed:
-    process: ProcessId
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """`code` >= 0 is an exit code, < 0 minus a signal. cpu_s: CPU seconds of it, and of all that ended below it."""
-
-    process: ProcessId
-    pid: int
-    code: int
-    cpu_s: float = 0.0
-
-    @property
-    def cause(self) -> str:
-        if self.code >= 0:
-            return f"exit code {self.code}"
-        with contextlib.suppress(ValueError):
-            return f"signal {-self.code} ({signal.Signals(-self.code).name})"
-        return f"signal {-self.code}"
-
-
-@dataclass(frozen=True, slots=True)
-class ForkServerLost:
-    """It ended by itself; it has been started again, the processes go on."""
-
-    reason: str
-
-
-LaunchEvent = Started | StartFailed | Exited | ForkServerLost
 
 
 @dataclass(slots=True)
@@ -164,10 +125,12 @@ class LocalLauncher:
         arguments: bytes,
         log: Path,
         *,
+        host: int = 0,
         cores: tuple[int, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Asks for a process; `events` says Started or StartFailed. `arguments` is JSON, `log` is appended to."""
+        """Asks for a process; `events` says Started or StartFailed. `arguments` is JSON, `log` is appended to. All
+        hosts of a run that only emulates several are here."""
         request = self._next_request
         self._next_request += 1
         message = Spawn(request, process.name, entry, arguments.decode(), cores, dict(environment or {}))

@@ -1,0 +1,331 @@
+"""What the supervisor and the agent of a host say to each other (`launch.pipe`). Each docstring says who says it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.arena.layout import ArenaLayout
+from elastichost.plan import ProcessId
+from elastichost.resources import HostInventory
+
+__all__ = [
+    "AgentOrder",
+    "AgentWord",
+    "ArenaMade",
+    "ArenaRefused",
+    "End",
+    "FilePiece",
+    "FileWritten",
+    "ForkServerEnded",
+    "Knock",
+    "Knocked",
+    "LibrariesReady",
+    "Listen",
+    "Listening",
+    "LogText",
+    "MakeArena",
+    "Measured",
+    "Open",
+    "Opened",
+    "Ping",
+    "Pong",
+    "ProcessEnded",
+    "ProcessRefused",
+    "ProcessStarted",
+    "ProcessUsage",
+    "ReadFile",
+    "RemoveFile",
+    "SignalProcess",
+    "SourceFile",
+    "SpawnProcess",
+    "Trouble",
+    "Welcome",
+    "WordsChanged",
+    "WordsSet",
+    "WriteFile",
+]
+
+
+class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    pass
+
+
+# --- supervisor -> agent ----------------------------------------------------------------------------------------------
+
+
+class SourceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that processes of the host need: its name in their run directory, and what is in it."""
+
+    name: str
+    data: bytes
+
+
+class Open(_Said, frozen=True):
+    """Begin: make the host's directories of this run, and have a fork server import. `host`: its number in the run."""
+
+    run_id: str
+    host: int
+    files: tuple[SourceFile, ...]
+    imports: tuple[str, ...]
+    calls: tuple[str, ...]
+
+
+class MakeArena(_Said, frozen=True):
+    """Answered by ArenaMade or ArenaRefused."""
+
+    layout: ArenaLayout
+
+
+class SpawnProcess(_Said, frozen=True):
+    """Answered by ProcessStarted or ProcessRefused; later comes ProcessEnded. arguments: JSON, secrets among them."""
+
+    process: ProcessId
+    entry: str
+    arguments: bytes
+    cores: tuple[int, ...]
+    environment: dict[str, str]
+
+
+class SignalProcess(_Said, frozen=True):
+    process: ProcessId
+    number: int
+
+
+class WordsSet(_Said, frozen=True):
+    """Of the memory board, what the supervisor writes: int32 positions and int64 values, little-endian."""
+
+    positions: bytes
+    values: bytes
+
+
+class ReadFile(_Said, frozen=True):
+    """A piece of a file below the run's directory, from this offset on. Answered by FilePiece."""
+
+    number: int
+    name: str
+    offset: int
+
+
+class WriteFile(_Said, frozen=True):
+    """A piece of a file for the run's directory; the last one is answered by FileWritten."""
+
+    name: str
+    offset: int
+    data: bytes
+    is_last: bool
+
+
+class RemoveFile(_Said, frozen=True):
+    """Below the run's directory."""
+
+    name: str
+
+
+class Ping(_Said, frozen=True):
+    number: int
+
+
+class Listen(_Said, frozen=True):
+    """Be reachable at this address for a moment, at any port. Answered by Listening."""
+
+    address: str
+
+
+class Knock(_Said, frozen=True):
+    """See whether you reach this address. Answered by Knocked."""
+
+    address: str
+    port: int
+
+
+class End(_Said, frozen=True):
+    """End all processes, after so long by force, remove what is this run's, and exit."""
+
+    grace_s: float
+
+
+# --- agent -> supervisor ----------------------------------------------------------------------------------------------
+
+
+class Welcome(_Said, frozen=True):
+    """The first word. `versions`: of Python and the packages that matter; `address`: where ssh came in, "" without it;
+    `caller`: where it came from."""
+
+    name: str
+    versions: dict[str, str]
+    inventory: HostInventory
+    arena_root: str
+    arena_free_bytes: int
+    time_s: float  # since 1970
+    address: str
+    caller: str
+
+
+class Opened(_Said, frozen=True):
+    """Directories of this run there."""
+
+    arena: str
+    sockets: str
+    run_dir: str
+    pid: int
+
+
+class LibrariesReady(_Said, frozen=True):
+    """The fork server has imported; `error` is "" or a traceback."""
+
+    seconds: float
+    threads: int
+    error: str
+
+
+class ForkServerEnded(_Said, frozen=True):
+    """It was started again."""
+
+    reason: str
+
+
+class ArenaMade(_Said, frozen=True):
+    pass
+
+
+class ArenaRefused(_Said, frozen=True):
+    """`error_type`: a class name of elastichost.errors."""
+
+    error_type: str
+    message: str
+    hint: str
+
+
+class ProcessStarted(_Said, frozen=True):
+    process: ProcessId
+    pid: int
+
+
+class ProcessRefused(_Said, frozen=True):
+    process: ProcessId
+    reason: str
+
+
+class ProcessEnded(_Said, frozen=True):
+    """As `events.Exited`."""
+
+    process: ProcessId
+    pid: int
+    code: int
+    cpu_s: float
+
+
+class LogText(_Said, frozen=True):
+    """The end of what a process wrote; comes before its ProcessEnded."""
+
+    process: ProcessId
+    text: bytes
+
+
+class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As `meter.Usage`. cpu_s: since it began."""
+
+    process: ProcessId
+    cpu_s: float
+    cpu_percent: float
+    pss_bytes: int
+    private_bytes: int
+    rss_bytes: int
+    context_switches: int
+
+
+class Measured(_Said, frozen=True):
+    """Once a second. own_private_bytes: of the agent and its fork server; the arena's are 0 while there is none."""
+
+    processes: tuple[ProcessUsage, ...]
+    own_private_bytes: int
+
+
+class WordsChanged(_Said, frozen=True):
+    """Of the arena, what PS of this host write, and what its files took when that had been read. int32 positions and
+    int64 values, little-endian: of the bucket headers, and of the memory board."""
+
+    used_bytes: int
+    index_bytes: int
+    free_bytes: int
+    header_positions: bytes
+    header_values: bytes
+    board_positions: bytes
+    board_values: bytes
+
+
+class Pong(_Said, frozen=True):
+    number: int
+
+
+class FilePiece(_Said, frozen=True):
+    """`number`: of the ReadFile; `problem`: "" or why there is none."""
+
+    number: int
+    data: bytes
+    is_last: bool
+    problem: str = ""
+
+
+class FileWritten(_Said, frozen=True):
+    """`problem`: "" or why it could not be."""
+
+    name: str
+    problem: str
+
+
+class Listening(_Said, frozen=True):
+    """`problem`: "" or why it cannot."""
+
+    port: int
+    problem: str
+
+
+class Knocked(_Said, frozen=True):
+    """`problem`: "" or why it is not reached."""
+
+    problem: str
+
+
+class Trouble(_Said, frozen=True):
+    """The last word: the agent ends because of this."""
+
+    error_type: str
+    message: str
+    hint: str
+
+
+AgentOrder = (
+    Open
+    | MakeArena
+    | SpawnProcess
+    | SignalProcess
+    | WordsSet
+    | ReadFile
+    | WriteFile
+    | RemoveFile
+    | Ping
+    | Listen
+    | Knock
+    | End
+)
+AgentWord = (
+    Welcome
+    | Opened
+    | LibrariesReady
+    | ForkServerEnded
+    | ArenaMade
+    | ArenaRefused
+    | ProcessStarted
+    | ProcessRefused
+    | ProcessEnded
+    | LogText
+    | Measured
+    | WordsChanged
+    | FilePiece
+    | FileWritten
+    | Pong
+    | Listening
+    | Knocked
+    | Trouble
+)

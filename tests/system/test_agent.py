@@ -1,0 +1,262 @@
+"""The agent of another host, and the supervisor's end of it: real processes over a plain pipe, without ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.double import ChangedWords, Changes
+from elastichost.arena.host import arena_root, create_directory, owner_of
+from elastichost.arena.layout import plan_layout
+from elastichost.config_hosts import HostSection
+from elastichost.errors import ArenaFullError, PreflightError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.launch.agent_messages import SourceFile, WordsChanged
+from elastichost.supervisor.launch.events import Exited, HostLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.remote import RemoteLauncher
+from elastichost.supervisor.launch.waiting import wait_readable
+from tests.supervisor.test_memory_gauge import model
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 60.0
+WORKER = ProcessId("worker", 0, 1)
+RUN = "agenttest"
+
+pytestmark = pytest.mark.system
+
+
+def wait_until(is_true: Callable[[], bool], launcher: RemoteLauncher | None = None) -> list[LaunchEvent]:
+    """And the events on the way."""
+    events: list[LaunchEvent] = []
+    deadline_s = time.monotonic() + LIMIT_S
+    while not is_true():
+        assert time.monotonic() < deadline_s, events
+        wait_readable(launcher.descriptors() if launcher is not None else (), 0.02)
+        events += launcher.events() if launcher is not None else []
+    return events
+
+
+def collect(launcher: RemoteLauncher, *kinds: type) -> list[LaunchEvent]:
+    """Events, until one of each kind has come."""
+    events: list[LaunchEvent] = []
+    deadline_s = time.monotonic() + LIMIT_S
+    while not all(any(isinstance(event, kind) for event in events) for kind in kinds):
+        assert time.monotonic() < deadline_s, events
+        wait_readable(launcher.descriptors(), 0.1)
+        events += launcher.events()
+    return events
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class Hosts:
+    """Makes launchers of agents, all of the same run, and ends them."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.made: list[RemoteLauncher] = []
+
+    def launcher(self, number: int = 1, timeout_s: float = 30.0, **settings: str) -> RemoteLauncher:
+        """Of an agent that has said Welcome."""
+        launcher = RemoteLauncher(number, HostSection(transport="local", name=f"h{number}", **settings), timeout_s)
+        self.made.append(launcher)
+        launcher.wait(lambda: launcher.welcome is not None, LIMIT_S, "to answer")
+        return launcher
+
+    def opened(self, number: int = 1, timeout_s: float = 30.0) -> RemoteLauncher:
+        launcher = self.launcher(number, timeout_s)
+        files = (SourceFile("job.resolved.toml", b"[job]\n"), SourceFile("source/model.py", b"x = 1\n"))
+        launcher.open(self.run_id, files, ("json",), ())
+        launcher.wait(lambda: launcher.opened is not None and launcher.prepared is not None, LIMIT_S, "to open")
+        return launcher
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hosts]:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    arenas = arena_root() / f"test-{os.getpid()}-agent"
+    arenas.mkdir()
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(arenas))
+    made = Hosts(f"{RUN}{os.getpid()}")
+    yield made
+    for launcher in made.made:
+        launcher.close(grace_s=0.0)
+    assert list(arenas.iterdir()) == []
+    arenas.rmdir()
+
+
+def directories(launcher: RemoteLauncher) -> tuple[Path, ...]:
+    assert launcher.opened is not None
+    return (Path(launcher.opened.arena), Path(launcher.opened.sockets), Path(launcher.opened.run_dir))
+
+
+def spawn(launcher: RemoteLauncher, folder: Path, entry: str, **told: object) -> Path:
+    path = folder / f"{entry}-{launcher.number}"
+    arguments = json.dumps({"path": str(path), **told}).encode()
+    launcher.spawn(
+        WORKER,
+        f"tests.system.entries:{entry}",
+        arguments,
+        folder / "log",
+        host=launcher.number,
+        cores=(min(os.sched_getaffinity(0)),),
+        environment={"PROBE_VALUE": "seen"},
+    )
+    return path
+
+
+def test_a_process_over_there_is_what_was_asked_for_and_its_log_comes_here(hosts: Hosts, tmp_path: Path) -> None:
+    launcher = hosts.opened()
+    path = spawn(launcher, tmp_path, "tell", code=7)
+    started, exited = collect(launcher, Started, Exited)
+    assert isinstance(started, Started) and isinstance(exited, Exited)
+    assert (exited.code, exited.pid, exited.process) == (7, started.pid, WORKER)
+    assert exited.cpu_s > 0
+    facts = json.loads(path.read_text())
+    assert launcher.opened is not None
+    assert (facts["pid"], facts["parent"], facts["environment"]) == (started.pid, launcher.opened.pid, "seen")
+    assert (tmp_path / "log").read_text() == "told\n"
+    assert launcher.processes() == {}
+
+
+def test_the_run_directory_there_has_the_files_that_were_sent(hosts: Hosts) -> None:
+    launcher = hosts.opened()
+    *_, run_dir = directories(launcher)
+    assert (run_dir / "source" / "model.py").read_text() == "x = 1\n"
+    for directory in directories(launcher):
+        assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_kill_and_a_refusal_are_seen(hosts: Hosts, tmp_path: Path) -> None:
+    launcher = hosts.opened()
+    path = spawn(launcher, tmp_path, "sleep", child=True)
+    wait_until(path.exists, launcher)
+    launcher.kill(WORKER)
+    exited = collect(launcher, Exited)[-1]
+    assert isinstance(exited, Exited) and exited.cause == "signal 9 (SIGKILL)"
+    for pid in json.loads(path.read_text()):
+        wait_until(lambda pid=pid: is_gone(pid))
+
+
+def test_the_words_of_an_arena_go_both_ways(hosts: Hosts, tmp_path: Path) -> None:
+    launcher = hosts.opened()
+    told: list[WordsChanged] = []
+    launcher.on_words = told.append
+    launcher.make_arena(plan_layout(model(), 7, 1 << 28), LIMIT_S)
+    there = Arena.attach(directories(launcher)[0])  # as a PS of that host
+    own = tmp_path / "double"
+    create_directory(own, owner_of(os.getpid(), tmp_path))
+    double = Arena.create(own, there.layout, whole=False)
+    double.board.server(2).grant(1 << 20, 1 << 10)
+    double.board.set_horizon(0, 5000)
+    mine = ChangedWords(double.board.words, ~double.board.of_servers)
+    launcher.set_words(*mine.take().packed())
+    wait_until(lambda: there.board.server(2).granted == 1 << 20 and there.board.horizon(0) == 5000, launcher)
+    assert len(mine.take()) == 0
+    there.board.server(2).note_taken(4096)
+    there.control[3] = 77
+    wait_until(lambda: any(word.board_values and word.header_values for word in told), launcher)
+    newest = next(word for word in told if word.header_values)
+    headers = Changes.unpacked(newest.header_positions, newest.header_values)
+    assert (headers.positions.tolist(), headers.values.tolist()) == ([3], [77])
+    assert newest.used_bytes > 0 and newest.free_bytes > 0
+    double.close()
+    there.close()
+
+
+def test_words_that_are_not_the_supervisors_end_the_agent(hosts: Hosts) -> None:
+    launcher = hosts.opened()
+    launcher.make_arena(plan_layout(model(), 7, 1 << 28), LIMIT_S)
+    there = Arena.attach(directories(launcher)[0])
+    of_servers = np.flatnonzero(there.board.of_servers)[:1]
+    launcher.set_words(*Changes(of_servers, np.ones(1, np.int64)).packed())
+    lost = collect(launcher, HostLost)[0]
+    assert isinstance(lost, HostLost)
+    assert "not the sender's to write" in lost.reason
+    assert not there.board.words[of_servers].any()
+    there.close()
+
+
+def test_an_arena_that_finds_no_room_there_is_the_same_error_as_here(hosts: Hosts) -> None:
+    launcher = hosts.opened()
+    small = model()
+    large = msgspec.structs.replace(small.tables[0], rows=1 << 32)
+    layout = plan_layout(msgspec.structs.replace(small, tables=(large, *small.tables[1:])), 7, 1 << 28)
+    with pytest.raises(ArenaFullError, match="host h1: the fixed tables"):
+        launcher.make_arena(layout, LIMIT_S)
+
+
+def test_nothing_stays_when_the_supervisor_ends(hosts: Hosts, tmp_path: Path) -> None:
+    launcher = hosts.opened()
+    path = spawn(launcher, tmp_path, "sleep", child=True, stubborn=True)
+    wait_until(path.exists, launcher)
+    there = directories(launcher)
+    launcher.close(grace_s=0.1)
+    for pid in json.loads(path.read_text()):
+        wait_until(lambda pid=pid: is_gone(pid))
+    assert not any(directory.exists() for directory in there)
+
+
+def test_nothing_stays_when_the_pipe_breaks(hosts: Hosts, tmp_path: Path) -> None:
+    """As when ssh is killed: nobody has told the agent to end."""
+    launcher = hosts.opened()
+    path = spawn(launcher, tmp_path, "sleep", child=True)
+    wait_until(path.exists, launcher)
+    launcher.hang_up()
+    for pid in json.loads(path.read_text()):
+        wait_until(lambda pid=pid: is_gone(pid))
+    wait_until(lambda: not any(directory.exists() for directory in directories(launcher)))
+
+
+def test_a_killed_agent_is_a_lost_host_and_leaves_nothing(hosts: Hosts, tmp_path: Path) -> None:
+    launcher = hosts.opened()
+    path = spawn(launcher, tmp_path, "sleep", child=True)
+    wait_until(path.exists, launcher)
+    os.kill(launcher.pid, signal.SIGKILL)
+    lost, *_, exited = collect(launcher, HostLost, Exited)
+    assert isinstance(lost, HostLost) and isinstance(exited, Exited)
+    assert (lost.host, lost.name, exited.process, exited.code) == (1, "h1", WORKER, -signal.SIGKILL)
+    for pid in json.loads(path.read_text()):
+        wait_until(lambda pid=pid: is_gone(pid))
+    wait_until(lambda: not any(directory.exists() for directory in directories(launcher)))
+    spawn(launcher, tmp_path, "tell")
+    assert [type(event) for event in launcher.events()] == [StartFailed]
+    assert launcher.descriptors() == () and launcher.processes() == {}
+
+
+def test_a_silent_host_is_lost_and_its_agent_is_replaced_when_it_is_asked_again(hosts: Hosts, tmp_path: Path) -> None:
+    cut_off = hosts.opened(timeout_s=1.0)
+    path = spawn(cut_off, tmp_path, "sleep")
+    wait_until(path.exists, cut_off)
+    os.kill(cut_off.pid, signal.SIGSTOP)
+    lost = collect(cut_off, HostLost)[0]
+    assert isinstance(lost, HostLost) and "silent" in lost.reason
+    again = hosts.opened()
+    assert directories(again) == directories(cut_off)
+    for pid in (cut_off.pid, *json.loads(path.read_text())):
+        wait_until(lambda pid=pid: is_gone(pid))
+    spawn(again, tmp_path, "tell")
+    collect(again, Started, Exited)
+
+
+@pytest.mark.parametrize(
+    ("python", "words"), [("/bin/false", "output has ended"), ("/bin/echo", "output has ended: -m elastichost")]
+)
+def test_what_is_no_agent_is_named_with_what_it_said(hosts: Hosts, python: str, words: str) -> None:
+    with pytest.raises(PreflightError, match=words):
+        hosts.launcher(python=python)
