@@ -31,7 +31,8 @@ from benchmarks.workshop import ROOT, Workshop
 from elastichost.config import load_job
 from elastichost.plan import ProcessId
 from elastichost.supervisor.estimating import estimate_memory
-from elastichost.supervisor.launch.local import Exited, LocalLauncher
+from elastichost.supervisor.launch.events import Exited
+from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.preflight import preflight
 from elastichost.supervisor.run import Entries
 from elastichost.tuner.peak_memory import MemoryEstimate

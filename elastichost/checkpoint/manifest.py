@@ -22,7 +22,7 @@ from elastichost.checkpoint.files import (
 from elastichost.errors import CheckpointError
 from elastichost.specs import ModelSpec
 
-__all__ = ["MANIFEST_NAME", "SCHEMA", "Manifest", "commit", "load_manifest", "verify_blocks"]
+__all__ = ["DIGEST_NAME", "MANIFEST_NAME", "SCHEMA", "Manifest", "commit", "load_manifest", "verify_blocks"]
 
 SCHEMA = "elastichost/checkpoint/v1"
 MANIFEST_NAME = "MANIFEST.json"
@@ -94,9 +94,10 @@ def commit(staging: Path, final: Path, manifest: Manifest) -> None:
         raise disk_error("cannot commit the checkpoint", final, error) from error
 
 
-def load_manifest(directory: Path) -> Manifest:
+def load_manifest(directory: Path, *, is_whole: bool = True) -> Manifest:
     """Reads and checks a manifest: its sha256, its schema, that every block of the model is there, and that every
-    file is there with the size needed. Block contents are checked when they are read (`verify_blocks`: all of them).
+    file is there with the size needed (is_whole=False: those that are there; others are on other machines). Contents of
+    blocks are checked when they are read (`verify_blocks`: all of them).
 
     Raises CheckpointError naming the file."""
     path = directory / MANIFEST_NAME
@@ -108,7 +109,7 @@ def load_manifest(directory: Path) -> Manifest:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
         raise CheckpointError(f"{path} is not a manifest of {SCHEMA}: {error}", hint=USE_ANOTHER) from error
-    check_manifest(directory, manifest)
+    check_manifest(directory, manifest, is_whole=is_whole)
     return manifest
 
 
@@ -118,8 +119,9 @@ def verify_blocks(directory: Path, manifest: Manifest) -> None:
         read_block(directory, record)
 
 
-def check_manifest(directory: Path, manifest: Manifest) -> None:
-    """Raises CheckpointError unless this manifest and the files of `directory` make a whole checkpoint."""
+def check_manifest(directory: Path, manifest: Manifest, *, is_whole: bool = True) -> None:
+    """Raises CheckpointError unless this manifest and the files of `directory` make a checkpoint, a whole one if it is
+    to be."""
     path = directory / MANIFEST_NAME
     if manifest.schema != SCHEMA:
         raise CheckpointError(f"{path} has schema {manifest.schema!r}; this version reads {SCHEMA!r}")
@@ -137,6 +139,8 @@ def check_manifest(directory: Path, manifest: Manifest) -> None:
     sizes_bytes: dict[str, int] = {}
     for record in manifest.blocks:
         check_record(directory, record)
+        if not is_whole and not (directory / record.file).exists():
+            continue
         if record.file not in sizes_bytes:
             sizes_bytes[record.file] = _file_size(directory / record.file)
         end = record.offset + record.nbytes

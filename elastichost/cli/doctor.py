@@ -10,14 +10,18 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import typer
 
+from elastichost.cli.hosts_option import AddressOption, HostsOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.errors import ExitCode
 from elastichost.wording import bytes_words
+
+if TYPE_CHECKING:
+    from elastichost.config_hosts import HostsFile
 
 __all__ = ["Check", "check_triple", "diagnose", "doctor", "register"]
 
@@ -45,8 +49,18 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Check Python, torch, shared memory, cores, memory, GPU; print how to repair what is wrong."""
+def doctor(
+    hosts: HostsOption = None,
+    addresses: AddressOption = [],  # noqa: B006 typer copies it
+    as_json: AsJson = False,
+) -> None:
+    """Check Python, torch, shared memory, cores, memory, GPU; print how to repair what is wrong.
+
+    With --hosts or --host the other machines are checked: reachable, same versions, cores, memory, clocks, ports.
+    """
+    if (others := hosts_asked(hosts, addresses)) is not None:
+        _check_hosts(others, as_json)
+        return
     progress_console().print("importing torch, torchrec and fbgemm once: this takes some seconds", style="dim")
     checks: list[Check] = []
     out = data_console()
@@ -60,6 +74,25 @@ def doctor(as_json: AsJson = False) -> None:
     failed = [check for check in checks if check.verdict == "failed"]
     if as_json:
         print_json({"ok": not failed, "checks": msgspec.to_builtins(checks)})
+    if failed:
+        raise typer.Exit(int(ExitCode.PREFLIGHT))
+
+
+def _check_hosts(hosts: HostsFile, as_json: bool) -> None:
+    """Every problem of every host, then exit code 3 when one of them cannot be used."""
+    from elastichost.supervisor.hosts_check import check_hosts
+
+    out, findings = data_console(), []
+    for finding in check_hosts(hosts):
+        findings.append(finding)
+        if not as_json:
+            out.print(f"[{STYLES[finding.verdict]}]{finding.verdict:<8}[/] ", end="")
+            out.print(f"{finding.host:<16} {finding.name:<14} {finding.found}", markup=False)
+            if finding.repair:
+                out.print(f"         -> {finding.repair}", style="cyan", markup=False)
+    failed = [finding for finding in findings if finding.verdict == "failed"]
+    if as_json:
+        print_json({"ok": not failed, "hosts": msgspec.to_builtins(findings)})
     if failed:
         raise typer.Exit(int(ExitCode.PREFLIGHT))
 

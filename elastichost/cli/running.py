@@ -19,6 +19,7 @@ from elastichost.cli.batch import (
     run_batch,
 )
 from elastichost.cli.configuring import Overrides
+from elastichost.cli.hosts_option import AddressOption, HostsOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import RunArgument, find_run
 from elastichost.cli.summary import summary
@@ -28,6 +29,7 @@ from elastichost.errors import ConfigError
 if TYPE_CHECKING:
     from elastichost.arena.host import Hold
     from elastichost.config import JobSpec
+    from elastichost.config_hosts import HostsFile
 
 __all__ = ["register"]
 
@@ -59,6 +61,8 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the job, the data and the host; start nothing.")
     ] = False,
+    hosts: HostsOption = None,
+    addresses: AddressOption = [],  # noqa: B006 typer copies it
     policy: PolicyOption = "complementary",
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
     memory: MemoryOption = "80%",
@@ -68,8 +72,14 @@ def run(
 ) -> None:
     """Train a job: check, start, watch, evaluate, keep. Several jobs share the host (--policy, --memory)."""
     from elastichost.config import load_job
+    from elastichost.config_hosts import with_hosts
 
     specs = [load_job(job, overrides) for job in jobs]
+    others = hosts_asked(hosts, addresses)
+    if others is not None and len(specs) > 1:
+        raise ConfigError("several jobs share one host", hint="run them one after the other with --hosts")
+    if others is not None:
+        specs = [with_hosts(spec, others) for spec in specs]
     if dry_run:
         from elastichost.cli.rehearsal import rehearse
 
@@ -81,12 +91,14 @@ def run(
         live = dashboard is Dashboard.AUTO
         run_batch(specs, directory, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
     spec = specs[0]
-    _train(spec, run_dir.resolve() if run_dir is not None else None, None, dashboard, as_json)
+    _train(spec, run_dir.resolve() if run_dir is not None else None, None, dashboard, as_json, hosts=others)
 
 
 def resume(
     run: RunArgument = "latest",
     overrides: Overrides = [],  # noqa: B006 typer copies it
+    hosts: HostsOption = None,
+    addresses: AddressOption = [],  # noqa: B006 typer copies it
     policy: PolicyOption = "",
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
     memory: MemoryOption = "",
@@ -116,12 +128,18 @@ def resume(
     directory = find_run(run)
     held = hold_left(directory)  # first of all: a guardian waits a few seconds only
     from elastichost.config import load_job
+    from elastichost.config_hosts import read_hosts, with_hosts
 
     resolved = directory / "job.resolved.toml"
     spec = load_job(resolved, overrides, environ={})
     _check_same_job(load_job(resolved, environ={}), spec)
+    others = hosts_asked(hosts, addresses)
+    if others is None and (directory / "hosts.json").exists():
+        others = read_hosts(directory / "hosts.json")
+    if others is not None:
+        spec = with_hosts(spec, others)
     kept = Path(spec.checkpoint.directory) if spec.checkpoint.directory else directory
-    _train(spec, directory, kept, dashboard, as_json, held)
+    _train(spec, directory, kept, dashboard, as_json, held, others)
 
 
 def _check_same_job(before: JobSpec, after: JobSpec) -> None:
@@ -148,11 +166,12 @@ def _train(
     dashboard: Dashboard,
     as_json: bool,
     held: tuple[Hold, ...] = (),
+    hosts: HostsFile | None = None,
 ) -> None:
     from elastichost.supervisor import run_job
 
     with open_display(progress_console(), live=dashboard is Dashboard.AUTO) as observer:
-        result = run_job(spec, run_dir, observer, resume_from, held=held)
+        result = run_job(spec, run_dir, observer, resume_from, held=held, hosts=hosts)
     if as_json:
         print_json(result.to_json())
     else:

@@ -15,7 +15,8 @@ from elastichost.dispatcher.job_process import JobArguments
 from elastichost.dispatcher.meter import HostProcesses
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.local import Exited, LaunchEvent, LocalLauncher, Started, StartFailed
+from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.run import Entries
 
 __all__ = ["CHECK", "JOB", "Crew", "Ended"]

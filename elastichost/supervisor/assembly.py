@@ -4,7 +4,7 @@ that died, or from a checkpoint."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +18,19 @@ from elastichost.arena.host import create_directory, free_bytes, owner_of
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.errors import CheckpointError, SampleRange
+from elastichost.resources import memory_budget_bytes
+from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer, RunRecord, find_checkpoint, load_dense, read_record
 from elastichost.supervisor.crew_training import CrewTraining
+from elastichost.supervisor.doubles import Double
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
+from elastichost.supervisor.memory_gauge import MemoryGauge
 from elastichost.supervisor.memory_watch import MemoryWatch, memory_of_host
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
@@ -108,7 +113,7 @@ def _from_arena(
     rescued = _rescue(run, claim, model, settings)
     if isinstance(rescued, Misfit) and rescued.needs_servers:
         resized = resized_plan(run.plan, f"resume: {rescued.reason}", servers=rescued.needs_servers)
-        run.plan = pin(resized, cores).plan
+        run.plan = pin(resized, cores, run.cores_elsewhere).plan
         run.decided(run.plan.reason)
         rescued = _rescue(run, claim, model, settings)
     if isinstance(rescued, Misfit):
@@ -207,6 +212,10 @@ def _anew(
     arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
     for directory in run.other_arenas:
         Arena.create(directory, layout, whole=False).close()
+    if run.machines is not None:
+        run.machines.make_arenas(layout)
+        if found is not None:
+            run.machines.send_checkpoint(found.directory, _files_elsewhere(run, found))
     dense = DenseStore(arena)
     if found is None or record is None:
         dense.load(initial, None, 1, 0, 0)
@@ -217,6 +226,22 @@ def _anew(
     lineage = Lineage(ledger.epoch, record.ledger.quarantined, record.ledger.dropped > 0, record.judge)
     _note_arena(run, arena, "checkpoint", lineage)
     return _Beginning(arena, dense, ledger, lineage, found.directory, (found.directory, record))
+
+
+def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
+    """What PS of other machines fill their buckets from, by host: the manifest, and the files with their buckets."""
+    model, hosts = found.manifest.model, {spec.index: spec.host for spec in run.plan.servers}
+    owners = even_shard_map(model.tables, tuple(hosts), epoch=0).owners
+    tables = {embedding.index: embedding.table for embedding in model.embeddings}
+    wanted: dict[int, set[str]] = {host: {MANIFEST_NAME, DIGEST_NAME} for host in run.elsewhere}
+    for block in found.manifest.blocks:
+        if block.kind in ("dense", "dense_state"):
+            continue
+        table = tables[block.owner] if block.kind in ("rows", "state") else block.owner
+        host = hosts[owners[table][block.bucket]]
+        if host in wanted:
+            wanted[host].add(block.file)
+    return wanted
 
 
 def _ledger(settings: LedgerSettings, state: LedgerState, heritage: Heritage) -> Ledger:
@@ -283,10 +308,27 @@ def _parts(
     if beginning.rescued is not None:
         training.recall(beginning.rescued.committed, beginning.rescued.staged)
     balancer = Balancer(run, beginning.arena, roster)
-    arenas = (beginning.arena, *(Arena.attach(directory) for directory in run.other_arenas))
-    budget_bytes = memory_of_host(prepared.memory_bytes, len(arenas))
-    memory = MemoryWatch(run, arenas, roster, budget_bytes, prepared.beginning.first.memory)
+    gauges = (MemoryGauge(0, beginning.arena), *_other_gauges(run))
+    budgets = _budgets(run, prepared.memory_bytes, len(gauges))
+    memory = MemoryWatch(run, gauges, roster, budgets, prepared.beginning.first.memory)
     return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory)
+
+
+def _other_gauges(run: Run) -> Iterator[MemoryGauge]:
+    """Of the other hosts, on this machine or on their own."""
+    for host, directory in enumerate(run.other_arenas, start=1):
+        arena = Arena.attach(directory)
+        use = Double(arena, run.machines.launchers[host]) if run.machines is not None else None
+        yield MemoryGauge(host, arena, use)
+
+
+def _budgets(run: Run, here_bytes: int, hosts: int) -> tuple[int, ...]:
+    """What every host may use. Emulated ones share this machine's memory."""
+    if run.machines is None:
+        return (memory_of_host(here_bytes, hosts),) * hosts
+    there = run.machines.memory_bytes()
+    setting = run.job.resources.memory
+    return (here_bytes, *(memory_budget_bytes(setting, there[host]) for host in range(1, hosts)))
 
 
 def _ledger_settings(run: Run, prepared: Preparation) -> LedgerSettings:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import getpass
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
@@ -50,8 +52,12 @@ def begin(
     gpus: tuple[GpuDevice, ...],
     gpu_memory_fraction: float,
     ended: EndedSize | None = None,
+    elsewhere: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
 ) -> Beginning:
-    """ended: of the run that is resumed. A history that cannot be read is a warning."""
+    """ended: of the run that is resumed. elsewhere: cores of other machines, by their
+    hosts. A history that cannot be read is a warning."""
+    capacity = (len(cores), *(len(elsewhere[host]) for host in sorted(elsewhere))) if elsewhere else ()
+    all_cores = sum(capacity) or len(cores)
     is_served = job.train.mode == "sync" or job.emulate.enabled
     request = FirstPlanRequest(
         cores=cores,
@@ -61,6 +67,7 @@ def begin(
         gpu_memory_fraction=gpu_memory_fraction,
         access="served" if is_served else job.train.access,
         hosts=job.resources.hosts,
+        capacity=capacity,
     )
     cold = initial_plan(
         cores=cores,
@@ -70,9 +77,10 @@ def begin(
         gpu_memory_fraction=gpu_memory_fraction,
         access=request.access,
         hosts=request.hosts,
+        capacity=capacity,
     )
-    features = features_of(job, tables, train, cold.access, len(cores), len(gpus))
-    bounds = bounds_of_job(job, cold, len(cores))
+    features = features_of(job, tables, train, cold.access, all_cores, len(gpus))
+    bounds = bounds_of_job(job, cold, all_cores)
     warnings: tuple[str, ...] = ()
     first_wish = job.tuner.first_plan
     asked = Configuration(first_wish.workers, first_wish.servers, first_wish.worker_cores, 0)
@@ -91,10 +99,10 @@ def begin(
         )
     if ended is not None:
         size = Configuration(ended.workers, ended.servers, ended.worker_cores)
-        within = asked_bounds(job, cold, len(cores)) if ended.was_asked else bounds
+        within = asked_bounds(job, cold, all_cores) if ended.was_asked else bounds
         request = msgspec.structs.replace(request, ended=size, ended_bounds=within, was_asked=ended.was_asked)
     first = first_plan(request)
-    pinned = pin(first.plan, cores)
+    pinned = pin(first.plan, cores, elsewhere)
     return Beginning(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
 
 

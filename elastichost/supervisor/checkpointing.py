@@ -163,8 +163,34 @@ class Checkpointer:
             blocks = msgspec.msgpack.decode(frames[0], type=tuple[BlockRecord, ...])
         except (IndexError, msgspec.MsgspecError) as error:
             raise ProtocolError(f"{record.process}: SnapshotWritten without block records: {error}") from error
+        if record.spec.host in self._run.elsewhere:
+            self._fetch(record, message, blocks)
+        else:
+            self._whole(record.process, message, blocks, "")
+
+    def _fetch(self, record: ProcessRecord, message: SnapshotWritten, blocks: tuple[BlockRecord, ...]) -> None:
+        """What a PS of another machine wrote there comes here first."""
+        assert self._open is not None and self._run.machines is not None
+        files = self._run.machines.launchers[record.spec.host].files
+        name = _file_of(record.process)
+        files.fetch(
+            f"{_elsewhere(self._open)}/{name}",
+            self._open.staging / name,
+            lambda problem: self._whole(record.process, message, blocks, problem),
+        )
+
+    def _whole(
+        self, server: ProcessId, message: SnapshotWritten, blocks: tuple[BlockRecord, ...], why_not: str
+    ) -> None:
+        """The file of a PS is here, or could not come."""
+        if self._open is None or message.cut != self._open.cut.number:
+            return
+        if why_not:
+            self._open.failure = CheckpointError(f"{server}: {why_not}")
+            self._perform(self._open.cut.abandon(why_not))
+            return
         self._open.blocks += blocks
-        self._perform(self._open.cut.written(record.process, message.cut, message.dense_version))
+        self._perform(self._open.cut.written(server, message.cut, message.dense_version))
 
     def lost(self, record: ProcessRecord) -> None:
         if self._open is not None:
@@ -212,7 +238,14 @@ class Checkpointer:
             ledger.trained,
             ledger.epoch,
         )
-        self._run.send_all(servers, Snapshot(cut, str(self._open.staging), step))
+        for server in servers:
+            self._run.send(server, Snapshot(cut, self._path_for(server, self._open), step))
+
+    def _path_for(self, server: ProcessId, opened: _Open) -> str:
+        """Where a PS writes: on its own machine."""
+        record = self._run.fleet.find(server)
+        place = self._run.elsewhere.get(record.spec.host) if record is not None else None
+        return str(opened.staging) if place is None else f"{place.run_dir}/{_elsewhere(opened)}"
 
     def _commit(self) -> None:
         assert self._open is not None
@@ -288,11 +321,21 @@ class Checkpointer:
     def _abandon(self, reason: str) -> None:
         assert self._open is not None
         done, self._open = self._open, None
+        self._forget_elsewhere(done)
         if done.failure is not None:
             self._failed(done.failure, is_final=done.is_final, staging=done.staging)
             return
         self._run.note("checkpoint_abandoned", reason)
         self._later(done.staging, RETRY_S)
+
+    def _forget_elsewhere(self, given_up: _Open) -> None:
+        """What PS of other machines have written there of it."""
+        if self._run.machines is None:
+            return
+        for record in self._run.fleet.live("server"):
+            if record.spec.host in self._run.elsewhere:
+                name = f"{_elsewhere(given_up)}/{_file_of(record.process)}"
+                self._run.machines.launchers[record.spec.host].files.remove(name)
 
     def _later(self, staging: Path | None, wait_s: float) -> None:
         """A PS that still writes into it finds it gone, and says so of a cut that nobody waits for."""
@@ -313,6 +356,15 @@ class Checkpointer:
                 self._run.note("mirrored", text, data={"bytes": copy.bytes})
             else:
                 self._run.note("warning", f"{copy.checkpoint} is not in the mirror: {copy.error}", now=True)
+
+
+def _elsewhere(opened: _Open) -> str:
+    """The directory of a cut below that of the run on another machine."""
+    return f"checkpoints/{opened.staging.name}"
+
+
+def _file_of(server: ProcessId) -> str:
+    return f"server-{server.index}.bin"
 
 
 def find_checkpoint(source: Path, *others: Path, verify: bool = True) -> FoundCheckpoint:

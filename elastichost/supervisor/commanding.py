@@ -124,7 +124,8 @@ class Commander:
         self._run.commands.reply(peer, Accepted(plan.reason))
 
     def _scale(self, peer: bytes, command: Scale, now_s: float) -> None:
-        refused = refusal(command, MAX_WORKERS, MAX_SERVERS, len(self._cores))
+        all_cores = sum(self._run.capacity(len(self._cores))) or len(self._cores)
+        refused = refusal(command, MAX_WORKERS, MAX_SERVERS, all_cores)
         if refused is None and self._gpus:
             refused = gpu_refusal(command, most_sharing(self._run.job.resources.workers, len(self._cores)))
         if self.why_not:
@@ -160,8 +161,9 @@ class Commander:
             worker_cores=command.worker_cores,
             gpus=self._gpus,
             hosts=self._run.job.resources.hosts,
+            capacity=self._run.capacity(len(self._cores)),
         )
-        pinned = pin(resized, self._cores)
+        pinned = pin(resized, self._cores, self._run.cores_elsewhere)
         return pinned.plan, pinned.warnings
 
     def follow(self, plan: Plan, now_s: float, cause: PlanCause = "") -> None:

@@ -15,6 +15,7 @@ from elastichost.supervisor.recovery import Recovery
 from elastichost.supervisor.run import Run
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
+    Admitted,
     BucketsMeasured,
     ControlMessage,
     Copied,
@@ -88,7 +89,7 @@ class Dispatcher:
                 return
         if hello.pid != record.pid:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
-        record.address = hello.address
+        record.address, record.outer = hello.address, hello.outer
         self._run.fleet.apply(record, Event.HELLO, self._run.now_s())
         self._run.note("connected", f"{record.process} says hello", process=record.process.name)
         parts = self._parts()
@@ -135,6 +136,10 @@ class Dispatcher:
                 parts.checkpointer.written(record, written, frames)
             case Fenced() as fenced if record.process.role == "server":
                 parts.training.fenced(fenced)
+            case Admitted(number=number) if record.process.role == "server":
+                if self._run.keyring is not None:
+                    self._run.keyring.admitted(record.process, number)
+                    parts.roster.admitted()
             case (BucketsMeasured() | Copied() | Forgotten()) as answer if record.process.role == "server":
                 parts.roster.moving(record, answer)
             case Settled() as settled if record.process.role == "server":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import psutil
@@ -32,6 +32,7 @@ class Counter:
     fleet: Fleet
     micro_batches: int
     is_served: bool
+    cpu_elsewhere: Callable[[ProcessRecord], float | None] = lambda record: None  # of a process on another machine
     _lives: dict[ProcessId, _Counted] = field(default_factory=dict)
     _sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Totals.__struct_fields__, 0.0))
 
@@ -78,13 +79,15 @@ class Counter:
         name = {"worker": "worker_cpu_s", "server": "server_cpu_s"}.get(record.process.role)
         if name is None:
             return
-        try:
-            if counted.process is None:
-                counted.process = psutil.Process(record.pid)
-            times = counted.process.cpu_times()
-        except psutil.Error:
-            return
-        used_s = float(times.user + times.system)
+        used_s = self.cpu_elsewhere(record)
+        if used_s is None:
+            try:
+                if counted.process is None:
+                    counted.process = psutil.Process(record.pid)
+                times = counted.process.cpu_times()
+            except psutil.Error:
+                return
+            used_s = float(times.user + times.system)
         if counted.cpu_s:  # what it took to start is no cost of training
             self._sums[name] += max(0.0, used_s - counted.cpu_s)
         counted.cpu_s = used_s

@@ -16,7 +16,8 @@ from elastichost.config import JobSpec, to_toml
 from elastichost.errors import JobFailedError, PreflightError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.launch.local import Exited, LocalLauncher, StartFailed
+from elastichost.supervisor.launch.events import Exited, StartFailed
+from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.meter import anonymous_bytes
 from elastichost.supervisor.reconcile import Failure

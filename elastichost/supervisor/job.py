@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from elastichost.arena.host import Hold, arena_directory, create_directory, owne
 from elastichost.checkpoint.format import MANIFEST_NAME, remove_staging
 from elastichost.clock import MonotonicClock
 from elastichost.config import JobSpec, load_job
+from elastichost.config_hosts import HostsFile
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.observer import RunObserver, SilentObserver
 from elastichost.plan import Plan, ProcessId
@@ -20,9 +23,12 @@ from elastichost.resources import HostInventory
 from elastichost.supervisor.assembly import Heritage, look_for_checkpoint
 from elastichost.supervisor.emulated import EMULATED
 from elastichost.supervisor.journal import Journal
+from elastichost.supervisor.keyring import Keyring
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.servers import StartServer
+from elastichost.supervisor.launch.several import HostsLauncher
 from elastichost.supervisor.loop import Supervisor
+from elastichost.supervisor.machines import Machines
 from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.preflight import Preparation, preflight
 from elastichost.supervisor.recollection import EndedSize, Recollection
@@ -31,11 +37,13 @@ from elastichost.supervisor.recording import DECISIONS_FILE, Recorder
 from elastichost.supervisor.rescue import Claim, claim_arena
 from elastichost.supervisor.rolling_back import barred
 from elastichost.supervisor.run import Entries, Run
-from elastichost.supervisor.rundir import RunDirectory, new_run_path
+from elastichost.supervisor.rundir import RunDirectory, new_run_path, write_atomically
 from elastichost.supervisor.shutdown import end_processes, remove_directories
 from elastichost.supervisor.signals import StopSignals
+from elastichost.supervisor.sources import files_for_others
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.crash import arm
+from elastichost.wire.keys import Gate
 from elastichost.wire.sockets import ControlServer
 
 __all__ = ["run_job"]
@@ -51,6 +59,7 @@ def run_job(
     held: tuple[Hold, ...] = (),
     lent: HostInventory | None = None,
     start_server: StartServer | None = None,
+    hosts: HostsFile | None = None,
 ) -> RunResult:
     """Trains a job to its end, in the calling process; call it from the main thread.
 
@@ -58,6 +67,7 @@ def run_job(
     resume_from: a run directory (its newest good checkpoint), or one checkpoint.
     held: what the run that is resumed has left and the caller holds (`arena.host.hold_left`).
     lent: what the job may use of this host; None: all there is. start_server: makes the fork server.
+    hosts: other machines that it trains on; the job is one of so many hosts (`config_hosts.with_hosts`).
     The first SIGINT or SIGTERM drains, saves and returns a result with exit code 75; the second kills.
 
     Raises the typed error the job failed with: ConfigError, DataError, ModelError, ArenaFullError, PreflightError
@@ -65,15 +75,24 @@ def run_job(
     """
     entries = entries or (EMULATED if job.emulate.enabled else Entries())
     arm("supervisor", 1 if resume_from is None else 2)
-    with StopSignals() as signals, LocalLauncher(entries.imports, entries.calls, start_server) as launcher:
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(StopSignals())
+        machines = stack.enter_context(Machines(hosts)) if hosts is not None else None
+        launcher = stack.enter_context(LocalLauncher(entries.imports, entries.calls, start_server))
         # All of this while the fork server imports.
+        if machines is not None:
+            machines.check()
+        elsewhere = machines.cores() if machines is not None else {}
         if resume_from is None:
-            opened = _open_new(job, run_dir, lent)
+            opened = _open_new(job, run_dir, lent, elsewhere)
         else:
-            opened = _open_again(job, run_dir or _resumed_run(resume_from), resume_from, held, lent)
+            opened = _open_again(job, run_dir or _resumed_run(resume_from), resume_from, held, lent, elsewhere)
         try:
             opened.directory.write_facts(job)
-            run = _open(job, opened, observer or SilentObserver(), entries, launcher, shares_host=lent is not None)
+            if hosts is not None:
+                write_atomically(opened.directory.hosts, hosts.model_dump_json(indent=1).encode())
+            observer = observer or SilentObserver()
+            run = _open(job, opened, observer, entries, launcher, machines, shares_host=lent is not None)
             return _supervise_and_close(run, opened, signals)
         except PreflightError:
             if not opened.directory.was_used:
@@ -98,15 +117,22 @@ class _Opened:
         self.directory.close()
 
 
-def _open_new(job: JobSpec, run_dir: Path | None, lent: HostInventory | None) -> _Opened:
-    prepared = preflight(job, lent=lent)
+def _open_new(
+    job: JobSpec, run_dir: Path | None, lent: HostInventory | None, elsewhere: Mapping[int, tuple[int, ...]]
+) -> _Opened:
+    prepared = preflight(job, lent=lent, elsewhere=elsewhere)
     run_id = _new_run_id()
     path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
     return _Opened(run_id, RunDirectory.open(path, job, resume=False), prepared, Heritage())
 
 
 def _open_again(
-    job: JobSpec, run_dir: Path | None, resume_from: Path, held: tuple[Hold, ...], lent: HostInventory | None
+    job: JobSpec,
+    run_dir: Path | None,
+    resume_from: Path,
+    held: tuple[Hold, ...],
+    lent: HostInventory | None,
+    elsewhere: Mapping[int, tuple[int, ...]],
 ) -> _Opened:
     """The arena first: its guardian keeps it for a few seconds only."""
     run_id = _new_run_id()
@@ -121,7 +147,7 @@ def _open_again(
             claim = claim.without_arena("a checkpoint was asked for")
         elif job.resources.hosts > 1 and claim.held is not None:
             claim = claim.without_arena(f"its rows are to lie in the arenas of {job.resources.hosts} hosts now")
-        prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.recollection), lent)
+        prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.recollection), lent, elsewhere)
         found = look_for_checkpoint(resume_from, claim, directory.mirror) if claim.held is None else None
         remove_staging(directory.checkpoints)
         known = claim.recollection
@@ -163,12 +189,16 @@ def _open(
     observer: RunObserver,
     entries: Entries,
     launcher: LocalLauncher,
+    machines: Machines | None,
     *,
     shares_host: bool,
 ) -> Run:
     directory, run_id, heritage = opened.directory, opened.run_id, opened.heritage
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
     others = tuple(arena_directory(run_id, host) for host in range(1, job.resources.hosts))
+    if machines is not None:
+        machines.open(run_id, files_for_others(job, Path.cwd()), entries.imports, entries.calls)
+        others = tuple(other.with_name(f"{other.name}-double") for other in others)
     held = heritage.claim.held if heritage.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)
     if others:  # rows of several hosts are not resumed from: the checkpoint is
@@ -178,7 +208,8 @@ def _open(
     create_directory(sockets, owner_of(os.getpid(), directory.path))
     journal = Journal(directory.journal, observer.on_event)
     job_id = int(run_id, 16)
-    control = ControlServer(f"ipc://{sockets}/control", job_id)
+    keyring = Keyring() if machines is not None else None
+    control = ControlServer(f"ipc://{sockets}/control", job_id, _gate(machines, keyring))
     commands = CommandServer(f"ipc://{sockets}/commands")
     return Run(
         job=job,
@@ -191,7 +222,10 @@ def _open(
         arena=arena,
         journal=journal,
         observer=observer,
-        launcher=launcher,
+        launcher=launcher if machines is None else HostsLauncher(launcher, machines.launchers),
+        machines=machines,
+        keyring=keyring,
+        elsewhere=machines.places(control.outer_address) if machines is not None else {},
         control=control,
         commands=commands,
         other_arenas=others,
@@ -205,6 +239,13 @@ def _open(
         ),
         shares_host=shares_host,
     )
+
+
+def _gate(machines: Machines | None, keyring: Keyring | None) -> Gate | None:
+    """Where processes of other machines speak to the supervisor."""
+    if machines is None or keyring is None:
+        return None
+    return Gate(f"tcp://{machines.address}:*", keyring.own, keyring.allowed)
 
 
 def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> RunResult:

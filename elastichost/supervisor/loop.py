@@ -29,7 +29,7 @@ from elastichost.supervisor.agenda import (
 from elastichost.supervisor.assembly import Heritage, assemble
 from elastichost.supervisor.commanding import Commander, refuse_all
 from elastichost.supervisor.control import Described, Dispatcher
-from elastichost.supervisor.launch.local import Exited
+from elastichost.supervisor.launch.events import Exited
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.lifecycle import Event
@@ -157,7 +157,8 @@ class Supervisor:
     def _open_tuner(self, parts: Parts, commander: Commander, model: ModelSpec) -> AutoTuner | None:
         run = self._run
         prior = self._prepared.beginning.first.prior
-        settings = tuner_settings(run.job, model, run.plan, len(self._prepared.cores), prior)
+        cores = len(self._prepared.cores)
+        settings = tuner_settings(run.job, model, run.plan, sum(run.capacity(cores)) or cores, prior)
         if isinstance(settings, str):
             run.note("decision", f"tuner: {settings}")
             return None

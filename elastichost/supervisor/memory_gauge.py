@@ -1,25 +1,27 @@
 """What the arena of one host takes, read from its files and the headers of its buckets.
 
-With `resources.hosts` the other hosts' arenas are read in the same way: they are directories of this machine.
+With `resources.hosts` the other hosts' arenas are read in the same way: they are directories of this machine. Of an
+arena on another machine there is a double with its headers, and its agent tells the rest (`supervisor.doubles`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena import index
 from elastichost.arena.arena import Arena
-from elastichost.arena.host import free_bytes, used_bytes
+from elastichost.arena.host import free_bytes, is_in_memory, used_bytes
 from elastichost.arena.kernels import SAMPLES_PER_STAMP
 from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES
 from elastichost.specs import ModelSpec
 from elastichost.tuner.memory_facts import AGE_EDGES
 
-__all__ = ["INDEX_PEAK", "MemoryGauge", "Reading", "RowCosts", "row_costs"]
+__all__ = ["INDEX_PEAK", "ArenaUse", "MemoryGauge", "OwnArena", "Reading", "RowCosts", "ages_of", "row_costs"]
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -67,11 +69,65 @@ class Reading:
     evicted: Int64
 
 
-class MemoryGauge:
-    """Of one host. arena: of that host, mapped."""
+class ArenaUse(Protocol):
+    """What the files of an arena take, and what their file system has left. has_rows: they can be looked at here."""
 
-    def __init__(self, host: int, arena: Arena) -> None:
+    @property
+    def used_bytes(self) -> int: ...
+
+    @property
+    def index_bytes(self) -> int: ...
+
+    @property
+    def free_bytes(self) -> int: ...
+
+    @property
+    def has_rows(self) -> bool: ...
+
+    @property
+    def is_in_memory(self) -> bool:
+        """And not on a disk, of which memory holds what there is room for."""
+        ...
+
+    def tell(self) -> None:
+        """What was written to the arena's memory board is to be seen by its PS."""
+        ...
+
+
+class OwnArena:
+    """`ArenaUse` of an arena of this machine."""
+
+    has_rows = True
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+
+    @property
+    def used_bytes(self) -> int:
+        return used_bytes(self._arena.directory)
+
+    @property
+    def index_bytes(self) -> int:
+        return self._arena.files.index.touched_bytes()
+
+    @property
+    def free_bytes(self) -> int:
+        return free_bytes(self._arena.directory)
+
+    @property
+    def is_in_memory(self) -> bool:
+        return is_in_memory(self._arena.directory)
+
+    def tell(self) -> None:
+        """They look at the very words."""
+
+
+class MemoryGauge:
+    """Of one host. arena: of that host, mapped, or its double. use: of it."""
+
+    def __init__(self, host: int, arena: Arena, use: ArenaUse | None = None) -> None:
         self.host, self.arena = host, arena
+        self.use = use or OwnArena(arena)
         layout = arena.layout
         counts = [layout.bucket_count(table.index) for table in layout.model.tables]
         self._table_of = np.repeat(np.arange(len(counts)), counts)
@@ -93,8 +149,8 @@ class MemoryGauge:
             return np.bincount(self._table_of, column, len(self.arena.model.tables)).astype(np.int64)
 
         return Reading(
-            used_bytes=used_bytes(self.arena.directory),
-            index_bytes=self.arena.files.index.touched_bytes(),
+            used_bytes=self.use.used_bytes,
+            index_bytes=self.use.index_bytes,
             index_peak_bytes=int(INDEX_PEAK * SLOT_BYTES * int(slots[self._is_dynamic].sum())),
             allocated=by_table(index.ALLOCATED_ROWS),
             places=by_table(index.NEXT_ROW),
@@ -109,7 +165,7 @@ class MemoryGauge:
     @property
     def free_bytes(self) -> int:
         """What the file system has left."""
-        return free_bytes(self.arena.directory)
+        return self.use.free_bytes
 
     def ages(self, tables: set[int], samples: int) -> Float64:
         """Rows in use unseen for at most AGE_EDGES samples, float64 [tables, edges], of these tables. Estimated from
@@ -138,3 +194,15 @@ class MemoryGauge:
             counts += np.searchsorted(ages, AGE_EDGES, side="right")
             sampled += len(ages)
         return counts * (total / sampled) if sampled else counts
+
+
+def ages_of(gauges: Sequence[MemoryGauge], tables: set[int], samples: int) -> Float64:
+    """Of all hosts together. Rows that are out of reach count as those that are not: ids are spread by their hashes."""
+    near = [gauge for gauge in gauges if gauge.use.has_rows]
+    found: Float64 = np.sum([gauge.ages(tables, samples) for gauge in near], axis=0)
+    if len(near) == len(gauges):
+        return found
+    live = {gauge.host: gauge.read().live for gauge in gauges}
+    reached = np.sum([live[gauge.host] for gauge in near], axis=0)
+    scale: Float64 = np.sum(list(live.values()), axis=0) / np.maximum(1, reached)
+    return found * scale[:, None]

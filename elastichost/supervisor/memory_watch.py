@@ -17,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
-from elastichost.arena.host import is_in_memory
 from elastichost.errors import MemoryBudgetError
 from elastichost.job_features import Estimates
 from elastichost.metrics import JournalValue
@@ -27,8 +25,9 @@ from elastichost.resources import bounds_of
 from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.memory_acting import MemoryActor
-from elastichost.supervisor.memory_gauge import MemoryGauge, row_costs
+from elastichost.supervisor.memory_gauge import MemoryGauge, ages_of, row_costs
 from elastichost.supervisor.memory_granting import NO_LIMIT, Granter, HostFacts
+from elastichost.supervisor.memory_private import PrivateMemory
 from elastichost.supervisor.memory_shortage import Shortage
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
@@ -47,8 +46,6 @@ GRANT_EVERY_S, MOST_BETWEEN_GRANTS_S = 0.05, 2.0
 GRANT_TIME_SHARE = 0.03  # of the supervisor's time, with thousands of tables
 TIMED_GRANTS = 5  # the quickest of the last ones tells what they take: the others were interrupted
 LOOK_EVERY_S = 1.0
-# A process that is not measured yet counts as this.
-EXPECTED_BYTES = 128 << 20
 EVICTION_S = 2.0  # until a PS has noticed a horizon and gone through its rows
 BATCHES_OF_GRACE = 16  # of every worker, until a dropped row's place is used again
 NOTICED_S = 0.3  # after that, when the PS' turn comes
@@ -62,24 +59,27 @@ def memory_of_host(budget_bytes: int, hosts: int) -> int:
 
 
 class MemoryWatch:
-    """arenas: of every host, in order. budget_bytes: of each host. memory: what is known of jobs like it."""
+    """gauges, budgets_bytes: of every host, in order. memory: what is known of jobs like it."""
 
     def __init__(
         self,
         run: Run,
-        arenas: Sequence[Arena],
+        gauges: Sequence[MemoryGauge],
         roster: Roster,
-        budget_bytes: int,
+        budgets_bytes: Sequence[int],
         memory: Estimates = Estimates(),  # noqa: B008, frozen
     ) -> None:
         job = run.job
-        self._run, self._roster, self._known, self.arenas = run, roster, memory, tuple(arenas)
+        arenas = tuple(gauge.arena for gauge in gauges)
+        self._run, self._roster, self._known, self.arenas = run, roster, memory, arenas
         self._mode = job.tuner.memory
         model = arenas[0].model
         self._costs = row_costs(model)
         self.is_active = any(table.is_dynamic for table in model.tables) and not job.emulate.enabled
-        lent = [budget_bytes if not self.is_active or is_in_memory(a.directory) else NO_LIMIT for a in arenas]
-        gauges = [MemoryGauge(host, arena) for host, arena in enumerate(arenas)]
+        lent = [
+            size if not self.is_active or gauge.use.is_in_memory else NO_LIMIT
+            for gauge, size in zip(gauges, budgets_bytes, strict=True)
+        ]
         self._granters = [Granter(gauge, self._costs, size) for gauge, size in zip(gauges, lent, strict=True)]
         for arena in arenas:
             arena.board.begin_anew(is_limited=self.is_active)
@@ -100,7 +100,7 @@ class MemoryWatch:
         self._ages_from = self._dense.samples_applied() if self._dense and arenas[0].board.notes_seen else 0
         self._grant_at_s = self._look_at_s = 0.0
         self._grants_took_s: deque[float] = deque(maxlen=TIMED_GRANTS)
-        self._unmeasured = 0  # processes that count as what is expected of them
+        self._private = PrivateMemory(run)
         self._made_offset, self._made = 0.0, 0.0
         self._own: dict[int, tuple[int, npt.NDArray[np.bool_]]] = {}  # host -> shard map's epoch, its buckets
         if self.is_active:
@@ -128,7 +128,7 @@ class MemoryWatch:
         wait_s = max(GRANT_EVERY_S, min(self._grants_took_s) / GRANT_TIME_SHARE)
         self._grant_at_s = now_s + min(wait_s, MOST_BETWEEN_GRANTS_S)
         is_busy = self._mode == "act" and (self._actor.is_busy or not self._roster.holdings.is_handed_over)
-        self._shortage.look(facts, now_s, is_measured=not self._unmeasured, is_busy=is_busy)
+        self._shortage.look(facts, now_s, is_measured=not self._private.unmeasured, is_busy=is_busy)
         if now_s < self._look_at_s or not self._roster.was_published:
             return
         self._look_at_s = now_s + LOOK_EVERY_S
@@ -171,7 +171,7 @@ class MemoryWatch:
 
     def _tell_budget(self, facts: Sequence[HostFacts]) -> None:
         """Once, when all processes have been measured."""
-        if self._was_told or self._unmeasured:
+        if self._was_told or self._private.unmeasured:
             return
         self._was_told = True
         for fact in facts:
@@ -203,12 +203,13 @@ class MemoryWatch:
         hosts, facts = self._roster.hosts, list[HostFacts]()
         wanted = {spec.index for spec in self._run.plan.servers}
         wanted |= {record.process.index for record in self._run.fleet.live("server")}
-        self._unmeasured = 0
+        self._private.begin()
         for granter in self._granters:
             here = {index for index, host in hosts.items() if host == granter.gauge.host}
             granter.take_back(here - wanted)
-            own_bytes = self._private_bytes(granter.gauge.host, private)
+            own_bytes = self._private.of_host(granter.gauge.host, private)
             facts.append(granter.turn(sorted(here & wanted), own_bytes, self._own_buckets(granter.gauge, hosts)))
+            granter.gauge.use.tell()
         return facts
 
     def _own_buckets(self, gauge: MemoryGauge, hosts: Mapping[int, int]) -> npt.NDArray[np.bool_] | None:
@@ -221,20 +222,6 @@ class MemoryWatch:
             owners = {(t, b): owner for t, row in enumerate(shard_map.owners) for b, owner in enumerate(row)}
             known = self._own[gauge.host] = shard_map.epoch, gauge.own_buckets(owners, hosts)
         return known[1]
-
-    def _private_bytes(self, host: int, private: Mapping[int, int]) -> int:
-        """Of the processes of a host, also of those to come. The supervisor and the fork server are on host 0."""
-        run = self._run
-        live = {record.process.name: record for record in run.fleet if record.is_live}
-        planned = {f"{spec.role}-{spec.index}": spec for spec in run.plan.processes}
-        total = sum(private.get(pid, 0) for pid in (run.supervisor_pid, run.launcher.server_pid)) if host == 0 else 0
-        for name in live.keys() | planned.keys():
-            record = live.get(name)
-            if (record.spec if record is not None else planned[name]).host == host:
-                measured = private.get(record.pid) if record is not None else None
-                total += EXPECTED_BYTES if measured is None else measured
-                self._unmeasured += measured is None
-        return total
 
     # --- once a second ----------------------------------------------------------------------------------------
 
@@ -278,7 +265,7 @@ class MemoryWatch:
             admit_after=max([self._actor.admit_after, *(t.admit_after for t in self._tables if t.is_dynamic)]),
             left_out=self._shortage.left_out,
             workers=len(workers),
-            worker_bytes=int(np.mean([private.get(r.pid, EXPECTED_BYTES) for r in workers])) if workers else 0,
+            worker_bytes=self._private.mean_of(workers, private),
             least_workers=self._bounds("workers")[0],
         )
 
@@ -294,7 +281,7 @@ class MemoryWatch:
 
     def _room_for_workers(self, facts: Sequence[HostFacts], look: MemoryLook) -> int | None:
         """Half of what is left on host 0, where workers are, may become theirs; what was taken away stays so."""
-        if self._unmeasured or not look.workers:
+        if self._private.unmeasured or not look.workers:
             return self.most_workers
         more = int(SHARE_FOR_WORKERS * max(0, facts[0].left_bytes) // max(1, look.worker_bytes))
         most = look.workers + more
@@ -343,8 +330,12 @@ class MemoryWatch:
             self._ages_from = samples
         dynamic = {table.index for table in self._tables if table.is_dynamic}
         costs = self._costs.all[:, None]
-        found = sum(granter.gauge.ages(dynamic, samples) for granter in self._granters) * costs
+        found = ages_of([granter.gauge for granter in self._granters], dynamic, samples) * costs
         return _sums(found, dynamic - self._own_age), _sums(found, self._own_age)
+
+    def used_elsewhere_bytes(self) -> int:
+        """What rows and all that belongs to them take on other hosts than the first."""
+        return sum(granter.gauge.use.used_bytes for granter in self._granters[1:])
 
     def _error(self, fact: HostFacts) -> MemoryBudgetError:
         """Names the budget, what takes it, and the tables that have grown."""

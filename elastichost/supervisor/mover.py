@@ -228,8 +228,7 @@ class Mover:
         return record.spec.host if record is not None else 0
 
     def _address(self, server: ProcessId) -> ServerAddress:
-        record = self._run.fleet.find(server)
-        return ServerAddress(server.index, server.life, record.address if record is not None else "")
+        return self._run.address_of(self._run.fleet.find(server), server)
 
 
 def _name(host: int) -> str:

@@ -34,6 +34,7 @@ class ProcessRecord:
     state: State = State.REQUESTED
     pid: int = 0
     address: str = ""
+    outer: str = ""  # where other machines reach it
     failure: Failure | None = None
     progress: int = -1
     doing: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.host import used_bytes
 from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer
 from elastichost.supervisor.judging import Judge
@@ -34,7 +33,7 @@ class Parts:
 
     def arena_bytes(self) -> int:
         """What the rows and all that belongs to them take, on every host."""
-        return self.arena.touched_bytes() + sum(map(used_bytes, self.run.other_arenas))
+        return self.arena.touched_bytes() + self.memory.used_elsewhere_bytes()
 
     def copies_bytes(self) -> int:
         """What PS keep for the copies of checkpoints, in shared pages of their own."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 from elastichost.plan import Plan, ProcessSpec
@@ -16,7 +19,22 @@ class PinnedPlan(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-def pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
+def pin(
+    plan: Plan, cores: tuple[int, ...], elsewhere: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+) -> PinnedPlan:
+    """cores: of this machine. elsewhere: those of other machines, by their hosts."""
+    here = tuple(spec for spec in plan.processes if spec.host not in elsewhere)
+    pinned = _pin(msgspec.structs.replace(plan, processes=here), cores)
+    processes, warnings = pinned.plan.processes, pinned.warnings
+    for host, there in sorted(elsewhere.items()):
+        of_host = tuple(spec for spec in plan.processes if spec.host == host)
+        found = _pin(msgspec.structs.replace(plan, processes=of_host), there)
+        processes += found.plan.processes
+        warnings += tuple(f"host {host}: {warning}" for warning in found.warnings)
+    return PinnedPlan(msgspec.structs.replace(pinned.plan, processes=processes), warnings)
+
+
+def _pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
     """Workers get whole cores of the job's, as many as they have threads, and what is spare besides: evenly, or all
     of it together when there is less than one each. So a worker's reading ahead does not take turns with its training
     on one core while another stands idle. PS share the spare cores.

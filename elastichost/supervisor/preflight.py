@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from elastichost.arena.host import arena_root, free_bytes
 from elastichost.build_source import check_build_source
@@ -45,10 +47,15 @@ class Preparation:
 
 
 def preflight(
-    job: JobSpec, spare_bytes: int = 0, ended: EndedSize | None = None, lent: HostInventory | None = None
+    job: JobSpec,
+    spare_bytes: int = 0,
+    ended: EndedSize | None = None,
+    lent: HostInventory | None = None,
+    elsewhere: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
 ) -> Preparation:
     """Checks model source, data, tables, memory and cores. spare_bytes: what an arena takes that this run goes on from;
-    ended: the size it had. lent: what it may use of its host; None: all there is.
+    ended: the size it had. lent: what it may use of its host; None: all there is. elsewhere: cores of other machines,
+    by their hosts.
 
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
     """
@@ -61,7 +68,7 @@ def preflight(
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
     _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # an emulated job has its own
-    beginning = _begin(job, tables, checked.train, host, cores, ended)
+    beginning = _begin(job, tables, checked.train, host, cores, ended, elsewhere)
     return Preparation(
         tables=tables,
         train=checked.train,
@@ -118,6 +125,7 @@ def _begin(
     host: HostInventory,
     cores: tuple[int, ...],
     ended: EndedSize | None,
+    elsewhere: Mapping[int, tuple[int, ...]],
 ) -> Beginning:
     resources = job.resources
     gpus = gpu_budget(resources.gpus, host.gpus)
@@ -132,4 +140,4 @@ def _begin(
     if least_gpu is not None:  # torch holds a process to a share of the whole device
         budget = memory_budget_bytes(resources.gpu_memory, least_gpu.memory_bytes)
         fraction = budget / least_gpu.memory_bytes * least_gpu.share
-    return begin(job, tables, train, cores, gpus, fraction, ended)
+    return begin(job, tables, train, cores, gpus, fraction, ended, elsewhere)

@@ -12,7 +12,7 @@ from elastichost import errors
 from elastichost.errors import ElastichostError, HangError, JobFailedError, RestartBudgetError
 from elastichost.metrics import JournalValue
 from elastichost.plan import ProcessId, ProcessSpec
-from elastichost.supervisor.launch.local import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import Exited, ForkServerLost, HostLost, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.pinning import gpu_environment
@@ -32,11 +32,14 @@ from elastichost.supervisor.run import Run
 from elastichost.supervisor.watching import SilenceWatch
 from elastichost.wire import control as wire_control
 from elastichost.wire.child import ChildArguments
+from elastichost.wire.keys import KeyPair
 
 __all__ = ["Holdings", "Recovery", "error_of"]
 
 STACK_DUMP_S = 0.25  # between the request for stacks and the kill of a process that hangs
 LOG_LINES = 20
+QUIET_S = 1.6  # an agent says something every second
+REUNION_S = 5.0  # once it can be reached again: TCP tries again ever more seldom
 
 _ERROR_TYPES = {
     name: value
@@ -66,6 +69,8 @@ class Recovery:
         self._run = run
         self._ended = ended
         self._watch = SilenceWatch()
+        self._reconciled_s = run.now_s()
+        self._excused_until_s = 0.0
         self._holdings = holdings
 
     # --- events of the fork server --------------------------------------------------------------------------
@@ -80,6 +85,12 @@ class Recovery:
                 self._exited(event)
             case ForkServerLost(reason=reason):
                 self._run.note("fork_server_lost", f"the fork server ended ({reason}); started again")
+            case HostLost(host=host, name=name, reason=reason):
+                self._run.note("host_lost", f"host {name}: {reason}", now=True, data={"host": host})
+                raise JobFailedError(
+                    f"host {name} is lost: {reason}",
+                    hint="its rows are in the newest checkpoint: `elastichost resume` goes on from there",
+                )
 
     def _started(self, process: ProcessId, pid: int) -> None:
         record = self._run.fleet.find(process)
@@ -99,6 +110,7 @@ class Recovery:
             return
         now_s = self._run.now_s()
         self._run.fleet.apply(record, Event.SPAWN_FAILED, now_s)
+        self._revoke(process)
         self._run.deaths.append(Death(process.name, now_s, "start", reason, process.life))
         self._run.note("process_lost", f"{process} could not be started: {reason}", process=process.name)
 
@@ -107,6 +119,7 @@ class Recovery:
         if record is None:
             return
         now_s = self._run.now_s()
+        self._revoke(event.process)
         before = record.state
         self._run.fleet.apply(record, Event.EXIT_CLEAN if event.code == 0 else Event.EXIT_OTHER, now_s)
         asked = before in (State.STOPPING, State.DRAINED) or record.state == State.EXITED
@@ -148,7 +161,8 @@ class Recovery:
         """Brings the processes nearer to the plan. now_s: no later than the clock was looked at. Raises the job's error
         when it cannot go on."""
         run = self._run
-        self._watch.look(run.fleet, now_s)
+        self._excuse_cut_off(now_s)
+        self._watch.look((one for one in run.fleet if one.spec.host not in run.elsewhere), now_s)
         held = self._holdings()
         actions = reconcile(
             run.fleet.observed(),
@@ -165,6 +179,18 @@ class Recovery:
             if record.kill_at_s is not None and record.kill_at_s <= now_s:
                 record.kill_at_s = None
                 run.launcher.kill(record.process)
+
+    def _excuse_cut_off(self, now_s: float) -> None:
+        """While a machine cannot be reached nobody is blamed for standing still: whoever is there cannot say what he
+        does, and others wait for him. Should it last, the machine is lost."""
+        passed_s, self._reconciled_s = now_s - self._reconciled_s, now_s
+        machines = self._run.machines
+        if machines is None:
+            return
+        if machines.silent_s > QUIET_S:
+            self._excused_until_s = now_s + REUNION_S
+        if now_s < self._excused_until_s:
+            self._run.fleet.excuse(passed_s)
 
     def _perform(self, action: Action, now_s: float) -> None:
         match action:
@@ -192,8 +218,9 @@ class Recovery:
         run.launcher.spawn(
             process,
             run.entries.of(spec.role),
-            self._arguments(record),
+            self._arguments(record, self._issue(process)),
             run.directory.log_of(process),
+            host=spec.host,
             cores=() if run.job.emulate.enabled else spec.cores,  # virtual ones are the process' own affair
             environment=gpu_environment(spec),
         )
@@ -212,18 +239,36 @@ class Recovery:
         )
         self._run.send(process, wire_control.Repin(spec.cores, spec.threads))
 
-    def _arguments(self, record: ProcessRecord) -> bytes:
+    def _issue(self, process: ProcessId) -> KeyPair | None:
+        """Its keys, where there are other machines; PS are told of it before it is started."""
+        if self._run.keyring is None:
+            return None
+        keys = self._run.keyring.issue(process)
+        self._tell_gates()
+        return keys
+
+    def _tell_gates(self) -> None:
+        if self._run.keyring is not None:
+            servers = [record.process for record in self._run.fleet.live("server") if record.address]
+            self._run.send_all(servers, self._run.keyring.message())
+
+    def _revoke(self, process: ProcessId) -> None:
+        if self._run.keyring is not None and self._run.keyring.revoke(process):
+            self._tell_gates()
+
+    def _arguments(self, record: ProcessRecord, keys: KeyPair | None) -> bytes:
         run, spec, process = self._run, record.spec, record.process
+        place, keyring = run.place(spec.host), run.keyring
         return msgspec.json.encode(
             ChildArguments(
                 role=spec.role,
                 index=process.index,
                 life=process.life,
                 job_id=run.job_id,
-                control_address=run.control_address,
-                run_dir=str(run.directory.path),
-                arena_directory="" if spec.role == "probe" else str(run.arenas[spec.host]),
-                socket_directory=str(run.sockets),
+                control_address=place.control_address,
+                run_dir=place.run_dir,
+                arena_directory="" if spec.role == "probe" else place.arena,
+                socket_directory=place.sockets,
                 cores=spec.cores,
                 threads=spec.threads,
                 access=run.plan.access,
@@ -231,6 +276,9 @@ class Recovery:
                 gpu=spec.gpu,
                 gpu_memory_fraction=spec.gpu_memory_fraction,
                 host=spec.host,
+                gate=place.gate if spec.role == "server" else "",
+                keys=keys,
+                supervisor_key=keyring.own.public if keyring is not None and place.is_elsewhere else "",
             )
         )
 

@@ -12,7 +12,9 @@ from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.sharding import ShardMap, even_shard_map, rebalanced_shard_map
 from elastichost.specs import TableSpec
 from elastichost.supervisor.handover import HandOver, HandOverEffect, Publish, SendMap
+from elastichost.supervisor.introductions import Introductions
 from elastichost.supervisor.lifecycle import Event, State
+from elastichost.supervisor.machines import RESTORED
 from elastichost.supervisor.mover import Mover, moves_between, partly_moved
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.recovery import Holdings
@@ -57,6 +59,7 @@ class Roster:
         self._published: tuple[ProcessId, ...] = ()
         self._moves: list[tuple[int, float]] = []
         self._members: dict[int, int] = {}
+        self._introductions = Introductions(run)
         self._member_epoch = 0
 
     # --- PS -------------------------------------------------------------------------------------------------
@@ -138,7 +141,7 @@ class Roster:
         if self._is_reached or self._waits:
             return
         there = {r.process.index for r in fleet.live("server") if r.state == State.CONNECTED or r.can_work}
-        if not wanted <= there:
+        if not wanted <= there or not self._introductions.servers_know_each_other:
             return
         goal = self._goal(wanted)
         hosts = self.hosts
@@ -259,9 +262,12 @@ class Roster:
 
     def server_connected(self, record: ProcessRecord) -> None:
         """A PS said Hello: it learns its buckets (and what to fill them from), and answers Ready."""
+        self._introductions.greet(record.process)
         is_first = not self.was_published and record.process.index not in self._restored
         if self._restore_from is not None and is_first:
-            self._run.send(record.process, Restore(str(self._restore_from)))
+            place = self._run.elsewhere.get(record.spec.host)
+            source = str(self._restore_from) if place is None else f"{place.run_dir}/{RESTORED}"
+            self._run.send(record.process, Restore(source))
         self._perform(self._hand_over.connected(record.process, self._run.now_s()))
         self._run.send(record.process, self._membership())
         self._mover.connected(record.process)
@@ -305,7 +311,7 @@ class Roster:
                 self._run.fleet.apply(record, Event.WORK, now_s)
         for record in self._run.fleet.live("worker"):
             if record.state not in (State.REQUESTED, State.STARTED, State.KILLING):
-                self._run.send(record.process, update, frames)
+                self._introductions.tell(record.process, update, frames)
         took_s = now_s - published.began_s
         if published.moved and published.shard_map.epoch > 1:
             self._moves.append((published.moved, took_s))
@@ -324,7 +330,7 @@ class Roster:
     def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
         owners = shard_map.servers()
         return tuple(
-            ServerAddress(record.process.index, record.process.life, record.address)
+            self._run.address_of(record, record.process)
             for record in sorted(self._run.fleet.live("server"), key=lambda record: record.process.index)
             if record.address and record.process.index in owners
         )
@@ -347,9 +353,15 @@ class Roster:
         self._members[record.process.index] = record.process.life
         self._publish_members()
         if self.is_published:
-            self._run.send(record.process, self._update(self.shard_map), _frames(self.shard_map))
+            self._introductions.tell(record.process, self._update(self.shard_map), _frames(self.shard_map))
+
+    def admitted(self) -> None:
+        """A PS has let somebody in: workers that waited for that learn where the PS are."""
+        for process in self._introductions.waiting if self.is_published else ():
+            self._introductions.tell(process, self._update(self.shard_map), _frames(self.shard_map))
 
     def worker_gone(self, process: ProcessId) -> None:
+        self._introductions.forget(process)
         if self._members.get(process.index) == process.life:
             del self._members[process.index]
             self._publish_members()

@@ -17,14 +17,19 @@ from elastichost.metrics import FrontierPoint, JournalValue
 from elastichost.observer import RunObserver
 from elastichost.plan import Plan, ProcessId
 from elastichost.supervisor.journal import Journal
+from elastichost.supervisor.keyring import Keyring
 from elastichost.supervisor.launch.local import LocalLauncher
-from elastichost.supervisor.observed import Fleet
+from elastichost.supervisor.launch.several import HostsLauncher
+from elastichost.supervisor.machines import Machines
+from elastichost.supervisor.observed import Fleet, ProcessRecord
 from elastichost.supervisor.outcome import RollBack
+from elastichost.supervisor.place import Place
 from elastichost.supervisor.reconcile import Death, Limits
 from elastichost.supervisor.recording import Recorder
 from elastichost.supervisor.rundir import RunDirectory
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import ControlMessage
+from elastichost.wire.facts import ServerAddress
 from elastichost.wire.sockets import ControlServer
 
 __all__ = ["Entries", "PlanCause", "Run"]
@@ -61,8 +66,9 @@ class Entries:
 
 @dataclass(slots=True)
 class Run:
-    """One run of one job. `directory`: the run directory; `sockets`, `arena`, `other_arenas` (of hosts 1, 2, ...): the
-    directories that must not stay."""
+    """One run of one job. `directory`: the run directory; `sockets`, `arena`, `other_arenas` (of hosts 1, 2, ...; of
+    those on other machines the doubles): the directories that must not stay. machines, keyring: where there are other
+    machines; elsewhere: their places, by the number of the host."""
 
     job: JobSpec
     run_id: str
@@ -74,7 +80,7 @@ class Run:
     arena: Path
     journal: Journal
     observer: RunObserver
-    launcher: LocalLauncher
+    launcher: LocalLauncher | HostsLauncher
     control: ControlServer
     commands: CommandServer
     plan: Plan
@@ -90,6 +96,9 @@ class Run:
     other_arenas: tuple[Path, ...] = ()
     frontier: tuple[FrontierPoint, ...] = ()  # of its tuner's model
     shares_host: bool = False  # with other runs
+    machines: Machines | None = None
+    keyring: Keyring | None = None
+    elsewhere: dict[int, Place] = field(default_factory=dict)
     supervisor_pid: int = field(default_factory=os.getpid)
 
     @property
@@ -100,6 +109,39 @@ class Run:
     def arenas(self) -> tuple[Path, ...]:
         """Of every host."""
         return (self.arena, *self.other_arenas)
+
+    @property
+    def cores_elsewhere(self) -> dict[int, tuple[int, ...]]:
+        """Of other machines, by their hosts."""
+        return {host: place.cores for host, place in self.elsewhere.items()}
+
+    def capacity(self, cores_here: int) -> tuple[int, ...]:
+        """Cores of each host, where workers are on several; (): all are on host 0."""
+        if not self.elsewhere:
+            return ()
+        return (cores_here, *(len(self.elsewhere[host].cores) for host in sorted(self.elsewhere)))
+
+    def cpu_elsewhere_s(self, record: ProcessRecord) -> float | None:
+        """CPU seconds of a process on another machine, 0 while they are not known; None: it is on this one."""
+        if self.machines is None or record.spec.host not in self.elsewhere:
+            return None
+        usage = self.machines.usage(record.spec.host, record.process)
+        return usage.cpu_s if usage is not None else 0.0
+
+    def place(self, host: int) -> Place:
+        """Of the processes of a host."""
+        if host in self.elsewhere:
+            return self.elsewhere[host]
+        gate = f"tcp://{self.machines.address}:*" if self.machines is not None else ""
+        paths = (str(self.arenas[host]), str(self.sockets), str(self.directory.path))
+        return Place(*paths, self.control_address, gate)
+
+    def address_of(self, record: ProcessRecord | None, process: ProcessId) -> ServerAddress:
+        """How a PS is reached, from its own host and from others."""
+        if record is None:
+            return ServerAddress(process.index, process.life, "")
+        key = self.keyring.public(process) if self.keyring is not None else ""
+        return ServerAddress(process.index, process.life, record.address, record.spec.host, record.outer, key)
 
     def now_s(self) -> float:
         return self.clock.now_s()

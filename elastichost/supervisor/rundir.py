@@ -117,6 +117,11 @@ class RunDirectory:
         return self.path / "job.resolved.toml"
 
     @property
+    def hosts(self) -> Path:
+        """The other machines of the newest supervisor; there is none without."""
+        return self.path / "hosts.json"
+
+    @property
     def journal(self) -> Path:
         return self.path / "journal.jsonl"
 

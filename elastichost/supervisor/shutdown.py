@@ -7,14 +7,14 @@ from pathlib import Path
 from elastichost.arena.host import reclaim
 from elastichost.errors import ArenaError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.launch.launcher import Launcher
 
 __all__ = ["end_processes", "remove_directories"]
 
 KILL_GRACE_S = 2.0
 
 
-def end_processes(launcher: LocalLauncher) -> tuple[ProcessId, ...]:
+def end_processes(launcher: Launcher) -> tuple[ProcessId, ...]:
     """SIGTERM, after two seconds SIGKILL; the fork server last. Returns what had not exited by itself."""
     left = tuple(launcher.processes())
     launcher.close(KILL_GRACE_S)

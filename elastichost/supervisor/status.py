@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
@@ -26,9 +28,10 @@ class Reporter:
         self._next_s = 0.0
         self.arena_bytes = 0
         self._copies_bytes = 0
+        self._elsewhere_bytes = 0  # private memory of processes on other machines
         self.peak_bytes = 0  # of rows, copies of them and processes together
         self.peak_workers = 0  # that it had then
-        self.private_bytes: dict[int, int] = {}  # pid -> memory of its own, of every process of the run
+        self.private_bytes: dict[int, int] = {}  # pid -> memory of its own, of every process here
 
     @property
     def elapsed_s(self) -> float:
@@ -45,9 +48,10 @@ class Reporter:
             self._meter.ahead(self._pids(), now_s)
 
     def _pids(self) -> list[int]:
-        """Of all processes of the run."""
+        """Of all processes of the run on this machine."""
         run = self._run
-        of_fleet = [record.pid for record in run.fleet if record.is_live and record.pid]
+        here = (record for record in run.fleet if record.spec.host not in run.elsewhere)
+        of_fleet = [record.pid for record in here if record.is_live and record.pid]
         return [run.supervisor_pid, run.launcher.server_pid, *of_fleet]
 
     def report(self, state: str, parts: Parts | None, now_s: float, *, thoroughly: bool = False) -> None:
@@ -55,15 +59,34 @@ class Reporter:
         live = [record for record in self._run.fleet if record.is_live]
         usage = self._meter.measure(self._pids(), now_s, thoroughly=thoroughly)
         self.private_bytes = {pid: one.private_bytes for pid, one in usage.items() if one.private_bytes}
-        processes = tuple(_with_usage(record, usage.get(record.pid, Usage())) for record in live)
+        processes = tuple(_with_usage(record, self._usage(record, usage)) for record in live)
         if parts is not None:
             self.arena_bytes = max(self.arena_bytes, parts.arena_bytes())
             self._copies_bytes = parts.copies_bytes()
+        self._elsewhere_bytes = self._private_elsewhere(live)
         self._takes(sum(self.private_bytes.values()))
         status = self._status(state, parts, processes)
         self._run.directory.write_status(status)
         self._store.add(status)
         self._run.observer.on_status(status)
+
+    def _usage(self, record: ProcessRecord, here: Mapping[int, Usage]) -> Usage:
+        """As it was measured here, or on its machine."""
+        machines, host = self._run.machines, record.spec.host
+        if machines is None or host not in self._run.elsewhere:
+            return here.get(record.pid, Usage())
+        one = machines.usage(host, record.process)
+        if one is None:
+            return Usage()
+        return Usage(one.cpu_percent, one.pss_bytes, one.private_bytes, one.rss_bytes, one.context_switches)
+
+    def _private_elsewhere(self, live: Sequence[ProcessRecord]) -> int:
+        machines = self._run.machines
+        if machines is None:
+            return 0
+        away = (machines.usage(record.spec.host, record.process) for record in live)
+        own = sum(machines.own_private_bytes(host) for host in self._run.elsewhere)
+        return own + sum(usage.private_bytes for usage in away if usage is not None)
 
     def _status(self, state: str, parts: Parts | None, processes: tuple[ProcessStatus, ...]) -> RunStatus:
         run = self._run
@@ -80,12 +103,12 @@ class Reporter:
             frontier=run.frontier,
             elapsed_s=self.elapsed_s,
             arena_bytes=self.arena_bytes,
-            private_bytes=sum(self.private_bytes.values()) + self._copies_bytes,
+            private_bytes=sum(self.private_bytes.values()) + self._elsewhere_bytes + self._copies_bytes,
         )
         return common if parts is None else _with_progress(common, parts, run)
 
     def _takes(self, private_bytes: int) -> None:
-        used_bytes = self.arena_bytes + self._copies_bytes + private_bytes
+        used_bytes = self.arena_bytes + self._copies_bytes + private_bytes + self._elsewhere_bytes
         if used_bytes > self.peak_bytes:
             self.peak_bytes, self.peak_workers = used_bytes, len(self._run.fleet.live("worker"))
 

@@ -10,7 +10,7 @@ from elastichost.plan import Plan, ProcessSpec
 from elastichost.resources import GpuDevice, Parallelism, bounds_of
 from elastichost.tuner.gpu_shares import most_sharing, share_of
 
-__all__ = ["initial_plan", "resized_plan"]
+__all__ = ["host_of_worker", "initial_plan", "resized_plan"]
 
 
 def initial_plan(
@@ -22,6 +22,7 @@ def initial_plan(
     gpu_memory_fraction: float = 0.9,
     access: Literal["auto", "direct", "served"] = "auto",
     hosts: int = 1,
+    capacity: tuple[int, ...] = (),
 ) -> Plan:
     """Processes and threads before anything was measured; which core each gets is `supervisor.pinning`'s.
 
@@ -31,14 +32,15 @@ def initial_plan(
     only makes new rows and applies dense updates. A [min, max] starts at its bound nearest to that.
     GPUs are dealt to workers round-robin, and of `gpu_memory_fraction` of its memory each worker on one gets the share
     that it would have with as many workers as there may ever be (`gpu_shares`). With several hosts PS are dealt to them
-    round-robin, and rows are served.
+    round-robin, and rows are served. capacity: cores of each host, where workers are dealt to them by that; (): they
+    are all on host 0.
     """
-    worker_count = _clamp(workers, len(cores))
+    worker_count = _clamp(workers, sum(capacity) or len(cores))
     server_count = _clamp(servers, 1)
     chosen: Literal["direct", "served"] = "served" if access == "served" or hosts > 1 else "direct"
     devices = tuple(gpu.index for gpu in gpus)
     share = share_of(gpu_memory_fraction, most_sharing(workers, len(cores)), len(devices))
-    workers_specs = [_worker(index, 1, devices, share) for index in range(worker_count)]
+    workers_specs = [_worker(index, 1, devices, share, capacity) for index in range(worker_count)]
     processes = (*workers_specs, *(_server(index, hosts) for index in range(server_count)))
     return Plan(processes=processes, access=chosen, reason=_reason(worker_count, server_count, cores, chosen))
 
@@ -52,14 +54,15 @@ def resized_plan(
     worker_cores: int | None = None,
     gpus: tuple[int, ...] = (),
     hosts: int = 1,
+    capacity: tuple[int, ...] = (),
 ) -> Plan:
     """The plan with so many workers and PS, and so many threads a worker (None: as it is). Which core each gets is
     `supervisor.pinning`'s.
 
     Those that stay keep their indices; the highest go first, the lowest that are free come first. `gpus`: those of
     the job, (): those that the plan has; newcomers are dealt to them as `initial_plan` does, with the same share as
-    all. New PS are dealt to the hosts as there; one of host 0, which the dense vector needs, always stays. Raises
-    ValueError for a plan without workers or PS.
+    all. New PS and workers are dealt to the hosts as there; a PS of host 0, which the dense vector needs, always stays.
+    Raises ValueError for a plan without workers or PS.
     """
     worker_count = len(plan.workers) if workers is None else workers
     server_count = len(plan.servers) if servers is None else servers
@@ -73,7 +76,7 @@ def resized_plan(
     present = {(spec.role, spec.index): spec for spec in plan.processes}
     processes = []
     for index in _indices([spec.index for spec in plan.workers], worker_count):
-        made = _worker(index, threads, devices, share)
+        made = _worker(index, threads, devices, share, capacity)
         known = present.get(("worker", index), made)
         processes.append(msgspec.structs.replace(made, cores=known.cores))
     for index in _indices([spec.index for spec in plan.servers], server_count):
@@ -87,15 +90,30 @@ def _indices(present: list[int], count: int) -> list[int]:
     return sorted([*kept, *(next(free) for _ in range(count - len(kept)))])
 
 
-def _worker(index: int, threads: int, gpus: tuple[int, ...], gpu_memory_fraction: float) -> ProcessSpec:
+def _worker(
+    index: int, threads: int, gpus: tuple[int, ...], gpu_memory_fraction: float, capacity: tuple[int, ...]
+) -> ProcessSpec:
+    host = host_of_worker(index, capacity)
     return ProcessSpec(
         role="worker",
         index=index,
         cores=(),
         threads=threads,
-        gpu=gpus[index % len(gpus)] if gpus else None,
+        gpu=gpus[index % len(gpus)] if gpus and host == 0 else None,
         gpu_memory_fraction=gpu_memory_fraction,
+        host=host,
     )
+
+
+def host_of_worker(index: int, capacity: tuple[int, ...]) -> int:
+    """By D'Hondt's rule: each next worker goes to the host with most cores for each it would then have; of equals to
+    the first. So a worker is where it is however many there are, and any number of them is spread by cores."""
+    given = [0] * len(capacity)
+    host = 0
+    for _ in range(index + 1 if capacity else 0):
+        host = max(range(len(capacity)), key=lambda one: (capacity[one] / (given[one] + 1), -one))
+        given[host] += 1
+    return host
 
 
 def _server(index: int, hosts: int) -> ProcessSpec:

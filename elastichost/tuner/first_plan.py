@@ -44,6 +44,7 @@ class FirstPlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     gpu_memory_fraction: float = 0.9
     access: Literal["auto", "direct", "served"] = "auto"
     hosts: int = 1
+    capacity: tuple[int, ...] = ()  # cores of each host, where workers are on several
     wished: Configuration | None = None
     bounds: Bounds | None = None
     model: str = "elastichost"
@@ -94,6 +95,7 @@ def _cold(request: FirstPlanRequest) -> Plan:
         gpu_memory_fraction=request.gpu_memory_fraction,
         access=request.access,
         hosts=request.hosts,
+        capacity=request.capacity,
     )
 
 
@@ -160,7 +162,11 @@ def _others(wished: Configuration, chosen: Configuration) -> list[str]:
 
 def _limit(name: str, wished: Configuration, request: FirstPlanRequest, bounds: Bounds) -> str:
     """Why a number cannot be what was asked for."""
-    low, high, cores = getattr(bounds.least, name), getattr(bounds.most, name), len(request.cores)
+    low, high, cores = (
+        getattr(bounds.least, name),
+        getattr(bounds.most, name),
+        sum(request.capacity) or len(request.cores),
+    )
     if _is_within(name, wished, bounds):
         return f"so many workers with so many threads each do not fit on the job's cores, {cores}"
     only = f"{low} {WORDS[name] if low > 1 else ONE_OF[name]} only"
@@ -201,4 +207,5 @@ def _resized(plan: Plan, size: Configuration, reason: str, request: FirstPlanReq
         worker_cores=size.worker_cores,
         gpus=tuple(gpu.index for gpu in request.gpus),
         hosts=request.hosts,
+        capacity=request.capacity,
     )

@@ -23,7 +23,9 @@ from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.ps.store import RowStore
 from elastichost.sharding import BUCKETS_PER_TABLE, even_shard_map
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
-from elastichost.supervisor.memory_watch import EXPECTED_BYTES, MemoryWatch, memory_of_host
+from elastichost.supervisor.memory_gauge import MemoryGauge
+from elastichost.supervisor.memory_private import EXPECTED_BYTES
+from elastichost.supervisor.memory_watch import MemoryWatch, memory_of_host
 from elastichost.supervisor.recording import Recorder
 from elastichost.tuner.memory_growth import forecast
 
@@ -84,6 +86,8 @@ class Scene:
             plan=Plan(servers, "direct", "a test"),
             fleet=fleet([record]),
             supervisor_pid=SUPERVISOR,
+            machines=None,
+            elsewhere={},
             launcher=SimpleNamespace(server_pid=FORK_SERVER),
             now_s=lambda: self.now_s + self.grant_takes_s,
             note=lambda kind, text, **_: self.said.append((kind, text)),
@@ -99,7 +103,9 @@ class Scene:
             may_take=lambda host: True,
         )
         self.ledger: Any = SimpleNamespace(samples_planned=4_000_000, samples_accounted=500_000)
-        self.watch = MemoryWatch(run, (self.arena,), roster, EXPECTED_BYTES + 2 * PRIVATE + budget, known)
+        self.watch = MemoryWatch(
+            run, (MemoryGauge(0, self.arena),), roster, (EXPECTED_BYTES + 2 * PRIVATE + budget,), known
+        )
         self.arena.allowance = self.arena.board.allowance(0)
         self.store = RowStore(self.arena, 7)
         self.store.adopt([(0, 0), *((1, bucket) for bucket in range(BUCKETS_PER_TABLE))], initialise=True)
@@ -242,7 +248,7 @@ def test_what_is_in_force_outlives_a_supervisor(scene: Callable[..., Scene]) -> 
     board.set_horizon(1, 77_000)
     board.set_admit_after(1, 4)
     watch: Any = made.watch
-    again = MemoryWatch(watch._run, (made.arena,), watch._roster, 1 << 30)
+    again = MemoryWatch(watch._run, (MemoryGauge(0, made.arena),), watch._roster, (1 << 30,))
     assert (again._actor.horizon, again._actor.admit_after, again._actor.shortens_own) == (77_000, 4, False)
 
 
@@ -251,7 +257,7 @@ def test_ids_that_were_left_out_before_a_supervisor_died_are_not_after_it(scene:
     made.train(100)
     assert made.arena.board.leaves_out
     watch: Any = made.watch
-    MemoryWatch(watch._run, (made.arena,), watch._roster, 1 << 40)
+    MemoryWatch(watch._run, (MemoryGauge(0, made.arena),), watch._roster, (1 << 40,))
     assert not made.arena.board.leaves_out
 
 
@@ -357,7 +363,7 @@ def test_fixed_tables_alone_are_not_watched(tmp_path: Path, scene: Callable[...,
     only = ModelSpec(made.arena.model.tables[:1], made.arena.model.embeddings[:1], made.arena.model.dense, 0, 1)
     arena = Arena.create(tmp_path, plan_layout(only, 7, 1 << 28))
     watch: Any = made.watch
-    quiet = MemoryWatch(watch._run, (arena,), watch._roster, 1)
+    quiet = MemoryWatch(watch._run, (MemoryGauge(0, arena),), watch._roster, (1,))
     assert not quiet.is_active
     arena.board.allowance(0).require(1 << 50, "whatever it needs")
     quiet.look(made.ledger, None, {}, 1e9)

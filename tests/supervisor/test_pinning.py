@@ -50,3 +50,16 @@ def test_each_process_sees_its_gpu_and_no_other() -> None:
     # what libraries ask while they are imported is not what a forked process can ask
     assert gpu_environment(plan.workers[0])["PYTORCH_NVML_BASED_CUDA_CHECK"] == "0"
     assert fork_server_environment()["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+
+
+def test_processes_of_other_machines_get_cores_of_theirs() -> None:
+    plan = initial_plan(cores=(4, 5), workers=4, servers=2, hosts=2, capacity=(2, 2))
+    pinned = pin(plan, (4, 5), {1: (0, 1)})
+    cores = {(spec.host, spec.role): set[int]() for spec in pinned.plan.processes}
+    for spec in pinned.plan.processes:
+        cores[spec.host, spec.role] |= set(spec.cores)
+    assert cores == {(0, "worker"): {4, 5}, (0, "server"): {4, 5}, (1, "worker"): {0, 1}, (1, "server"): {0, 1}}
+    assert [len(spec.cores) for spec in pinned.plan.workers] == [1, 1, 1, 1]
+    assert pinned.warnings == ()
+    crowded = pin(initial_plan(cores=(4, 5), workers=8, hosts=2, capacity=(2, 2)), (4, 5), {1: (0, 1)})
+    assert [warning.partition(":")[0] for warning in crowded.warnings[1:]] == ["host 1"]

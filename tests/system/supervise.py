@@ -1,6 +1,6 @@
 """A supervisor in a process of its own: `python -m tests.system.supervise JOB RUN_DIR [RESUME_FROM]`.
 
-Ends with the exit code the command line would end with.
+Ends with the exit code the command line would end with. With a hosts.toml beside the job, on those machines, too.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ import sys
 from pathlib import Path
 
 from elastichost.config import load_job
+from elastichost.config_hosts import load_hosts, with_hosts
 from elastichost.errors import ElastichostError
 from elastichost.supervisor import run_job
 
 
 def main(job: Path, run_dir: Path, resume_from: Path | None) -> int:
     try:
-        return run_job(load_job(job, environ={}), run_dir, None, resume_from).exit_code
+        spec, others = load_job(job, environ={}), job.with_name("hosts.toml")
+        hosts = load_hosts(others) if others.exists() else None
+        spec = with_hosts(spec, hosts) if hosts is not None else spec
+        return run_job(spec, run_dir, None, resume_from, hosts=hosts).exit_code
     except ElastichostError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

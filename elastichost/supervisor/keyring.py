@@ -1,0 +1,64 @@
+"""Keys of a run over several machines: one pair for every life, who has to let whom in, and which PS does already.
+
+Pure but for the making of keys. Every change has a number; a PS that has answered `Admitted` with it, or a later one,
+knows of the change.
+"""
+
+from __future__ import annotations
+
+from elastichost.plan import ProcessId
+from elastichost.wire.control import Admit
+from elastichost.wire.keys import AllowList, KeyPair, new_keys
+
+__all__ = ["Keyring"]
+
+
+class Keyring:
+    """own: the supervisor's; allowed: who may come in at its gate."""
+
+    def __init__(self) -> None:
+        self.own = new_keys()
+        self.allowed = AllowList()
+        self._keys: dict[ProcessId, str] = {}  # public ones, of lives that may speak
+        self._since: dict[ProcessId, int] = {}
+        self._known: dict[ProcessId, int] = {}  # PS -> what it has answered
+        self._number = 0
+
+    def issue(self, process: ProcessId) -> KeyPair:
+        """For a life that is about to be started: it may speak from now on."""
+        keys = new_keys()
+        self._number += 1
+        self._keys[process], self._since[process] = keys.public, self._number
+        self.allowed.replace(self._names())
+        return keys
+
+    def revoke(self, process: ProcessId) -> bool:
+        """A life that has ended. Whether it had a key."""
+        self._known.pop(process, None)
+        self._since.pop(process, None)
+        if self._keys.pop(process, None) is None:
+            return False
+        self._number += 1
+        self.allowed.replace(self._names())
+        return True
+
+    def public(self, process: ProcessId) -> str:
+        """ "" for a life without a key."""
+        return self._keys.get(process, "")
+
+    def message(self) -> Admit:
+        """What PS are to be told."""
+        return Admit(self._number, tuple(sorted(self._names().items())))
+
+    def admitted(self, server: ProcessId, number: int) -> None:
+        """A PS has answered."""
+        if server in self._keys:
+            self._known[server] = max(number, self._known.get(server, 0))
+
+    def is_known_to(self, process: ProcessId, server: ProcessId) -> bool:
+        """Whether this PS lets that life in."""
+        since = self._since.get(process)
+        return process == server or (since is not None and self._known.get(server, 0) >= since)
+
+    def _names(self) -> dict[str, str]:
+        return {key: str(process) for process, key in self._keys.items()}

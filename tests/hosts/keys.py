@@ -1,0 +1,58 @@
+"""Keys of a test's hosts and of who logs in there, and what ssh has to be told to use nothing but them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class SshKeys:
+    """Files of one test: the hosts' key, the user's key, hosts that the user knows."""
+
+    folder: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> SshKeys:
+        folder.mkdir(mode=0o700)
+        for name in ("host", "user"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(folder / name)], check=True
+            )
+        (folder / "known_hosts").touch()
+        return cls(folder)
+
+    def know(self, address: str, port: int) -> None:
+        """As who has logged in there before."""
+        key = (self.folder / "host.pub").read_text().split()
+        name = address if port == 22 else f"[{address}]:{port}"
+        with (self.folder / "known_hosts").open("a") as file:
+            file.write(f"{name} {key[0]} {key[1]}\n")
+
+    def options(self, port: int) -> list[str]:
+        """Of ssh: nothing of the user that runs the tests."""
+        files = [f"UserKnownHostsFile={self.folder}/known_hosts", f"IdentityFile={self.folder}/user"]
+        settings = ["IdentitiesOnly=yes", "IdentityAgent=none", "GlobalKnownHostsFile=/dev/null", *files]
+        return ["-F", "/dev/null", "-p", str(port), *(part for one in settings for part in ("-o", one))]
+
+    def start_sshd(self, address: str, port: int = 0, prefix: Sequence[str] = ()) -> tuple[subprocess.Popen[str], int]:
+        """(process, port). prefix: of the command, such as `ip netns exec NAME`."""
+        arguments = [address, str(port), str(self.folder / "host"), str(self.folder / "user.pub")]
+        process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "tests.hosts.sshd", *arguments],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, "the sshd ended before it listened"
+        return process, int(line)

@@ -1,0 +1,102 @@
+"""Whole runs over ssh, on machines that are network namespaces: real sockets, real keys, real cuts. Root only."""
+
+from __future__ import annotations
+
+import getpass
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.hosts.keys import ROOT
+from tests.system.test_machines import SAMPLES, assert_done
+from tests.system.test_run import JOB, Supervised, folder
+from tests.system.test_scale import SLOW_MODEL
+
+pytest.importorskip("asyncssh", reason="asyncssh, of the test extra, is the sshd of these tests")
+from tests.hosts.bed import SSH_PORT, Bed, why_not
+
+if problem := why_not():
+    pytest.skip(problem, allow_module_level=True)
+pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+
+__all__ = ["folder"]
+
+KNOCKING = """
+import sys, zmq
+for address in sys.argv[1:]:
+    socket = zmq.Context.instance().socket(zmq.DEALER)
+    socket.linger = 0
+    socket.connect(address)
+    for _ in range(100):
+        try:
+            socket.send(b"x" * 1000, zmq.NOBLOCK)
+        except zmq.Again:
+            break  # it was sent away
+    assert not socket.poll(300)
+"""
+
+
+@pytest.fixture
+def bed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with Bed(2, folder) as made:
+        yield made
+
+
+class OverSsh(Supervised):
+    """`elastichost run JOB --hosts FILE`, called on host 0."""
+
+    def __init__(self, bed: Bed, folder: Path, **settings: Any) -> None:
+        self.run_dir = folder / "run"
+        (folder / "slow.py").write_text(SLOW_MODEL)
+        facts = {"build": f"{folder}/slow.py:build", "rows": SAMPLES, "epochs": 1, "restarts": 3, "every_s": 60}
+        job, hosts = folder / "job.toml", folder / "hosts.toml"
+        job.write_text(JOB.format(**{**facts, **settings}))
+        blocks = [
+            f'[[hosts]]\naddress = "{getpass.getuser()}@{bed.address(host)}"\nname = "host{host}"\n'
+            f"options = {bed.keys.options(SSH_PORT)}\n"
+            for host in bed.hosts[1:]
+        ]
+        hosts.write_text("\n".join(blocks))
+        command = [sys.executable, "-m", "elastichost", "run", str(job), "--hosts", str(hosts)]
+        more = ["--run-dir", str(self.run_dir), "--dashboard", "no"]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = bed.run(0, [*command, *more], cwd=ROOT, **pipes)  # type: ignore[assignment]
+
+
+def test_a_job_trains_over_two_machines_and_a_short_cut_loses_nothing(bed: Bed, folder: Path) -> None:
+    run = OverSsh(bed, folder)
+    run.wait_trained(1)
+    workers = [one for one in run.status()["processes"] if one["role"] == "worker"]
+    assert len({psutil.Process(one["pid"]).ppid() for one in workers}) == 2, "one on each machine"
+    sent, received = bed.sent_bytes(1)
+    assert sent > 100_000 and received > 100_000, "rows went over the link"
+    bed.cut(1)
+    run.wait_until(lambda: stands_still(run))
+    bed.heal(1)
+    assert_done(run)
+    assert run.events("host_lost") == [] and run.events("process_lost") == []
+
+
+def stands_still(run: Supervised) -> bool:
+    """For a second: every worker needs rows of a PS that cannot be reached."""
+    first = run.status()
+    run.wait_until(lambda: run.status()["elapsed_s"] >= first["elapsed_s"] + 1)
+    return bool(run.status()["samples_trained"] == first["samples_trained"])
+
+
+def test_only_who_has_a_key_is_let_in_on_any_port(bed: Bed, folder: Path) -> None:
+    run = OverSsh(bed, folder)
+    run.wait_trained(1)
+    heard = [place for host in bed.hosts for place in bed.listens(host)]
+    assert len(heard) == 3, "the supervisor, and a PS on each machine"
+    assert {place.rpartition(":")[0] for place in heard} == {bed.address(0), bed.address(1)}
+    addresses = [f"tcp://{place}" for place in heard]
+    assert bed.run(1, [sys.executable, "-c", KNOCKING, *addresses]).wait(60) == 0
+    assert_done(run)
+    assert run.events("refused") == []
