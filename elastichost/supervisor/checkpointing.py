@@ -172,7 +172,7 @@ class Checkpointer:
         """What a PS of another machine wrote there comes here first."""
         assert self._open is not None and self._run.machines is not None
         files = self._run.machines.launchers[record.spec.host].files
-        name = _file_of(record.process)
+        name = f"server-{record.process.index}.bin"
         files.fetch(
             f"{_elsewhere(self._open)}/{name}",
             self._open.staging / name,
@@ -243,8 +243,7 @@ class Checkpointer:
 
     def _path_for(self, server: ProcessId, opened: _Open) -> str:
         """Where a PS writes: on its own machine."""
-        record = self._run.fleet.find(server)
-        place = self._run.elsewhere.get(record.spec.host) if record is not None else None
+        place = self._run.place_elsewhere(server)
         return str(opened.staging) if place is None else f"{place.run_dir}/{_elsewhere(opened)}"
 
     def _commit(self) -> None:
@@ -334,7 +333,7 @@ class Checkpointer:
             return
         for record in self._run.fleet.live("server"):
             if record.spec.host in self._run.elsewhere:
-                name = f"{_elsewhere(given_up)}/{_file_of(record.process)}"
+                name = f"{_elsewhere(given_up)}/server-{record.process.index}.bin"
                 self._run.machines.launchers[record.spec.host].files.remove(name)
 
     def _later(self, staging: Path | None, wait_s: float) -> None:
@@ -361,10 +360,6 @@ class Checkpointer:
 def _elsewhere(opened: _Open) -> str:
     """The directory of a cut below that of the run on another machine."""
     return f"checkpoints/{opened.staging.name}"
-
-
-def _file_of(server: ProcessId) -> str:
-    return f"server-{server.index}.bin"
 
 
 def find_checkpoint(source: Path, *others: Path, verify: bool = True) -> FoundCheckpoint:

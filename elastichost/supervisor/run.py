@@ -136,6 +136,11 @@ class Run:
         paths = (str(self.arenas[host]), str(self.sockets), str(self.directory.path))
         return Place(*paths, self.control_address, gate)
 
+    def place_elsewhere(self, process: ProcessId) -> Place | None:
+        """None: it is on this machine, or no more."""
+        record = self.fleet.find(process)
+        return self.elsewhere.get(record.spec.host) if record is not None else None
+
     def address_of(self, record: ProcessRecord | None, process: ProcessId) -> ServerAddress:
         """How a PS is reached, from its own host and from others."""
         if record is None:

@@ -6,7 +6,6 @@ One user, keys only; runs what it is asked for with a shell, as OpenSSH's does. 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 
@@ -16,6 +15,12 @@ import asyncssh
 class _Connection(asyncssh.SSHServer):
     def begin_auth(self, username: str) -> bool:
         return True
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncssh.SSHWriter[bytes]) -> None:
+    while data := await source.read(1 << 16):
+        target.write(data)
+        await target.drain()
 
 
 async def _serve_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -29,12 +34,14 @@ async def _serve_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
         env=environment,
         start_new_session=True,
     )
-    assert child.stdin is not None
+    assert child.stdin is not None and child.stdout is not None and child.stderr is not None
     try:
-        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr, send_eof=True)
-        code = await child.wait()
-        with contextlib.suppress(OSError, asyncssh.Error):
-            process.exit(code)
+        await process.redirect(stdin=child.stdin, send_eof=True)
+        # Both to their ends before the exit code: what was said last may be why.
+        await asyncio.gather(_copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr))
+        process.exit(await child.wait())
+    except (OSError, asyncssh.Error):
+        pass  # the connection is gone
     finally:
         child.stdin.close()  # the connection is gone: its end is what the child sees
 

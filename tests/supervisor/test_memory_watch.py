@@ -146,7 +146,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sc
 
 @pytest.fixture(autouse=True)
 def files_are_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elastichost.supervisor.memory_watch.is_in_memory", lambda path: True)
+    monkeypatch.setattr("elastichost.supervisor.memory_gauge.is_in_memory", lambda path: True)
 
 
 @pytest.mark.parametrize(("memory", "mode"), [("off", "async"), ("watch", "async"), ("act", "sync")])

@@ -40,6 +40,7 @@ from elastichost.wire.control import (
     Ready,
     ShardMapUpdate,
 )
+from elastichost.wire.facts import ServerAddress
 
 Key = tuple[int, int]
 HOSTS = 2
@@ -96,10 +97,16 @@ class World(RuleBasedStateMachine):
             send=self.send,
             send_all=self.send_all,
             note=self.note,
+            keyring=None,
+            elsewhere={},
+            address_of=self.address_of,
         )
         self.roster = Roster(self.run, TABLES, None)  # type: ignore[arg-type]
 
     # --- what the roster does -------------------------------------------------------------------------------
+
+    def address_of(self, record: Any, process: ProcessId) -> ServerAddress:
+        return ServerAddress(process.index, process.life, record.address if record is not None else "")
 
     def send(self, process: ProcessId, message: Any, frames: Any = ()) -> bool:
         living = self.servers.get(process.index)

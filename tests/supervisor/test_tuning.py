@@ -51,6 +51,7 @@ class Scene:
             note=lambda kind, text, **_: self.said.append((kind, text)),
             last_decision="",
             shares_host=False,
+            cpu_elsewhere_s=lambda record: None,
         )
         idle = SimpleNamespace(is_open=False)
         ledger = SimpleNamespace(samples_planned=1000, samples_accounted=0)

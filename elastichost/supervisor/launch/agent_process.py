@@ -78,8 +78,11 @@ class AgentProcess:
         assert self._process.stdout is not None and self._process.stdin is not None
         return self._process.stdout.fileno(), self._process.stdin.fileno()
 
-    def last_words(self) -> str:
-        """The end of what it wrote to stderr, one line after another; "" when that is nothing."""
+    def last_words(self, patience_s: float = 0.0) -> str:
+        """The end of what it wrote to stderr, one line after another; "" when that is nothing. patience_s: so long it
+        is waited for its end: what it says of it may come after its output has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
         self._stderr.seek(0)
         lines = self._stderr.read()[-4000:].decode(errors="replace").strip().splitlines()
         return "\n".join(lines[-20:])

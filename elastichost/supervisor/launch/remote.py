@@ -29,6 +29,7 @@ PING_EVERY_S = 1.0
 # A turn of the supervisor that took longer counts as this: it stood still itself, and nobody is blamed for that.
 LONGEST_TURN_S = 1.0
 END_PATIENCE_S = 3.0
+LAST_WORDS_S = 2.0  # of one that never was an agent, while nothing trains yet
 
 
 _Answer = said.Listening | said.Knocked | said.ArenaMade | said.ArenaRefused
@@ -228,7 +229,7 @@ class RemoteLauncher:
         """Whatever ran there counts as ended: nobody can speak to it any more, and its lives are fenced."""
         if self.lost:
             return
-        words = self._process.last_words()
+        words = self._process.last_words(LAST_WORDS_S if self.welcome is None else 0.0)
         noise = self._pipe.noise.decode(errors="replace").strip() if self.welcome is None else ""
         said_there = "\n".join(part for part in (noise, words) if part)
         self.lost = f"{reason}: {said_there}" if said_there else reason
