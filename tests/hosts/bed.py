@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +19,15 @@ __all__ = ["Bed", "why_not"]
 
 SSH_PORT = 22
 DEVICE = "eth0"
+PROGRAMS = ("ip", "ss", "ssh", "ssh-keygen")
 
 
 def why_not() -> str:
     """ "" when namespaces can be made here."""
     if os.geteuid() != 0:
         return "namespaces of hosts need root"
+    if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
+        return f"namespaces of hosts need {', '.join(missing)}"
     name = f"eh{os.getpid()}-probe"
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if made.returncode != 0:
