@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import shutil
 import signal
 import socket
 import sys
@@ -129,7 +128,6 @@ class _Host:
         for directory in self.directories:
             with contextlib.suppress(ArenaError):
                 reclaim(directory)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
 
 
 class Agent:
@@ -142,6 +140,7 @@ class Agent:
         self._said_prepared: Prepared | None = None
         self._headers: ChangedWords | None = None
         self._board: ChangedWords | None = None
+        self._of_supervisor = np.zeros(0, np.bool_)  # words of the memory board that it writes
         self._door: socket.socket | None = None
         self._grace_s: float | None = None  # it is to end
         self._heard_s = self._measured_s = self._told_s = self._looked_s = time.monotonic()
@@ -230,7 +229,8 @@ class Agent:
         arena = host.arena
         assert arena is not None
         self._headers = ChangedWords(arena.control, np.ones(len(arena.control), np.bool_))
-        self._board = ChangedWords(arena.board.words, arena.board.of_servers)
+        of_servers = arena.board.of_servers
+        self._board, self._of_supervisor = ChangedWords(arena.board.words, of_servers), ~of_servers
         self._pipe.send(said.ArenaMade())
 
     def _spawn(self, order: said.SpawnProcess) -> None:
@@ -248,7 +248,7 @@ class Agent:
         arena = self._opened.arena
         if arena is None:
             raise ProtocolError("words of an arena were sent before there is one")
-        set_words(arena.board.words, ~arena.board.of_servers, Changes.unpacked(order.positions, order.values))
+        set_words(arena.board.words, self._of_supervisor, Changes.unpacked(order.positions, order.values))
 
     def _file(self, order: said.ReadFile | said.WriteFile | said.RemoveFile) -> None:
         path = below(self._opened.run_dir, order.name)

@@ -124,13 +124,12 @@ class RemoteLauncher:
         self._say(said.SpawnProcess(process, entry, arguments, cores, dict(environment or {})))
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
-        if process in self._live and not self.lost:
+        if process in self._live:
             self._say(said.SignalProcess(process, number))
 
     def set_words(self, positions: bytes, values: bytes) -> None:
         """Of the memory board, what the supervisor has written."""
-        if not self.lost:
-            self._say(said.WordsSet(positions, values))
+        self._say(said.WordsSet(positions, values))
 
     def processes(self) -> dict[ProcessId, int]:
         return {process: pid for process, pid in self._live.items() if pid is not None}
