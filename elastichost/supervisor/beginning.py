@@ -21,7 +21,7 @@ from elastichost.job_features import JobFeatures, JobRecord
 from elastichost.plan import Plan
 from elastichost.resources import GpuDevice, Parallelism
 from elastichost.specs import TableSpec
-from elastichost.supervisor.pinning import pin
+from elastichost.supervisor.pinning import capacity_of, pin
 from elastichost.supervisor.recollection import EndedSize
 from elastichost.supervisor.tuner_settings import asked_bounds, bounds_of_job
 from elastichost.tuner.candidates import Bounds, count
@@ -56,7 +56,7 @@ def begin(
 ) -> Beginning:
     """ended: of the run that is resumed. elsewhere: cores of other machines, by their
     hosts. A history that cannot be read is a warning."""
-    capacity = (len(cores), *(len(elsewhere[host]) for host in sorted(elsewhere))) if elsewhere else ()
+    capacity = capacity_of(len(cores), elsewhere)
     all_cores = sum(capacity) or len(cores)
     is_served = job.train.mode == "sync" or job.emulate.enabled
     request = FirstPlanRequest(

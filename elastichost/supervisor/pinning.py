@@ -9,7 +9,7 @@ import msgspec
 
 from elastichost.plan import Plan, ProcessSpec
 
-__all__ = ["PinnedPlan", "gpu_environment", "pin"]
+__all__ = ["PinnedPlan", "capacity_of", "gpu_environment", "pin"]
 
 
 class PinnedPlan(msgspec.Struct, frozen=True):
@@ -57,6 +57,11 @@ def _pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
     pinned += [msgspec.structs.replace(spec, cores=spare or cores) for spec in plan.servers]
     pinned += [msgspec.structs.replace(s, cores=cores) for s in plan.processes if s.role == "probe"]
     return PinnedPlan(msgspec.structs.replace(plan, processes=tuple(pinned)), ())
+
+
+def capacity_of(cores_here: int, elsewhere: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+    """Cores of each host, where workers are on several; (): all are on host 0. elsewhere: cores by host."""
+    return (cores_here, *(len(elsewhere[host]) for host in sorted(elsewhere))) if elsewhere else ()
 
 
 def gpu_environment(spec: ProcessSpec) -> dict[str, str]:

@@ -23,6 +23,7 @@ from elastichost.supervisor.launch.several import HostsLauncher
 from elastichost.supervisor.machines import Machines
 from elastichost.supervisor.observed import Fleet, ProcessRecord
 from elastichost.supervisor.outcome import RollBack
+from elastichost.supervisor.pinning import capacity_of
 from elastichost.supervisor.place import Place
 from elastichost.supervisor.reconcile import Death, Limits
 from elastichost.supervisor.recording import Recorder
@@ -117,9 +118,7 @@ class Run:
 
     def capacity(self, cores_here: int) -> tuple[int, ...]:
         """Cores of each host, where workers are on several; (): all are on host 0."""
-        if not self.elsewhere:
-            return ()
-        return (cores_here, *(len(self.elsewhere[host].cores) for host in sorted(self.elsewhere)))
+        return capacity_of(cores_here, self.cores_elsewhere)
 
     def cpu_elsewhere_s(self, record: ProcessRecord) -> float | None:
         """CPU seconds of a process on another machine, 0 while they are not known; None: it is on this one."""
