@@ -158,6 +158,8 @@ class Dispatcher:
             if was_new:
                 parts.training.server_ready(record.process)
             published = parts.roster.server_ready(record, message)
+            if published is not None and published.remade:
+                parts.made_anew()
             if published is not None and (owner := parts.roster.dense_owner) is not None:
                 parts.training.server_ready(owner)  # what was asked of the owner before may be unanswered
         elif was_new and record.state == State.READY:

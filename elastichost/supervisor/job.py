@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.host import Hold, arena_directory, create_directory, owner_of, socket_directory
+from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, owner_of, socket_directory
 from elastichost.checkpoint.format import MANIFEST_NAME, remove_staging
 from elastichost.clock import MonotonicClock
 from elastichost.config import JobSpec, load_job
@@ -195,14 +195,14 @@ def _open(
 ) -> Run:
     directory, run_id, heritage = opened.directory, opened.run_id, opened.heritage
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
-    others = tuple(arena_directory(run_id, host) for host in range(1, job.resources.hosts))
+    others = {host: arena_directory(run_id, host) for host in range(1, job.resources.hosts)}
     if machines is not None:
         machines.open(run_id, files_for_others(job, Path.cwd()), entries.imports, entries.calls)
-        others = tuple(other.with_name(f"{other.name}-double") for other in others)
+        others = {host: double_directory(run_id, host) for host in others}
     held = heritage.claim.held if heritage.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)
     if others:  # rows of several hosts are not resumed from: the checkpoint is
-        launcher.clean_when_lost((sockets, arena, *others), (), 0.0)
+        launcher.clean_when_lost((sockets, arena, *others.values()), (), 0.0)
     else:
         launcher.clean_when_lost((sockets,), kept, job.supervision.keep_arena_s)
     create_directory(sockets, owner_of(os.getpid(), directory.path))

@@ -126,7 +126,8 @@ class Machines:
     def make_arenas(self, layout: ArenaLayout) -> None:
         """Raises ArenaFullError, ArenaError, PreflightError, naming the host."""
         for one in self.launchers.values():
-            one.make_arena(layout, ARENA_TIMEOUT_S)
+            if not one.lost:
+                one.make_arena(layout, ARENA_TIMEOUT_S)
 
     def send_checkpoint(self, checkpoint: Path, wanted: Mapping[int, Collection[str]]) -> None:
         """Returns when those files of it, by the number of the host, are there, below `RESTORED`. Raises

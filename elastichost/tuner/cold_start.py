@@ -87,9 +87,7 @@ def resized_plan(
         made = _worker(index, threads, devices, share, placed[index])
         processes.append(msgspec.structs.replace(made, cores=known.cores if known is not None else ()))
     servers_before = {spec.index: spec for spec in plan.servers}
-    processes += _servers(
-        servers_before, _indices(list(servers_before), server_count), _usable(hosts, capacity)
-    )
+    processes += _servers(servers_before, _indices(list(servers_before), server_count), _usable(hosts, capacity))
     return Plan(tuple(processes), plan.access, reason)
 
 

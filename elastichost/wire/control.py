@@ -228,6 +228,13 @@ class ShardMapUpdate(Message, frozen=True):
     # answers Ready when they are whole
     moved: tuple[tuple[int, int], ...] = ()
     settles: bool = False  # all workers of before are dead: of what is staged `committed` counts, the rest is dropped
+    # (table, bucket) whose rows are lost with their host: their new owner fills them from `checkpoint`, a directory of
+    # its host, or makes their initial rows if it is ""
+    remade: tuple[tuple[int, int], ...] = ()
+    checkpoint: str = ""
+    # Workers: (table, bucket, epoch) of all that were ever made anew, in that epoch. A row that was pulled earlier is
+    # another one now, or none.
+    made_anew: tuple[tuple[int, int, int], ...] = ()
 
 
 class LeaseGrant(Message, frozen=True):

@@ -231,6 +231,7 @@ class WorkerLife(ABC, Generic[Batch]):
                         servers={server.index: server for server in update.servers},
                         dense_owner=update.dense_owner,
                         owners=tuple(np.frombuffer(frame, dtype=np.uint16) for frame in envelope.frames),
+                        made_anew=update.made_anew,
                     )
                 )
             case LeaseGrant(lease=lease, shuffle_seed=seed):

@@ -17,6 +17,9 @@ from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from tests.system.test_run import ROOT, Supervised, folder
 from tests.system.test_scale import SLOW_MODEL, assert_trained_once, scale
+from tests.system.test_sync import SAMPLES as SYNC_SAMPLES
+from tests.system.test_sync import TEMPLATE as SYNC
+from tests.system.test_sync import outcome, trained
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -99,22 +102,65 @@ def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypat
     assert run.events("move_aborted") == [] and run.events("process_lost") == []
 
 
-def test_a_lost_machine_ends_the_run_which_goes_on_from_its_checkpoint(
+def lose_machine_of(run: Supervised, name: str) -> None:
+    """Kills the agent of the machine where that PS is, and with it everything there."""
+    os.kill(psutil.Process(servers_of(run)[name]).ppid(), signal.SIGKILL)
+
+
+def test_a_lost_machine_costs_what_its_rows_learnt_since_the_checkpoint_and_no_sample(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start(folder, monkeypatch, every_s=1)
     run.wait_trained(1)
     run.wait_until(lambda: run.events("checkpoint"))
-    agent = psutil.Process(servers_of(run)["server-2"]).ppid()
-    os.kill(agent, signal.SIGKILL)
+    saved = run.events("checkpoint")[-1]
+    lose_machine_of(run, "server-2")
+    run.wait_until(lambda: run.events("rows_rolled_back"))
+    assert_done(run)
+    (lost,) = run.result()["lost_hosts"]
+    assert lost["name"] == "third" and lost["checkpoint"]
+    assert lost["buckets"] == pytest.approx(TABLES * BUCKETS / 3, abs=2)
+    assert lost["rows"] >= lost["rows_restored"] > 0
+    assert 0 <= lost["samples"] < SAMPLES - saved.data["samples"]
+    assert run.status()["processes"] == [] or "server-2" not in servers_of(run)
+    assert run.result()["rolled_back"] == []
+    moved = run.events("moved")
+    assert moved, "what host 0 took over is shared out again"
+    assert run.result()["processes"]["restarts"] == 0
+
+
+def test_a_machine_is_lost_before_there_is_any_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start(folder, monkeypatch)
+    run.wait_trained(1)
+    lose_machine_of(run, "server-1")
+    assert_done(run)
+    (lost,) = run.result()["lost_hosts"]
+    assert (lost["name"], lost["checkpoint"]) == ("second", "")
+    assert lost["samples"] > 0
+
+
+def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In sync mode a lost machine takes the whole run back to its checkpoint."""
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    build = f"{folder}/slow.py:build"
+    expected = trained(folder, "plain", build=build)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    place = folder / "machines"
+    place.mkdir()
+    (place / "hosts.toml").write_text(HOSTS)
+    facts = {"micro_batches": 4, "workers": 3, "servers": 3, "rows": SYNC_SAMPLES, "every_s": 0.5, "build": build}
+    run = Supervised(place, template=SYNC, **facts)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("checkpoint"))
+    lose_machine_of(run, "server-2")
     code, errors = run.finish()
-    assert code == 1
-    assert "host third is lost" in errors and "elastichost resume" in errors
-    again = start(folder, monkeypatch, resume=True)
-    code, errors = again.finish()
     assert code == 0, errors
-    assert again.result()["samples"]["trained"] == SAMPLES
-    assert any("goes on from the checkpoint" in event.text for event in again.events("decision"))
+    (back,) = run.result()["rolled_back"]
+    assert back["checkpoint"] and (back["start"], back["stop"]) == (0, 0)
+    assert run.result()["lost_hosts"] == []
+    assert outcome(run.run_dir) == expected
 
 
 def test_what_is_wrong_with_any_machine_is_told_before_anything_is_made(
