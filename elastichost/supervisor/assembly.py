@@ -27,12 +27,13 @@ from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer, RunRecord, find_checkpoint, load_dense, read_record
 from elastichost.supervisor.crew_training import CrewTraining
 from elastichost.supervisor.doubles import Double
+from elastichost.supervisor.host import memory_of_host
 from elastichost.supervisor.host_loss import HostLosses
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
 from elastichost.supervisor.memory_gauge import MemoryGauge
-from elastichost.supervisor.memory_watch import MemoryWatch, memory_of_host
+from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation

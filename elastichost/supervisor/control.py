@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from elastichost.errors import ProtocolError
+from elastichost.supervisor.launch.events import Started
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.parts import Parts
@@ -87,6 +88,8 @@ class Dispatcher:
                 self._recovery.launch_event(event)
             if not record.is_live:  # they told of its end, too
                 return
+        if record.state == State.REQUESTED and self._run.place_elsewhere(record.process) is not None:
+            self._recovery.launch_event(Started(record.process, hello.pid))  # its agent's words are still on their way
         if hello.pid != record.pid:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
         record.address, record.outer = hello.address, hello.outer

@@ -29,6 +29,7 @@ from elastichost.supervisor.assembly import Heritage, assemble
 from elastichost.supervisor.commanding import Commander, refuse_all
 from elastichost.supervisor.control import Described, Dispatcher
 from elastichost.supervisor.host_loss import plan_without
+from elastichost.supervisor.joining import keep_hosts
 from elastichost.supervisor.launch.events import Exited, HostLost
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.waiting import wait_readable
@@ -44,7 +45,7 @@ from elastichost.supervisor.recovery import Holdings, Recovery
 from elastichost.supervisor.rolling_back import roll_back
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.signals import StopSignals
-from elastichost.supervisor.situation import situation_of
+from elastichost.supervisor.situation import situation_of, word_of
 from elastichost.supervisor.status import Reporter
 from elastichost.supervisor.straggling import StragglerWatch
 from elastichost.supervisor.tuning import AutoTuner, open_tuner
@@ -241,6 +242,8 @@ class Supervisor:
         self._bury(now_s)
         if commander is not None:
             commander.turn(now_s)
+            if self._parts is not None and commander.take_hosts_changed():
+                self._tuner = open_tuner(run, self._prepared, self._parts, commander)
         if self._tuner is not None:
             self._tuner.take_back(now_s)
         self._recovery.reconcile(self._look_at_clock())
@@ -346,6 +349,7 @@ class Supervisor:
         else:
             commander.follow(plan, run.now_s())
         parts.losses.lose(event)
+        keep_hosts(run)
         if self._tuner is not None:
             self._tuner = open_tuner(run, self._prepared, parts, commander)
 
@@ -368,17 +372,8 @@ class Supervisor:
                 parts.checkpointer.begin(reason, is_final=is_final)
             case Finish():
                 return step
-        self._state = self._word(parts)
+        self._state = word_of(parts, self._state, is_stopping=self._said_stopping)
         return None
-
-    def _word(self, parts: Parts) -> str:
-        if self._said_stopping:
-            return "stopping"
-        if parts.checkpointer.is_open:
-            return "checkpointing"
-        if parts.judge.is_open:
-            return "evaluating"
-        return "training" if parts.training.ledger.has_outstanding else self._state
 
     # --- the end --------------------------------------------------------------------------------------------
 

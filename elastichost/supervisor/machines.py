@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from elastichost.arena.layout import ArenaLayout
-from elastichost.config_hosts import HostsFile
+from elastichost.config_hosts import HostSection, HostsFile
 from elastichost.errors import CheckpointError, PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.hosts_check import findings_of, interface_of, repair_of, supervisor_address
@@ -33,16 +33,27 @@ class Machines:
     """launchers: by the number of the host in the run, from 1 on. They are started at once."""
 
     def __init__(self, hosts: HostsFile) -> None:
-        self._hosts = hosts
+        self.hosts = hosts
+        self._opened_with: tuple[str, tuple[SourceFile, ...], tuple[str, ...], tuple[str, ...]] | None = None
         self._control = tempfile.TemporaryDirectory(prefix="elastichost-ssh-")
         self.launchers: dict[int, RemoteLauncher] = {}
         try:
-            for number, host in enumerate(hosts.hosts, start=1):
-                path = Path(self._control.name) / str(number)
-                self.launchers[number] = RemoteLauncher(number, host, hosts.timeout_s, path)
+            for host in hosts.hosts:
+                self.call(host)
         except OSError as error:
             self.close()
             raise PreflightError(f"ssh cannot be started: {error}", hint="run `elastichost doctor --hosts`") from error
+
+    def call(self, host: HostSection) -> tuple[int, RemoteLauncher]:
+        """Starts the agent of one more: (its number, its launcher). Raises OSError."""
+        number = 1 + max(self.launchers, default=0)
+        path = Path(self._control.name) / str(number)
+        self.launchers[number] = RemoteLauncher(number, host, self.hosts.timeout_s, path)
+        return number, self.launchers[number]
+
+    def dismiss(self, number: int) -> None:
+        """That one is not wanted any more. Its number is not given again while others have higher ones."""
+        self.launchers.pop(number).hang_up()
 
     def __enter__(self) -> Machines:
         return self
@@ -73,19 +84,22 @@ class Machines:
     @property
     def address(self) -> str:
         """Where the others reach this machine."""
-        return supervisor_address(self._hosts, tuple(self.launchers.values()))
+        return supervisor_address(self.hosts, tuple(self.launchers.values()))
 
     def cores(self) -> dict[int, tuple[int, ...]]:
         """That may be used of each, by the number of its host."""
-        found: dict[int, tuple[int, ...]] = {}
-        for number, one in self.launchers.items():
-            cores = _welcome(one).inventory.cores
-            found[number] = cores[: one.host.cores or len(cores)]
-        return found
+        return {number: self.cores_of(number) for number in self.launchers}
+
+    def cores_of(self, number: int) -> tuple[int, ...]:
+        """That may be used of one. Raises PreflightError."""
+        one = self.launchers[number]
+        cores = _welcome(one).inventory.cores
+        return cores[: one.host.cores or len(cores)]
 
     def memory_bytes(self) -> dict[int, int]:
         """Of each, by the number of its host."""
-        return {number: _welcome(one).inventory.memory_bytes for number, one in self.launchers.items()}
+        known = {number: one.welcome for number, one in self.launchers.items()}
+        return {number: welcome.inventory.memory_bytes for number, welcome in known.items() if welcome is not None}
 
     @property
     def silent_s(self) -> float:
@@ -109,19 +123,27 @@ class Machines:
         self, run_id: str, files: tuple[SourceFile, ...], imports: tuple[str, ...], calls: tuple[str, ...]
     ) -> None:
         """Directories and fork servers; what it made is waited for by `places`."""
-        for one in self.launchers.values():
-            one.open(run_id, files, imports, calls)
+        self._opened_with = run_id, files, imports, calls
+        for number in self.launchers:
+            self.open_one(number)
+
+    def open_one(self, number: int) -> None:
+        """As the others of this run were."""
+        assert self._opened_with is not None
+        self.launchers[number].open(*self._opened_with)
 
     def places(self, control_address: str) -> dict[int, Place]:
         """By the number of the host. control_address: the supervisor's gate. Raises PreflightError."""
         self._all(lambda one: one.opened is not None, OPEN_TIMEOUT_S)
-        cores, found = self.cores(), dict[int, Place]()
-        for number, one in self.launchers.items():
-            opened = _opened(one)
-            gate = f"tcp://{interface_of(one.host, _welcome(one))}:*"
-            paths = (opened.arena, opened.sockets, opened.run_dir)
-            found[number] = Place(*paths, control_address, gate, is_elsewhere=True, cores=cores[number])
-        return found
+        return {number: self.place_of(number, control_address) for number in self.launchers}
+
+    def place_of(self, number: int, control_address: str) -> Place:
+        """Of one that was opened. Raises PreflightError."""
+        one = self.launchers[number]
+        opened = _opened(one)
+        gate = f"tcp://{interface_of(one.host, _welcome(one))}:*"
+        paths = (opened.arena, opened.sockets, opened.run_dir)
+        return Place(*paths, control_address, gate, is_elsewhere=True, cores=self.cores_of(number))
 
     def make_arenas(self, layout: ArenaLayout) -> None:
         """Raises ArenaFullError, ArenaError, PreflightError, naming the host."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
@@ -41,7 +40,7 @@ from elastichost.tuner.records import MemoryLooked, MemoryOpened
 if TYPE_CHECKING:
     from elastichost.supervisor.commanding import Commander
 
-__all__ = ["MemoryWatch", "memory_of_host"]
+__all__ = ["MemoryWatch"]
 
 GRANT_EVERY_S, MOST_BETWEEN_GRANTS_S = 0.05, 2.0
 GRANT_TIME_SHARE = 0.03  # of the supervisor's time, with thousands of tables
@@ -52,11 +51,6 @@ BATCHES_OF_GRACE = 16  # of every worker, until a dropped row's place is used ag
 NOTICED_S = 0.3  # after that, when the PS' turn comes
 MOVED_BYTES_PER_S = 100e6
 SHARE_FOR_WORKERS = 0.5  # of what is left
-
-
-def memory_of_host(budget_bytes: int, hosts: int) -> int:
-    """What each host lends: `resources.memory` is of one host; emulated ones share this machine's memory, not more."""
-    return budget_bytes if hosts == 1 else min(budget_bytes, psutil.virtual_memory().total * 9 // 10 // hosts)
 
 
 class MemoryWatch:
@@ -121,6 +115,13 @@ class MemoryWatch:
     def gauge_of(self, host: int) -> MemoryGauge | None:
         """None: the run does not use that host."""
         return next((granter.gauge for granter in self._granters if granter.gauge.host == host), None)
+
+    def gain(self, gauge: MemoryGauge, budget_bytes: int) -> None:
+        """One more host, which lends so much."""
+        gauge.arena.board.begin_anew(is_limited=self.is_active)
+        self._granters.append(Granter(gauge, self._costs, budget_bytes if self.is_active else NO_LIMIT))
+        self._boards.append(gauge.arena.board)
+        self._actor.begin(gauge.arena.board)
 
     def lose(self, host: int) -> None:
         """That host is used no more; not host 0."""

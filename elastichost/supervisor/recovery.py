@@ -91,15 +91,19 @@ class Recovery:
                 self._exited(event)
             case ForkServerLost(reason=reason):
                 self._run.note("fork_server_lost", f"the fork server ended ({reason}); started again")
-            case HostLost(host=host, name=name, reason=reason):
+            case HostLost(host=host, name=name, reason=reason) if self._run.uses(host):
                 self._run.note("host_lost", f"host {name}: {reason}", now=True, data={"host": host})
                 self._host_lost(event)
+            case HostLost():
+                pass  # it was to join, and cannot
 
     def _started(self, process: ProcessId, pid: int) -> None:
         record = self._run.fleet.find(process)
         if record is None:
             self._run.launcher.kill(process)
             return
+        if record.pid == pid:
+            return  # its Hello was faster than its agent
         record.pid = pid
         self._run.fleet.apply(record, Event.SPAWNED, self._run.now_s())
         if record.state == State.KILLING:

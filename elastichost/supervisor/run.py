@@ -19,6 +19,7 @@ from elastichost.plan import Plan, ProcessId
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.keyring import Keyring
 from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.launch.several import HostsLauncher
 from elastichost.supervisor.machines import Machines
 from elastichost.supervisor.observed import Fleet, ProcessRecord
@@ -120,6 +121,21 @@ class Run:
     def uses(self, host: int) -> bool:
         """False for a machine that is lost."""
         return host == 0 or self.machines is None or host in self.elsewhere
+
+    @property
+    def hosts(self) -> int:
+        """How many there are or were: their numbers are all below that."""
+        return 1 + max(self.other_arenas, default=0)
+
+    def hear(self, host: int, launcher: RemoteLauncher) -> None:
+        """Processes of one more machine can be asked for."""
+        assert isinstance(self.launcher, HostsLauncher)
+        self.launcher.there[host] = launcher
+
+    def deafen(self, host: int) -> None:
+        """What happens on that machine is of no account."""
+        assert isinstance(self.launcher, HostsLauncher)
+        self.launcher.there.pop(host, None)
 
     def capacity(self, cores_here: int) -> tuple[int, ...]:
         """Cores of each host, where workers are on several; (): all are on host 0."""

@@ -1,4 +1,4 @@
-"""A run as the agenda sees it."""
+"""A run as the agenda sees it, and as people are told of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from elastichost.supervisor.agenda import Situation
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.run import Run
 
-__all__ = ["situation_of"]
+__all__ = ["situation_of", "word_of"]
 
 
 def situation_of(run: Run, parts: Parts, *, is_stopping: bool) -> Situation:
@@ -28,3 +28,14 @@ def situation_of(run: Run, parts: Parts, *, is_stopping: bool) -> Situation:
         checkpoint_not_before_s=parts.checkpointer.not_before_s,
         retry_not_before_s=parts.checkpointer.retry_not_before_s,
     )
+
+
+def word_of(parts: Parts, before: str, *, is_stopping: bool) -> str:
+    """What the run does, for people. before: the word of the turn before."""
+    if is_stopping:
+        return "stopping"
+    if parts.checkpointer.is_open:
+        return "checkpointing"
+    if parts.judge.is_open:
+        return "evaluating"
+    return "training" if parts.training.ledger.has_outstanding else before

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import pytest
 
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
+from elastichost.config_hosts import HostsFile, read_hosts
+from elastichost.wire.commands import Accepted, Join, Reached, Refused, Reply
 from tests.system.test_run import ROOT, Supervised, folder
-from tests.system.test_scale import SLOW_MODEL, assert_trained_once, scale
+from tests.system.test_scale import SLOW_MODEL, assert_trained_once, commands_of, reply_to, scale, stop
 from tests.system.test_sync import SAMPLES as SYNC_SAMPLES
 from tests.system.test_sync import TEMPLATE as SYNC
 from tests.system.test_sync import outcome, trained
@@ -161,6 +164,67 @@ def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
     assert back["checkpoint"] and (back["start"], back["stop"]) == (0, 0)
     assert run.result()["lost_hosts"] == []
     assert outcome(run.run_dir) == expected
+
+
+def join(run: Supervised, text: str, **counts: int) -> Reply:
+    """The last reply."""
+    hosts = HostsFile.model_validate(tomllib.loads(text))
+    with commands_of(run) as client:
+        client.send(Join(hosts.model_dump_json(), **counts))
+        while isinstance(reply := reply_to(client), Accepted):
+            pass
+        return reply
+
+
+THIRD = """
+[[hosts]]
+transport = "local"
+name = "third"
+"""
+
+
+def test_a_machine_joins_while_the_run_trains_and_takes_its_share(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.system.test_machines.HOSTS", "hosts = []")
+    run = start(folder, monkeypatch, epochs=10_000)
+    run.wait_trained(1)
+    assert (sorted(servers_of(run)), len(pids_of(run, "worker"))) == (["server-0"], 2)
+    joined = join(run, THIRD, workers=3)
+    assert isinstance(joined, Reached), joined
+    assert joined.data["buckets_moved"] == pytest.approx(TABLES * BUCKETS / 2, abs=1)
+    servers, workers = servers_of(run), pids_of(run, "worker")
+    assert (sorted(servers), len(workers)) == (["server-0", "server-1"], 3)
+    agent = psutil.Process(servers["server-1"]).ppid()
+    assert agent in {psutil.Process(pid).ppid() for pid in workers.values()}
+    assert isinstance(join(run, THIRD), Refused), "it is in the run already"
+    kept = read_hosts(run.run_dir / "hosts.json")
+    assert [host.shown for host in kept.hosts] == ["third"]
+    os.kill(agent, signal.SIGKILL)
+    run.wait_until(lambda: run.events("rows_rolled_back"))
+    stop(run)
+    assert [lost["name"] for lost in run.result()["lost_hosts"]] == ["third"]
+    assert read_hosts(run.run_dir / "hosts.json").hosts == ()
+
+
+def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.system.test_machines.HOSTS", "hosts = []")
+    run = start(folder, monkeypatch, epochs=10_000)
+    run.wait_trained(1)
+    refused = join(run, THIRD + 'python = "/bin/false"\n' + THIRD.replace("third", "fourth"))
+    assert isinstance(refused, Refused)
+    assert "nobody joins: third: its output has ended" in refused.message
+    stop(run)
+    assert run.events("host_lost") == [] and run.events("host_joined") == []
+
+
+def test_a_run_that_was_begun_alone_says_how_others_could_join(folder: Path) -> None:
+    run = Supervised(folder)
+    run.wait_trained(1)
+    refused = join(run, THIRD)
+    assert isinstance(refused, Refused) and "--hosts" in refused.hint
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.finish()[0] == 75
 
 
 def test_what_is_wrong_with_any_machine_is_told_before_anything_is_made(

@@ -84,6 +84,17 @@ class RemoteLauncher:
             kind = ArenaFullError if answer.error_type == "ArenaFullError" else ArenaError
             raise kind(f"host {self.host.shown}: {answer.message}", hint=answer.hint)
 
+    def ask_arena(self, layout: ArenaLayout) -> None:
+        """As `make_arena`, without waiting: `arena_answer` will say."""
+        self._answers.clear()
+        self._say(said.MakeArena(layout))
+
+    @property
+    def arena_answer(self) -> said.ArenaMade | said.ArenaRefused | None:
+        """To `ask_arena`; None: not yet."""
+        last = self._answers[-1] if self._answers else None
+        return last if isinstance(last, said.ArenaMade | said.ArenaRefused) else None
+
     def reached_at(self, address: str, timeout_s: float) -> str:
         """Whether this machine reaches that one at its own `address`: "", or why not. Raises PreflightError."""
         answer = self._answer_to(said.Listen(address), timeout_s, "to listen")
