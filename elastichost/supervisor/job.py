@@ -82,12 +82,15 @@ def run_job(
         # All of this while the fork server imports.
         if machines is not None:
             machines.check()
+            machines.measure_links()
         elsewhere = machines.cores() if machines is not None else {}
         if resume_from is None:
             opened = _open_new(job, run_dir, lent, elsewhere)
         else:
             opened = _open_again(job, run_dir or _resumed_run(resume_from), resume_from, held, lent, elsewhere)
         try:
+            if machines is not None:
+                machines.check_files(files_of(opened.prepared))
             opened.directory.write_facts(job)
             if hosts is not None:
                 write_atomically(opened.directory.hosts, hosts.model_dump_json(indent=1).encode())
@@ -100,6 +103,11 @@ def run_job(
             raise
         finally:
             opened.close()
+
+
+def files_of(prepared: Preparation) -> tuple[str, ...]:
+    """Of the training and the test data."""
+    return (*prepared.train.files, *(prepared.test.files if prepared.test is not None else ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
     called -> greeted -> opened -> joined
        \\---------\\---------\\----> refused
 
-called: its agent is started. greeted: it has answered, and can run the job as the others do. opened: its directories
-and its fork server are there, and it was asked for an arena. joined: the arena is there; processes may be asked for.
+called: its agent is started. greeted: it has answered, and can run the job as the others do. opened: its directories,
+its fork server and the data are there, and it was asked for an arena. joined: the arena is there; processes may be
+asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from elastichost.supervisor.doubles import Double
 from elastichost.supervisor.hosts_check import findings_of, repair_of
 from elastichost.supervisor.launch.agent_messages import ArenaRefused
 from elastichost.supervisor.launch.remote import RemoteLauncher
-from elastichost.supervisor.machines import Machines
+from elastichost.supervisor.machines import Machines, file_problems
 from elastichost.supervisor.memory_gauge import MemoryGauge
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.rundir import package_versions, write_atomically
@@ -148,11 +149,13 @@ class Guests:
 
     def _seen(self, guest: _Guest, now_s: float) -> Seen:
         launcher = guest.launcher
+        sizes = launcher.files_answer if guest.state == GuestState.GREETED else None
+        wrong = file_problems(launcher.host.shown, self._machines.files, sizes) if sizes is not None else ()
         return Seen(
             has_answered=launcher.welcome is not None,
-            is_prepared=launcher.opened is not None and launcher.prepared is not None,
+            is_prepared=launcher.opened is not None and launcher.prepared is not None and sizes is not None,
             has_arena=guest.state == GuestState.OPENED and launcher.arena_answer is not None,
-            trouble=_trouble(launcher),
+            trouble=_trouble(launcher) or "\n  ".join(wrong),
             waited_s=now_s - guest.called_s,
         )
 
@@ -160,6 +163,7 @@ class Guests:
         match guest.state:
             case GuestState.GREETED:
                 self._machines.open_one(guest.number)
+                guest.launcher.ask_files(tuple(self._machines.files))
             case GuestState.OPENED:
                 guest.launcher.ask_arena(self._layout)
             case _:

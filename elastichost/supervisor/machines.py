@@ -9,12 +9,14 @@ import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from elastichost.arena.layout import ArenaLayout
 from elastichost.config_hosts import HostSection, HostsFile
-from elastichost.errors import CheckpointError, PreflightError
+from elastichost.errors import CheckpointError, DataError, PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.hosts_check import findings_of, interface_of, repair_of, supervisor_address
 from elastichost.supervisor.launch.agent_messages import Opened, ProcessUsage, SourceFile, Welcome
@@ -22,11 +24,23 @@ from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.place import Place
 from elastichost.supervisor.rundir import package_versions
 
-__all__ = ["RESTORED", "Machines"]
+__all__ = ["RESTORED", "LinkSpeed", "Machines", "file_problems"]
 
 RESTORED = "restored"  # of a run's directory there: the checkpoint that it goes on from
 PIECE_WAIT_S = 0.02
 ANSWER_TIMEOUT_S, OPEN_TIMEOUT_S, ARENA_TIMEOUT_S = 60.0, 60.0, 60.0
+
+
+class LinkSpeed(msgspec.Struct, frozen=True):
+    """Bytes a second from this machine to another one, and back; 0.0: it could not be measured."""
+
+    there_bytes_per_s: float
+    back_bytes_per_s: float
+
+    @property
+    def slowest_bytes_per_s(self) -> float:
+        """Of the two directions, as far as they are known; 0.0: neither is."""
+        return min((speed for speed in (self.there_bytes_per_s, self.back_bytes_per_s) if speed > 0), default=0.0)
 
 
 class Machines:
@@ -37,6 +51,8 @@ class Machines:
         self._opened_with: tuple[str, tuple[SourceFile, ...], tuple[str, ...], tuple[str, ...]] | None = None
         self._control = tempfile.TemporaryDirectory(prefix="elastichost-ssh-")
         self.launchers: dict[int, RemoteLauncher] = {}
+        self.links: dict[int, LinkSpeed] = {}  # by the number of the host; those that were measured
+        self.files: dict[str, int] = {}  # of the data, by absolute path: bytes
         try:
             for host in hosts.hosts:
                 self.call(host)
@@ -79,6 +95,29 @@ class Machines:
             text = "\n  ".join(problems)
             raise PreflightError(
                 f"not all hosts can be used:\n  {text}", hint="`elastichost doctor --hosts` checks all"
+            )
+
+    def measure_links(self) -> None:
+        """How fast each is reached, and reaches this one. Raises PreflightError."""
+        for number, one in self.launchers.items():
+            if one.host.transport == "ssh":  # else there is no link
+                there = one.speed_to(interface_of(one.host, _welcome(one)), ANSWER_TIMEOUT_S)
+                back = one.speed_from(self.address, ANSWER_TIMEOUT_S)
+                self.links[number] = LinkSpeed(there, back)
+
+    def check_files(self, names: Sequence[str]) -> None:
+        """Those of them that are files here have to be there as well. Raises DataError with every one that is not, on
+        any host."""
+        self.files = {str(path.resolve()): path.stat().st_size for path in map(Path, names) if path.is_file()}
+        problems = [
+            problem
+            for one in self.launchers.values()
+            for problem in file_problems(one.host.shown, self.files, one.sizes_of(tuple(self.files), ANSWER_TIMEOUT_S))
+        ]
+        if problems:
+            raise DataError(
+                "the data is not the same on all hosts:\n  " + "\n  ".join(problems),
+                hint="every host reads its own copy: put the same files at the same paths, or mount them there",
             )
 
     @property
@@ -189,3 +228,14 @@ def _opened(one: RemoteLauncher) -> Opened:
     if one.opened is None:
         raise PreflightError(f"host {one.host.shown}: {one.lost or 'it made no directories in time'}")
     return one.opened
+
+
+def file_problems(host: str, here: Mapping[str, int], there: Sequence[int]) -> list[str]:
+    """here: bytes of each file; there: of the same, in order, -1 for one that cannot be read. Pure."""
+    problems = []
+    for (path, size), other in zip(here.items(), there, strict=True):
+        if other < 0:
+            problems.append(f"{host}: {path} is not there, or cannot be read")
+        elif other != size:
+            problems.append(f"{host}: {path} has {other:,} bytes there, {size:,} here")
+    return problems

@@ -5,7 +5,6 @@ Root only, and with the retail data.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import signal
@@ -23,23 +22,15 @@ from tests.system.test_retail import pytestmark as of_retail
 from tests.system.test_run import Supervised, folder
 
 pytest.importorskip("asyncssh", reason="asyncssh, of the test extra, is the sshd of these tests")
-from tests.hosts.bed import SSH_PORT, Bed, why_not
+from tests.hosts.bed import Bed
+from tests.hosts.test_namespaces import section, stands_still
 
-if problem := why_not():
-    pytest.skip(problem, allow_module_level=True)
 pytestmark = [*of_retail, pytest.mark.timeout(400)]
 
 __all__ = ["folder"]
 
 
-READER_SAMPLES_PER_S = 12_000  # however fast the machine is, there is time for what happens
-
-
-def section(bed: Bed, host: int) -> str:
-    return (
-        f'[[hosts]]\naddress = "{getpass.getuser()}@{bed.address(host)}"\nname = "host{host}"\n'
-        f"options = {bed.keys.options(SSH_PORT)}\n"
-    )
+READER_SAMPLES_PER_S = 18_000  # however fast the machine is, there is time for what happens
 
 
 class OverHosts(Supervised):
@@ -98,10 +89,3 @@ def test_one_joins_one_is_cut_off_one_dies_and_the_quality_is_that_of_one_machin
     # Everything there was killed, whoever cleans up too: that is for `clean` to do.
     cleaned = subprocess.run([sys.executable, "-m", "elastichost", "clean"], cwd=ROOT, capture_output=True, text=True)
     assert cleaned.returncode == 0, cleaned.stderr
-
-
-def stands_still(run: Supervised) -> bool:
-    """For a second."""
-    first = run.status()
-    run.wait_until(lambda: run.status()["elapsed_s"] >= first["elapsed_s"] + 1)
-    return bool(run.status()["samples_trained"] == first["samples_trained"])

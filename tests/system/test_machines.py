@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from elastichost.config_hosts import HostsFile, read_hosts
 from elastichost.wire.commands import Accepted, Join, Reached, Refused, Reply
-from tests.system.test_run import ROOT, Supervised, folder
+from tests.system.test_run import JOB, ROOT, Supervised, folder
 from tests.system.test_scale import SLOW_MODEL, assert_trained_once, commands_of, reply_to, scale, stop
 from tests.system.test_sync import SAMPLES as SYNC_SAMPLES
 from tests.system.test_sync import TEMPLATE as SYNC
@@ -225,6 +226,40 @@ def test_a_run_that_was_begun_alone_says_how_others_could_join(folder: Path) -> 
     assert isinstance(refused, Refused) and "--hosts" in refused.hint
     os.kill(run.process.pid, signal.SIGINT)
     assert run.finish()[0] == 75
+
+
+def hides(path: Path, folder: Path) -> Path:
+    """An interpreter for a machine on which this directory is empty."""
+    empty, wrapper = folder / "empty", folder / "python"
+    empty.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\nexec unshare -m sh -c \'mount --bind {empty} {path} && exec {sys.executable} "$@"\' sh "$@"\n'
+    )
+    wrapper.chmod(0o700)
+    return wrapper
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide files from a process")
+def test_data_that_is_not_on_every_machine_is_known_before_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = folder / "data"
+    data.mkdir()
+    (data / "train.csv").write_text("label,a\n" + "0,1\n1,2\n" * 500)
+    hosts = HOSTS + f'python = "{hides(data, folder)}"\n'
+    monkeypatch.setattr("tests.system.test_machines.HOSTS", hosts)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (folder / "hosts.toml").write_text(hosts)
+    synthetic = 'format = "synthetic"\nsynthetic = ' + JOB.split("synthetic = ")[1].split("\n")[0]
+    template = JOB.replace(
+        synthetic, f'format = "csv"\ntrain = ["{data}/train.csv"]\nlabel = "label"\ncategorical = ["a"]'
+    )
+    refused = Supervised(folder, template=template)
+    code, errors = refused.finish()
+    assert code == 3
+    assert f"third: {data}/train.csv is not there, or cannot be read" in errors
+    assert "second:" not in errors
+    assert not refused.run_dir.exists()
 
 
 def test_what_is_wrong_with_any_machine_is_told_before_anything_is_made(
