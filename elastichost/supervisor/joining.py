@@ -10,6 +10,7 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +21,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.host import create_directory, double_directory, owner_of
 from elastichost.arena.layout import ArenaLayout
 from elastichost.config_hosts import MOST_HOSTS, HostSection, HostsFile
-from elastichost.errors import IllegalTransitionError
+from elastichost.errors import IllegalTransitionError, PreflightError
 from elastichost.resources import memory_budget_bytes
 from elastichost.supervisor.doubles import Double
 from elastichost.supervisor.hosts_check import findings_of, repair_of
@@ -181,6 +182,8 @@ class Guests:
             budget_bytes = memory_budget_bytes(run.job.resources.memory, self._machines.memory_bytes()[number])
             self._gain(MemoryGauge(number, arena, Double(arena, launcher)), budget_bytes)
             run.elsewhere[number] = self._machines.place_of(number, run.control.outer_address)
+            with contextlib.suppress(PreflightError):  # it is lost: that will be seen, and told
+                self._machines.measure_link(number)
             run.note("host_joined", f"host {launcher.host.shown} has joined", now=True, data={"host": number})
         keep_hosts(run)
 

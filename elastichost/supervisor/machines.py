@@ -29,6 +29,7 @@ __all__ = ["RESTORED", "LinkSpeed", "Machines", "file_problems"]
 RESTORED = "restored"  # of a run's directory there: the checkpoint that it goes on from
 PIECE_WAIT_S = 0.02
 ANSWER_TIMEOUT_S, OPEN_TIMEOUT_S, ARENA_TIMEOUT_S = 60.0, 60.0, 60.0
+LINK_TIMEOUT_S = 6.0
 
 
 class LinkSpeed(msgspec.Struct, frozen=True):
@@ -99,11 +100,16 @@ class Machines:
 
     def measure_links(self) -> None:
         """How fast each is reached, and reaches this one. Raises PreflightError."""
-        for number, one in self.launchers.items():
-            if one.host.transport == "ssh":  # else there is no link
-                there = one.speed_to(interface_of(one.host, _welcome(one)), ANSWER_TIMEOUT_S)
-                back = one.speed_from(self.address, ANSWER_TIMEOUT_S)
-                self.links[number] = LinkSpeed(there, back)
+        for number in self.launchers:
+            self.measure_link(number)
+
+    def measure_link(self, number: int) -> None:
+        """Of one of them; takes a second. Raises PreflightError."""
+        one = self.launchers[number]
+        if one.host.transport == "ssh":  # else there is no link
+            there = one.speed_to(interface_of(one.host, _welcome(one)), LINK_TIMEOUT_S)
+            back = one.speed_from(self.address, LINK_TIMEOUT_S)
+            self.links[number] = LinkSpeed(there, back)
 
     def check_files(self, names: Sequence[str]) -> None:
         """Those of them that are files here have to be there as well. Raises DataError with every one that is not, on

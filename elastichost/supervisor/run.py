@@ -123,6 +123,13 @@ class Run:
         return host == 0 or self.machines is None or host in self.elsewhere
 
     @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Of the slowest link to a host that is used; 0.0: none was measured."""
+        links = self.machines.links if self.machines is not None else {}
+        speeds = (link.slowest_bytes_per_s for host, link in links.items() if host in self.elsewhere)
+        return min((speed for speed in speeds if speed > 0), default=0.0)
+
+    @property
     def hosts(self) -> int:
         """How many there are or were: their numbers are all below that."""
         return 1 + max(self.other_arenas, default=0)

@@ -18,7 +18,7 @@ from elastichost.supervisor.remembering import record_of, remember
 from elastichost.supervisor.retrying import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.trying import Change, begun, failed_newcomer, without, without_room
-from elastichost.supervisor.tuner_settings import configuration_of, tuner_settings
+from elastichost.supervisor.tuner_settings import Links, configuration_of, tuner_settings
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.job_frontier import job_frontier
 from elastichost.tuner.memory_prior import widened
@@ -211,7 +211,8 @@ def open_tuner(run: Run, prepared: Preparation, parts: Parts, commander: Command
     """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
     cores = len(prepared.cores)
     all_cores = sum(run.capacity(cores)) or cores
-    settings = tuner_settings(run.job, parts.arena.model, run.plan, all_cores, prepared.beginning.first.prior)
+    prior, links = prepared.beginning.first.prior, Links(run.bandwidth_bytes_per_s, run.capacity(cores))
+    settings = tuner_settings(run.job, parts.arena.model, run.plan, all_cores, prior, links)
     if isinstance(settings, str):
         run.note("decision", f"tuner: {settings}")
         return None
