@@ -59,7 +59,7 @@ class Machines:
                 self.call(host)
         except OSError as error:
             self.close()
-            raise PreflightError(f"ssh cannot be started: {error}", hint="run `elastichost doctor --hosts`") from error
+            raise PreflightError(f"an agent cannot be started: {error}", hint="is there an ssh client?") from error
 
     def call(self, host: HostSection) -> tuple[int, RemoteLauncher]:
         """Starts the agent of one more: (its number, its launcher). Raises OSError."""
@@ -95,7 +95,7 @@ class Machines:
         if problems:
             text = "\n  ".join(problems)
             raise PreflightError(
-                f"not all hosts can be used:\n  {text}", hint="`elastichost doctor --hosts` checks all"
+                f"not all hosts can be used:\n  {text}", hint="`elastichost doctor` checks the same hosts"
             )
 
     def measure_links(self) -> None:
