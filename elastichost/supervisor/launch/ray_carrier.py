@@ -74,9 +74,8 @@ class Carrier:
             left = memoryview(data)[self._written - position :]
             with contextlib.suppress(OSError, ValueError):
                 while left:
-                    taken = os.write(stream.fileno(), left)
-                    self._written += taken
-                    left = left[taken:]
+                    left = left[os.write(stream.fileno(), left) :]
+            self._written = position + len(data)
 
     def end_input(self) -> None:
         """It ends with its input."""

@@ -34,7 +34,8 @@ def connected(address: str) -> Iterator[None]:
 
 
 def take_output() -> int:
-    """A descriptor of this process' output; what Ray and others print goes to stderr from now on."""
-    output = os.dup(1)
-    os.dup2(2, 1)
+    """A descriptor of this process' output; what Ray prints there (logs of its daemons) is lost from now on."""
+    output, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
     return output
