@@ -15,7 +15,7 @@ import msgspec
 from elastichost.config_hosts import HostsFile, checked_hosts
 from elastichost.errors import PreflightError
 
-__all__ = ["DEFAULT_ADDRESS", "RayCluster", "RayNode", "hosts_of", "hosts_on_ray", "listed_anew"]
+__all__ = ["DEFAULT_ADDRESS", "RayCluster", "RayNode", "hosts_of", "hosts_on_ray", "listed_anew", "newcomers"]
 
 DEFAULT_ADDRESS = "auto"
 NODES_MODULE = "elastichost.supervisor.launch.ray_nodes"
@@ -41,8 +41,7 @@ class RayCluster(msgspec.Struct, frozen=True):
 
 
 def hosts_on_ray(address: str) -> HostsFile:
-    """Raises PreflightError without ray, without a cluster there, and when it has no other node; ConfigError when it
-    has too many."""
+    """Raises PreflightError without ray or without a cluster there, ConfigError when it has too many nodes."""
     return hosts_of(_read_cluster(address))
 
 
@@ -50,6 +49,18 @@ def listed_anew(hosts: HostsFile) -> HostsFile:
     """Hosts of an earlier run: a cluster's nodes come and go. Raises as `hosts_on_ray`."""
     clusters = [host.cluster for host in hosts.hosts if host.transport == "ray"]
     return hosts_on_ray(clusters[0]) if clusters else hosts
+
+
+def newcomers(hosts: HostsFile, used: HostsFile) -> HostsFile:
+    """Those that a run does not use yet. Raises PreflightError when there are none."""
+    known = {host.node for host in used.hosts}
+    new = tuple(host for host in hosts.hosts if host.node not in known)
+    if not new:
+        raise PreflightError(
+            "the Ray cluster has no node that is not in the run",
+            hint="start one there: `ray start --address=HEAD:6379`",
+        )
+    return hosts.model_copy(update={"hosts": new})
 
 
 def _read_cluster(address: str) -> RayCluster:
@@ -68,15 +79,10 @@ def _read_cluster(address: str) -> RayCluster:
 
 
 def hosts_of(cluster: RayCluster) -> HostsFile:
-    """Raises PreflightError when there is none but this one, ConfigError when there are too many. Nodes without a core
-    are left out: nobody is to compute there."""
+    """None when it has no other node: they may join later. Those without a core are left out: nobody is to compute
+    there. Raises ConfigError when there are too many."""
     own = next((node for node in cluster.nodes if node.node == cluster.own), None)
     others = [node for node in cluster.nodes if node.node != cluster.own and node.cores > 0]
-    if not others:
-        raise PreflightError(
-            f"the Ray cluster at {cluster.address} has no node with a CPU but this one",
-            hint="start others, `ray start --address=...`, or leave out --on ray",
-        )
     names = _names(others)
     sections = [
         {

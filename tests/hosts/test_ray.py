@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from elastichost.config_hosts import HostsFile
+from elastichost.config_hosts import HostsFile, read_hosts
 from elastichost.errors import PreflightError
 from elastichost.supervisor.hosts_check import check_hosts
 from elastichost.supervisor.launch.agent_process import agent_command
@@ -25,10 +25,10 @@ from tests.hosts.keys import ROOT
 from tests.system.test_agent import LIMIT_S, collect, directories, is_gone, spawn, wait_until
 from tests.system.test_machines import pids_of, servers_of
 from tests.system.test_run import JOB, Supervised, folder
-from tests.system.test_scale import SLOW_MODEL, assert_trained_once, scale
+from tests.system.test_scale import SLOW_MODEL, assert_trained_once, scale, stop
 
 pytest.importorskip("ray", reason="ray, of the test extra, is not installed")
-from tests.hosts.ray_bed import RayBed
+from benchmarks.ray_bed import RayBed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -215,19 +215,37 @@ def test_a_job_trains_on_three_nodes_through_kills_and_changes_of_size(bed: RayB
     assert len(run.events("process_lost")) == 2 and run.events("host_lost") == []
 
 
-def test_a_lost_node_ends_the_run_which_goes_on_with_the_nodes_there_are(bed: RayBed, folder: Path) -> None:
-    extra = bed.add(2)
-    bed.nodes.append(extra)
+def test_a_run_goes_on_when_a_node_is_lost(bed: RayBed, folder: Path) -> None:
     run = OnRay(bed, folder, rows=FEWER, every_s=1)
     run.wait_trained(1)
-    assert len(bed.actors()) == 3
     run.wait_until(lambda: run.events("checkpoint"))
-    bed.kill(extra)
+    bed.kill(bed.nodes[-1])
+    run.wait_until(lambda: run.events("rows_rolled_back"))
     code, errors = run.finish()
-    assert code == 1, errors
-    assert "is lost" in errors and "elastichost resume" in errors
-    again = OnRay(bed, folder, rows=FEWER, resume=True)
-    code, errors = again.finish()
     assert code == 0, errors
-    assert again.result()["samples"]["trained"] == FEWER
-    assert any("goes on from the checkpoint" in event.text for event in again.events("decision"))
+    assert run.result()["samples"]["trained"] == FEWER
+    assert_trained_once(run)
+    (lost,) = run.result()["lost_hosts"]
+    assert lost["checkpoint"]
+    assert any("Ray does not run on the node" in event.text for event in run.events("host_lost"))
+
+
+def test_a_new_node_joins_and_resume_takes_the_nodes_there_are(bed: RayBed, folder: Path) -> None:
+    while len(bed.nodes) > 2:
+        bed.kill(bed.nodes[-1])
+    run = OnRay(bed, folder, epochs=10_000)
+    run.wait_trained(1)
+    assert sorted(servers_of(run)) == ["server-0", "server-1"]
+    bed.add(2)
+    words = ["scale", str(run.run_dir), "--on", "ray", "--ray-address", bed.address]
+    joined = subprocess.run([sys.executable, "-m", "elastichost", *words], cwd=ROOT, capture_output=True, text=True)
+    assert joined.returncode == 0, joined.stderr
+    assert sorted(servers_of(run)) == ["server-0", "server-1", "server-2"]
+    assert len(bed.actors()) == 2
+    stop(run)
+    bed.kill(bed.nodes[1])
+    again = OnRay(bed, folder, resume=True, epochs=10_000)
+    trained = run.result()["samples"]["trained"]
+    again.wait_trained(trained + 1)
+    assert [host.node for host in read_hosts(again.run_dir / "hosts.json").hosts] == [bed.nodes[1].node_id]
+    stop(again)

@@ -11,7 +11,7 @@ from elastichost.config_hosts import HostSection, HostsFile, hosts_of_addresses
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.supervisor.hosts_check import repair_of, secrecy_of
 from elastichost.supervisor.launch.agent_process import agent_command
-from elastichost.supervisor.ray_cluster import RayCluster, RayNode, hosts_of, hosts_on_ray, listed_anew
+from elastichost.supervisor.ray_cluster import RayCluster, RayNode, hosts_of, hosts_on_ray, listed_anew, newcomers
 
 HERE = RayNode("00" * 28, "10.0.0.1", "head", 8)
 
@@ -39,9 +39,15 @@ def test_nodes_of_one_machine_have_names_of_their_own() -> None:
     assert [host.shown for host in found.hosts] == ["10.0.0.4", "big-02020202", "big-03030303"]
 
 
-def test_a_cluster_of_this_node_alone_is_refused() -> None:
-    with pytest.raises(PreflightError, match="no node with a CPU but this one"):
-        hosts_of(cluster(node(2, "idle", 0)))
+def test_a_cluster_of_this_node_alone_has_no_hosts_yet() -> None:
+    assert hosts_of(cluster(node(2, "idle", 0))).hosts == ()
+
+
+def test_nodes_that_a_run_does_not_use_yet_are_newcomers() -> None:
+    used, now = hosts_of(cluster(node(2, "a"))), hosts_of(cluster(node(2, "a"), node(3, "b")))
+    assert [host.shown for host in newcomers(now, used).hosts] == ["b"]
+    with pytest.raises(PreflightError, match="no node that is not in the run"):
+        newcomers(used, now)
 
 
 def test_a_cluster_that_is_too_large_is_refused() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import sys
 import threading
 import time
@@ -32,19 +33,25 @@ PLACED_WITHIN_S = 20.0
 ENDS_WITHIN_S = 10.0  # once nobody is left to carry for
 AGAIN_AFTER_S = 0.2
 LOOK_EVERY_S = 1.0
+KNOCK_TIMEOUT_S = 1.0
 CANNOT_START = 127  # as a shell has it
+NO_PART = "the node is no part of the Ray cluster any more"
 CALLS_AT_ONCE = 4  # a read, a write, and what comes beside them
 
 
-class _Relay:
-    """carrier: the actor."""
+class _NodeGoneError(Exception):
+    """Ray itself takes 10 to 15 s to know."""
 
-    def __init__(self, carrier: Any, output: int) -> None:
-        self._carrier, self._output = carrier, output
+
+class _Relay:
+    """carrier: the actor; raylet: where that of its node listens."""
+
+    def __init__(self, carrier: Any, raylet: tuple[str, int], output: int) -> None:
+        self._carrier, self._raylet, self._output = carrier, raylet, output
         self._hung_up_s: float | None = None  # since when
 
     def carry(self) -> int:
-        """Until the agent has ended, or nobody listens any more. Its exit code. Raises RayError."""
+        """Until the agent has ended, or nobody listens any more. Its exit code. Raises RayError, _NodeGoneError."""
         threading.Thread(target=self._carry_input, daemon=True).start()
         position = 0
         while (piece := self._call(partial(self._carrier.read.remote, position))) is not None:
@@ -62,11 +69,11 @@ class _Relay:
                 position += len(data)
             self._hung_up_s = time.monotonic()
             self._call(self._carrier.end_input.remote)
-        except RayError:
+        except (RayError, _NodeGoneError):
             return  # who reads is told
 
     def _call(self, ask: Callable[[], Any]) -> Any:
-        """Asks until there is an answer: Ray says when the actor is dead. Raises RayError, SystemExit."""
+        """Asks until there is an answer. Raises RayError when the actor is dead, _NodeGoneError, SystemExit."""
         reference = ask()
         while True:
             if self._hung_up_s is not None and time.monotonic() - self._hung_up_s > ENDS_WITHIN_S:
@@ -76,6 +83,10 @@ class _Relay:
             except GetTimeoutError:
                 continue
             except (ActorUnavailableError, ObjectLostError):  # cut off: nobody knows whether the call has arrived
+                if self._hung_up_s is not None:
+                    raise SystemExit(0) from None
+                if _refuses(self._raylet):
+                    raise _NodeGoneError("Ray does not run on the node any more") from None
                 time.sleep(AGAIN_AFTER_S)
                 reference = ask()
 
@@ -86,6 +97,25 @@ class _Relay:
                 left = left[os.write(self._output, left) :]
             except BrokenPipeError:
                 return  # it has hung up: what the agent says last is for nobody
+
+
+def _refuses(address: tuple[str, int]) -> bool:
+    """Whether that machine answers, and nobody listens there; one that is cut off does not answer."""
+    try:
+        socket.create_connection(address, KNOCK_TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _raylet_of(node: str) -> tuple[str, int]:
+    """Raises _NodeGoneError."""
+    for one in ray.nodes():
+        if one["NodeID"] == node and one["Alive"]:
+            return str(one["NodeManagerAddress"]), int(one["NodeManagerPort"])
+    raise _NodeGoneError(NO_PART)
 
 
 def _carrier_on(node: str, cores: int) -> Any:
@@ -104,7 +134,7 @@ def _begun(carrier: Any, command: Sequence[str], cores: int) -> str:
     except GetTimeoutError:
         return f"not all of its {cores} CPUs are free: Ray has given them to others, perhaps to another run"
     except ActorUnschedulableError:
-        return "the node is no part of the Ray cluster any more, or has fewer CPUs"
+        return f"{NO_PART}, or has fewer CPUs"
     except RayError as error:
         return str(error)
 
@@ -113,13 +143,14 @@ def main(arguments: Sequence[str]) -> int:
     address, node, cores, *command = arguments
     output = take_output()
     with connected(address):
-        carrier = _carrier_on(node, int(cores))
-        if problem := _begun(carrier, command, int(cores)):
-            os.write(2, f"{problem}\n".encode())
-            return CANNOT_START
         try:
-            return _Relay(carrier, output).carry()
-        except RayError as error:
+            raylet = _raylet_of(node)
+            carrier = _carrier_on(node, int(cores))
+            if problem := _begun(carrier, command, int(cores)):
+                os.write(2, f"{problem}\n".encode())
+                return CANNOT_START
+            return _Relay(carrier, raylet, output).carry()
+        except (RayError, _NodeGoneError) as error:
             os.write(2, f"{error}\n".encode())
             return 1
 

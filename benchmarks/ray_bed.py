@@ -10,32 +10,36 @@ import select
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ray.cluster_utils import Cluster
 
+from benchmarks.workshop import ROOT
 from elastichost.arena.host import arena_root
 
 __all__ = ["RayBed"]
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 30.0
 
 
 class RayBed:
-    """Use as a context manager; its nodes have directories of their own, which have to be empty when a run is over."""
+    """Use as a context manager; its nodes have directories of their own, which have to be empty when a run is over.
 
-    def __init__(self, cpus: Sequence[int]) -> None:
+    environment: of all that is started, this process' if it is left out; `environment` is then that of whoever is to
+    find the cluster.
+    """
+
+    def __init__(self, cpus: Sequence[int], environment: Mapping[str, str] | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ehr-"))  # short: a socket's path has 108 bytes
         self.arenas = arena_root() / f"test-{os.getpid()}-ray"
         self._scratch, self._sockets = self.folder / "tmp", self.folder / "run"
         for directory in (self.arenas, self._scratch, self._sockets, self.folder / "ray"):
             directory.mkdir()
         self.environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
+            **(os.environ if environment is None else environment),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "RAY_TMPDIR": str(self.folder),
             "RAY_USAGE_STATS_ENABLED": "0",
         }
@@ -47,7 +51,9 @@ class RayBed:
             "TMPDIR": str(self._scratch),
         }
         self._cluster = Cluster(shutdown_at_exit=True)
-        self.nodes = [self.add(count) for count in cpus]
+        self.nodes: list[Any] = []
+        for count in cpus:
+            self.add(count)
 
     def __enter__(self) -> RayBed:
         return self
@@ -61,13 +67,13 @@ class RayBed:
     def address(self) -> str:
         return str(self._cluster.address)
 
-    def add(self, cpus: int) -> Any:
+    def add(self, cpus: int) -> None:
         """A node is started with this process' environment."""
         before = dict(os.environ)
         os.environ.update(self._of_nodes)
         try:
             first = {"include_dashboard": False} if self._cluster.head_node is None else {}
-            return self._cluster.add_node(num_cpus=cpus, **first)
+            self.nodes.append(self._cluster.add_node(num_cpus=cpus, **first))
         finally:
             os.environ.clear()
             os.environ.update(before)
