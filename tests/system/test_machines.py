@@ -95,6 +95,12 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
     assert (run.run_dir / "logs" / "server-1.1.log").exists()
 
 
+def test_tables_of_fixed_size_are_not_limited_there_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start(folder, monkeypatch, template=JOB.replace('rows = "dynamic"', "rows = 500"))
+    assert_done(run)
+    assert run.events("process_lost") == []
+
+
 def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch)
     run.wait_trained(1)
