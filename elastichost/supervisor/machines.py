@@ -21,6 +21,7 @@ from elastichost.supervisor.launch.agent_messages import Opened, ProcessUsage, S
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.place import Place
 from elastichost.supervisor.rundir import package_versions
+from elastichost.wire.keys import gate_at
 
 __all__ = ["RESTORED", "Machines"]
 
@@ -118,7 +119,7 @@ class Machines:
         cores, found = self.cores(), dict[int, Place]()
         for number, one in self.launchers.items():
             opened = _opened(one)
-            gate = f"tcp://{interface_of(one.host, _welcome(one))}:*"
+            gate = gate_at(interface_of(one.host, _welcome(one)))
             paths = (opened.arena, opened.sockets, opened.run_dir)
             found[number] = Place(*paths, control_address, gate, is_elsewhere=True, cores=cores[number])
         return found

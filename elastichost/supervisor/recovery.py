@@ -286,6 +286,12 @@ class Recovery:
         """Kills a life that is too slow; its next one is started as after any loss."""
         self._kill(Kill(process, "slow", reason), self._run.now_s())
 
+    def expel(self, process: ProcessId, reason: str) -> None:
+        """Kills a life that says what cannot be; its key is revoked with it, and its next one gets another."""
+        record = self._run.fleet.find(process)
+        if record is not None and record.state != State.KILLING:
+            self._kill(Kill(process, "exit", reason), self._run.now_s())
+
     def _kill(self, action: Kill, now_s: float) -> None:
         record = self._run.fleet.find(action.process)
         if record is None:

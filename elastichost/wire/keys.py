@@ -18,11 +18,23 @@ import zmq
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
 
-__all__ = ["AllowList", "Gate", "KeyPair", "Pass", "new_keys", "open_gate", "present"]
+__all__ = [
+    "AllowList",
+    "Gate",
+    "KeyPair",
+    "Pass",
+    "gate_at",
+    "is_version_6",
+    "new_keys",
+    "open_gate",
+    "present",
+]
 
 DOMAIN = "elastichost"
 # Whoever does not shake hands within this is sent away: what waits at the door costs a descriptor.
 HANDSHAKE_MS = 3000
+# Beyond these the kernel has a caller knock again after a second: who may come in must not wait behind a crowd.
+KNOCKING = 1024
 
 
 class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,6 +82,10 @@ class AllowList:
         """For whom the holder of this key speaks; None: for nobody."""
         return self._names.get(key)
 
+    def is_allowed(self, name: str) -> bool:
+        """Whether that process has a key."""
+        return name in self._names.values()
+
     def callback(self, domain: str, key: bytes) -> bool:
         """As `zmq.auth` asks, at each handshake."""
         return domain == DOMAIN and key.decode("ascii", "replace") in self._names
@@ -77,11 +93,21 @@ class AllowList:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Where other machines reach a socket. address: of one interface, `tcp://10.0.0.1:*` (any free port)."""
+    """Where other machines reach a socket. address: of one interface, as `gate_at` names it, or with a port."""
 
     address: str
     keys: KeyPair
     allowed: AllowList
+
+
+def gate_at(address: str) -> str:
+    """Any free port of an address, as a gate is named."""
+    return f"tcp://[{address}]:*" if ":" in address else f"tcp://{address}:*"
+
+
+def is_version_6(address: str) -> bool:
+    """Whether `tcp://[::1]:5000` is an address of IPv6."""
+    return address.startswith("tcp://[")
 
 
 def open_gate(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -> ThreadAuthenticator:
@@ -97,6 +123,8 @@ def open_gate(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.So
     socket.setsockopt(zmq.CURVE_SECRETKEY, gate.keys.secret.encode())
     socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.BACKLOG, KNOCKING)
+    socket.setsockopt(zmq.IPV6, is_version_6(gate.address))
     try:
         socket.bind(gate.address)
     except zmq.ZMQError:
