@@ -122,6 +122,8 @@ class DataService:
                 return self._steps.ask(peer, message)
             case DenseFetch():
                 return [self._dense_fetch(peer, message)]
+            case ClockAdvanced(batch=batch) if batch >= 0 and not self._session.counts(sender):
+                return [self._retry(peer, message.request, f"{sender} is no member yet: it would hold others up")]
             case ClockAdvanced():
                 replies = self._session.advanced(sender, peer, message.request, message.batch, message.staleness)
                 return outgoing_clock(replies)

@@ -218,7 +218,7 @@ class Recovery:
         run.launcher.spawn(
             process,
             run.entries.of(spec.role),
-            self._arguments(record, self._issue(process)),
+            self._arguments(record, self._issue(record)),
             run.directory.log_of(process),
             host=spec.host,
             cores=() if run.job.emulate.enabled else spec.cores,  # virtual ones are the process' own affair
@@ -239,11 +239,11 @@ class Recovery:
         )
         self._run.send(process, wire_control.Repin(spec.cores, spec.threads))
 
-    def _issue(self, process: ProcessId) -> KeyPair | None:
+    def _issue(self, record: ProcessRecord) -> KeyPair | None:
         """Its keys, where there are other machines; PS are told of it before it is started."""
         if self._run.keyring is None:
             return None
-        keys = self._run.keyring.issue(process)
+        keys = self._run.keyring.issue(record.process, is_elsewhere=record.spec.host in self._run.elsewhere)
         self._tell_gates()
         return keys
 

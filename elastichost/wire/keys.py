@@ -24,17 +24,15 @@ __all__ = [
     "KeyPair",
     "Pass",
     "gate_at",
+    "guard",
     "is_version_6",
     "new_keys",
-    "open_gate",
     "present",
 ]
 
 DOMAIN = "elastichost"
 # Whoever does not shake hands within this is sent away: what waits at the door costs a descriptor.
 HANDSHAKE_MS = 3000
-# Beyond these the kernel has a caller knock again after a second: who may come in must not wait behind a crowd.
-KNOCKING = 1024
 
 
 class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,9 +108,8 @@ def is_version_6(address: str) -> bool:
     return address.startswith("tcp://[")
 
 
-def open_gate(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -> ThreadAuthenticator:
-    """Binds the socket there. `stop` what is returned before the context ends. Raises zmq.ZMQError when the address is
-    none of this machine's, or taken."""
+def guard(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -> ThreadAuthenticator:
+    """Before the socket is bound there. `stop` what is returned before the context ends."""
     from zmq.auth.thread import ThreadAuthenticator  # asyncio comes with it: only where there is a gate
 
     authenticator = ThreadAuthenticator(context)
@@ -123,13 +120,6 @@ def open_gate(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.So
     socket.setsockopt(zmq.CURVE_SECRETKEY, gate.keys.secret.encode())
     socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-    socket.setsockopt(zmq.BACKLOG, KNOCKING)
-    socket.setsockopt(zmq.IPV6, is_version_6(gate.address))
-    try:
-        socket.bind(gate.address)
-    except zmq.ZMQError:
-        authenticator.stop()
-        raise
     return authenticator
 
 

@@ -8,6 +8,7 @@ and a client adds to its name what nobody else can foresee: a name is taken by t
 from __future__ import annotations
 
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from typing_extensions import Buffer
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import MAX_MESSAGE_BYTES, Frame, frame_bytes
-from elastichost.wire.keys import Gate, open_gate
+from elastichost.wire.door import Door
+from elastichost.wire.keys import Gate, guard
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
@@ -78,8 +80,8 @@ class OuterRouter:
     """A ROUTER that is bound to a gate. Names are those of the conversation: `worker-0.1` or `worker-0.1/pull1`."""
 
     def __init__(self, gate: Gate, waiting: Waiting, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        """Raises zmq.ZMQError when the gate's address is none of this machine's, or taken."""
-        self._allowed = gate.allowed
+        """Raises OSError when the gate's address is none of this machine's, or taken."""
+        self._door, self._allowed = Door(gate.address), gate.allowed
         self._routes: dict[str, OrderedDict[bytes, bytes]] = {}  # life -> name -> routing id, the newest last
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, 0)
@@ -89,14 +91,16 @@ class OuterRouter:
         self.socket.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + CURVE_BYTES)
         self.socket.setsockopt(zmq.SNDHWM, waiting.to_peer)
         self.socket.setsockopt(zmq.RCVHWM, waiting.from_peer)
-        self._authenticator: ThreadAuthenticator = open_gate(gate, self.socket, context)
+        self._authenticator: ThreadAuthenticator = guard(gate, self.socket, context)
+        self._door.lead_to(self.socket)
 
     @property
     def address(self) -> str:
-        return self.socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        return self._door.address
 
     def receive(self) -> tuple[bytes, list[memoryview]] | None:
         """(name, parts). Raises ProtocolError for a message whose sender's key may not use that name, or no message."""
+        self._door.tend(time.monotonic())
         try:
             routing_id, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -109,22 +113,21 @@ class OuterRouter:
         return name, join([frame.buffer for frame in frames])
 
     def _note_route(self, speaker: str, name: bytes, routing_id: bytes) -> None:
+        """Whoever comes first under a name keeps it: a client has it for its life, through all its connections. Raises
+        ProtocolError."""
         routes = self._routes.get(speaker)
         if routes is None:
             self._routes = {life: known for life, known in self._routes.items() if self._allowed.is_allowed(life)}
             routes = self._routes[speaker] = OrderedDict()
-        routes[name] = routing_id
+        if routes.setdefault(name, routing_id) != routing_id:
+            raise ProtocolError(f"peer {name[:100]!r} comes a second time, from elsewhere")
         routes.move_to_end(name)
         while len(routes) > MAX_ROUTES:
             routes.popitem(last=False)
 
     def knows(self, name: bytes) -> bool:
-        """Whether the last message of that name came through the gate."""
+        """Whether somebody speaks under that name."""
         return name in self._routes.get(_life_of(name), ())
-
-    def forget(self, name: bytes) -> None:
-        """It is reached another way, or not at all."""
-        self._routes.get(_life_of(name), OrderedDict()).pop(name, None)
 
     def routing_id(self, name: bytes) -> bytes:
         """Of a name that it `knows`."""
@@ -132,6 +135,7 @@ class OuterRouter:
 
     def close(self) -> None:
         self.socket.close()
+        self._door.close()
         self._authenticator.stop()
 
 

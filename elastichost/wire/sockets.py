@@ -74,6 +74,11 @@ def _receive_parts(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
         return None
 
 
+def _named(parts: list[memoryview] | None) -> tuple[bytes, list[memoryview]] | None:
+    """(identity, parts) of what a ROUTER has received."""
+    return None if parts is None else (bytes(parts[0]), parts[1:])
+
+
 class _Router:
     """A bound ROUTER: many peers, each named by its identity; with a gate, a second one for those from elsewhere."""
 
@@ -89,7 +94,7 @@ class _Router:
         if gate is not None:
             try:
                 self._outer = OuterRouter(gate, waiting, self._context)
-            except zmq.ZMQError:
+            except OSError:
                 self._context.destroy(linger=0)
                 raise
 
@@ -105,22 +110,13 @@ class _Router:
     def _receive(self) -> tuple[bytes, list[memoryview]] | None:
         """(identity, parts), from inside and outside in turn. Raises ProtocolError for one that is not whom it says."""
         if self._outer is None:
-            return self._receive_local()
+            return _named(_receive_parts(self._local))
         for _ in self.sockets:
             self._is_outers_turn = not self._is_outers_turn
-            found = self._outer.receive() if self._is_outers_turn else self._receive_local()
+            found = self._outer.receive() if self._is_outers_turn else _named(_receive_parts(self._local))
             if found is not None:
                 return found
         return None
-
-    def _receive_local(self) -> tuple[bytes, list[memoryview]] | None:
-        parts = _receive_parts(self._local)
-        if parts is None:
-            return None
-        identity = bytes(parts[0])
-        if self._outer is not None:
-            self._outer.forget(identity)
-        return identity, parts[1:]
 
     def _send(self, identity: bytes, parts: Sequence[Frame]) -> None:
         outer = self._outer if self._outer is not None and self._outer.knows(identity) else None
@@ -130,8 +126,6 @@ class _Router:
             else:
                 _send_parts(outer.socket, [outer.routing_id(identity), *parts], zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            if error.errno == zmq.EHOSTUNREACH and outer is not None:
-                outer.forget(identity)
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise ProtocolError(f"peer {identity.decode(errors='replace')} cannot be reached") from error
             raise
