@@ -98,7 +98,7 @@ class ServerLoop:
             dense_optimizer(job),
             self._applier,
             self._log,
-            Rules.of(job, arguments.access, self._arena.layout.max_workers),
+            Rules.of(job, arguments.access, self._arena.layout.max_workers, has_dense=arguments.host == 0),
         )
         self._evictor = Evictor(
             tables,

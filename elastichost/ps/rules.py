@@ -22,18 +22,19 @@ __all__ = ["Rules", "require_finite"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """places: for workers, in the arena; the rest as in the job file."""
+    """places: for workers, in the arena; has_dense: the dense vector lies there; the rest as in the job file."""
 
     is_sync: bool
     is_served: bool
     batch_size: int
     micro_batches: int
     places: int
+    has_dense: bool = False
 
     @classmethod
-    def of(cls, job: JobSpec, access: Literal["direct", "served"], places: int) -> Rules:
-        train = job.train
-        return cls(train.mode == "sync", access == "served", train.batch_size, train.micro_batches, places)
+    def of(cls, job: JobSpec, access: Literal["direct", "served"], places: int, *, has_dense: bool) -> Rules:
+        is_sync, of_step = job.train.mode == "sync", (job.train.batch_size, job.train.micro_batches)
+        return cls(is_sync, access == "served", *of_step, places, has_dense)
 
     def check(self, sender: ProcessId, message: DataMessage) -> None:
         """Raises ProtocolError for a message that no worker of this job can mean."""

@@ -102,6 +102,8 @@ class DataService:
             return [self._retry(peer, message.request, "this PS does not own the dense vector")]
         if refusal is not None:
             return [self._retry(peer, message.request, refusal.reason, final=refusal.final)]
+        if isinstance(message, (Pull, Push)) and self._rules.has_dense and message.step > self._dense.version():
+            return [self._retry(peer, message.request, f"nobody can have come to step {message.step}")]
         match message:
             case Pull():
                 try:
