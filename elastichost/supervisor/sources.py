@@ -10,6 +10,7 @@ from elastichost.supervisor.launch.agent_messages import SourceFile
 
 __all__ = ["SOURCE", "files_for_others"]
 
+OWN = Path(__file__).resolve().parents[1]  # this package: every machine has it, also where it is run from a clone
 SOURCE = "source"  # below the run's directory there; processes work in it
 
 
@@ -22,7 +23,11 @@ def files_for_others(job: JobSpec, base_dir: Path) -> tuple[SourceFile, ...]:
     if file is not None and parsed.file is not None:
         build = f"{SOURCE}/{file.name}:{parsed.function}"
         sources = [_source(one, file.parent) for one in (file, *local_sources(file))]
-    elif file is not None and file.resolve().is_relative_to(base_dir.resolve()):
+    elif (
+        file is not None
+        and file.resolve().is_relative_to(base_dir.resolve())
+        and not file.resolve().is_relative_to(OWN)
+    ):
         sources = [_source(one, base_dir) for one in (file, *local_sources(file), *_packages(file, base_dir))]
     there = job.model_copy(update={"model": job.model.model_copy(update={"build": build})})
     return (SourceFile("job.resolved.toml", to_toml(there).encode()), *sources)
