@@ -20,7 +20,7 @@ from tests.system.test_run import JOB, Supervised
 
 __all__ = ["GROWTH_BYTES", "SAMPLES", "Attacked", "Outcome", "alone", "outcome_of", "over_two_machines"]
 
-SAMPLES = 40_000
+SAMPLES = 60_000
 Started = TypeVar("Started", bound=Supervised)
 GROWTH_BYTES = 64 << 20
 # While there is that file a step takes long: attacks have their time, and the bits stay the same.
@@ -35,7 +35,7 @@ HOLD = Path("{hold}")
 
 def wait(*_):
     if HOLD.exists():
-        time.sleep(0.06)
+        time.sleep(0.08)
 
 
 def build(tables, num_dense, **args):
