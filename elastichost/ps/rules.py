@@ -66,8 +66,8 @@ class Rules:
             raise ProtocolError(f"{message.samples} samples are no batch: there are {self.batch_size} in one")
         if message.micros > self.micro_batches:
             raise ProtocolError(f"{message.micros} micro-batches: a step has at most {self.micro_batches}")
-        if self.is_served and (message.mailbox >= 0 or not message.shard_map_epoch):
-            raise ProtocolError("a commit with a mailbox or without an epoch: this job has served access")
+        if self.is_served and message.mailbox >= 0:
+            raise ProtocolError("a commit with a mailbox: this job has served access")
 
 
 def require_finite(gradients: npt.NDArray[np.float32], whose: str) -> None:

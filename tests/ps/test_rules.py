@@ -39,7 +39,13 @@ def changed(message: DensePush, **facts: Any) -> DensePush:
 
 def test_what_workers_send_passes() -> None:
     direct = Rules(is_sync=False, is_served=False, batch_size=128, micro_batches=4, places=8)
-    for message in (COMMIT, changed(COMMIT, skipped=50), DenseFetch(request=1), ClockAdvanced(1, -1, 2)):
+    for message in (
+        COMMIT,
+        changed(COMMIT, skipped=50),
+        changed(COMMIT, shard_map_epoch=0),
+        DenseFetch(request=1),
+        ClockAdvanced(1, -1, 2),
+    ):
         SERVED.check(WORKER, message)
     direct.check(WORKER, changed(COMMIT, mailbox=1, shard_map_epoch=0))
     for message in (IN_STEP, StepAsk(1, 5, 1), Pull(1, 1, True, True, (3,), step=5), Pull(1, 1, False, True, (3,))):
@@ -62,7 +68,6 @@ def test_what_workers_send_passes() -> None:
         (SERVED, changed(COMMIT, samples=10, skipped=10), "10 skipped"),
         (SERVED, changed(COMMIT, stop=1000, samples=900, skipped=100), "no batch"),
         (SERVED, changed(COMMIT, mailbox=0), "mailbox"),
-        (SERVED, changed(COMMIT, shard_map_epoch=0), "without an epoch"),
     ],
 )
 def test_what_no_worker_of_this_job_can_mean_is_refused(rules: Rules, message: DataMessage, said: str) -> None:
