@@ -23,6 +23,7 @@ from elastichost.supervisor.launch.agent_messages import Opened, ProcessUsage, S
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.place import Place
 from elastichost.supervisor.rundir import package_versions
+from elastichost.wire.keys import gate_at
 
 __all__ = ["RESTORED", "LinkSpeed", "Machines", "file_problems"]
 
@@ -186,7 +187,7 @@ class Machines:
         """Of one that was opened. Raises PreflightError."""
         one = self.launchers[number]
         opened = _opened(one)
-        gate = f"tcp://{interface_of(one.host, _welcome(one))}:*"
+        gate = gate_at(interface_of(one.host, _welcome(one)))
         paths = (opened.arena, opened.sockets, opened.run_dir)
         return Place(*paths, control_address, gate, is_elsewhere=True, cores=self.cores_of(number))
 
