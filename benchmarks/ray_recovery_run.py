@@ -43,8 +43,11 @@ Found = TypeVar("Found")
 class RunOnRay:
     """One job and, should it end, its resumption."""
 
-    def __init__(self, job: Path, settings: Sequence[str], run_dir: Path, bed: RayBed) -> None:
-        self._run_dir, self._bed = run_dir, bed
+    def __init__(self, job: Path, settings: Sequence[str], run_dir: Path, bed: RayBed, arenas: Path) -> None:
+        self._run_dir = run_dir
+        # in a directory of the benchmark: who is ended with all its processes leaves its arena
+        own = {"ELASTICHOST_HISTORY": "off", "ELASTICHOST_ARENA_DIR": str(arenas)}
+        self._environment = {**bed.environment, **own}
         self._scene, self._course, self._events = Scene(), Course(), list[JournalEvent]()
         self._journal, self._applied = JournalTail(run_dir / "journal.jsonl"), AppliedTail(run_dir / "applied.bin")
         self._grown_s: list[float] = []  # looks that saw new batches
@@ -62,7 +65,7 @@ class RunOnRay:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**self._bed.environment, "ELASTICHOST_HISTORY": "off"},
+            env=self._environment,
         )
 
     def close(self) -> None:
@@ -164,7 +167,7 @@ class RunOnRay:
 @contextlib.contextmanager
 def running(job: Path, settings: Sequence[str], bed: RayBed, workshop: Workshop, name: str) -> Iterator[RunOnRay]:
     """Ended, whichever way, when it is left."""
-    run = RunOnRay(job, settings, workshop.disk / name, bed)
+    run = RunOnRay(job, settings, workshop.disk / name, bed, workshop.memory)
     try:
         yield run
     finally:
