@@ -122,7 +122,7 @@ def test_what_is_wrong_comes_with_what_helps(sshd: Sshd, tmp_path: Path, what: s
 
 def test_a_good_host_is_found_good_in_every_respect(sshd: Sshd) -> None:
     findings = list(check_hosts(HostsFile(hosts=(sshd.host(),))))
-    names = ["reachable", "versions", "resources", "shared memory", "clock", "ports", "way back"]
+    names = ["reachable", "versions", "resources", "shared memory", "clock", "ports", "way back", "link"]
     assert [one.name for one in findings] == names
     assert {one.verdict for one in findings} <= {"ok", "warning"}, findings
     assert str(arena_root()) in findings[3].found
