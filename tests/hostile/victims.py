@@ -21,6 +21,7 @@ from tests.system.test_run import JOB, Supervised
 __all__ = ["GROWTH_BYTES", "SAMPLES", "Attacked", "Outcome", "alone", "outcome_of", "over_two_machines"]
 
 SAMPLES = 60_000
+BATCH = 128
 Started = TypeVar("Started", bound=Supervised)
 GROWTH_BYTES = 64 << 20
 # While there is that file a step takes long: attacks have their time, and the bits stay the same.
@@ -116,7 +117,7 @@ class Attacked:
 
     def __init__(self, run: LeakyRun) -> None:
         self.run = run
-        run.wait_trained(1)
+        run.wait_trained(3 * BATCH)  # the first step is over, and every PS knows
         self.pids = {"supervisor": run.process.pid, **{name: run.pid(name) for name in ("server-0", "server-1")}}
         keys = read_keys(run.run_dir)
         self.keys: dict[str, KeyPair] = keys
