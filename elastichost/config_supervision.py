@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from pydantic import model_validator
 
 from elastichost.config_schema import CountFromOne, NotNegative, Positive, Section, refuse
@@ -11,12 +14,23 @@ __all__ = ["CheckpointSection", "SupervisionSection"]
 
 class CheckpointSection(Section):
     """`[checkpoint]`: every_s 0: only at the end; directory "": in the run directory; mirror: a directory of another
-    disk, to which every checkpoint is copied as well."""
+    disk, or "HOST:/directory" of another machine of the run, to which every checkpoint is copied as well."""
 
     every_s: NotNegative = 60.0
     keep: CountFromOne = 2
     directory: str = ""
     mirror: str = ""
+
+    @property
+    def mirror_host(self) -> tuple[str, str] | None:
+        """(host, directory) of a mirror on another machine; None: it is none, or here."""
+        found = re.fullmatch(r"([\w.-]+):(/.*)", self.mirror)
+        return (found[1], found[2]) if found is not None else None
+
+    @property
+    def mirror_path(self) -> Path | None:
+        """Of a mirror on this machine."""
+        return Path(self.mirror).absolute() if self.mirror and self.mirror_host is None else None
 
     @model_validator(mode="after")
     def _mirror_is_another(self) -> CheckpointSection:

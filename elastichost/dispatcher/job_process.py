@@ -70,7 +70,7 @@ def _train(job: JobSpec, arguments: JobArguments) -> int:
         try:
             return run_job(job, run_dir, None, kept, lent=lent, start_server=fork_or_start).exit_code
         except CheckpointError as error:
-            mirror = [Path(job.checkpoint.mirror)] if job.checkpoint.mirror else []
+            mirror = [job.checkpoint.mirror_path] if job.checkpoint.mirror_path is not None else []
             if latest(kept / "checkpoints", kept, *mirror, verify=False) is not None:
                 raise
             print(f"it begins anew: {error.message}", file=sys.stderr)

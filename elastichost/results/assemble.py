@@ -68,7 +68,7 @@ def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> Fou
     if checkpoint is not None:
         return FoundCheckpoint(directory=checkpoint, manifest=load_manifest(checkpoint))
     directory = Path(job.checkpoint.directory) if job.checkpoint.directory else run_dir / "checkpoints"
-    mirror = [Path(job.checkpoint.mirror)] if job.checkpoint.mirror else []
+    mirror = [job.checkpoint.mirror_path] if job.checkpoint.mirror_path is not None else []
     found = latest(directory, *mirror, verify=False)
     if found is None:
         raise CheckpointError(

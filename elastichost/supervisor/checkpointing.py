@@ -39,6 +39,7 @@ from elastichost.supervisor.ledger_facts import LedgerState
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.second_host import HostMirror, mirror_of
 from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
 
 __all__ = ["Checkpointer", "RunRecord", "find_checkpoint", "load_dense", "read_record"]
@@ -96,13 +97,13 @@ class Checkpointer:
         self.newest: Path | None = None
         self.not_before_s = run.now_s() + run.job.checkpoint.every_s
         self.retry_not_before_s = 0.0
-        mirror = run.directory.mirror
-        self._mirror = Mirror(mirror, run.job.checkpoint.keep) if mirror is not None else None
+        self._mirror = mirror_of(run)
 
     def recall(self, newest: Path, accounted: int) -> None:
         """The run goes on from this checkpoint, or has it beside the rows that it goes on from."""
         self.newest, self.checkpointed_at = newest, accounted
-        if self._mirror is not None and not (self._mirror.directory / newest.name).exists():
+        own = self._run.directory.mirror
+        if self._mirror is not None and (own is None or not (own / newest.name).exists()):
             self._mirror.copy(newest)
 
     @property
@@ -348,7 +349,7 @@ class Checkpointer:
         except OSError as error:  # a PS was just writing; the next run in this directory removes the rest
             self._run.note("warning", f"{staging} cannot be removed: {error.strerror or error}")
 
-    def _tell_mirrored(self, mirror: Mirror) -> None:
+    def _tell_mirrored(self, mirror: Mirror | HostMirror) -> None:
         for copy in mirror.results():
             if copy.error is None:
                 text = f"{copy.checkpoint}: {copy.bytes / 1e6:.1f} MB copied to {mirror.directory}"

@@ -92,8 +92,7 @@ class RunDirectory:
         except OSError as error:
             os.close(lock)
             raise PreflightError(f"cannot make the checkpoint directory {checkpoints}: {error}") from error
-        mirror = Path(job.checkpoint.mirror).absolute() if job.checkpoint.mirror else None
-        return cls(path, lock, checkpoints, mirror, is_new)
+        return cls(path, lock, checkpoints, job.checkpoint.mirror_path, is_new)
 
     def write_facts(self, job: JobSpec) -> None:
         """What is known before anything runs; `latest` points here from now on."""

@@ -5,8 +5,11 @@ What only emulates hosts shares its directories; here nothing is shared but the 
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -232,6 +235,26 @@ def test_a_run_that_was_begun_alone_says_how_others_could_join(folder: Path) -> 
     assert isinstance(refused, Refused) and "--hosts" in refused.hint
     os.kill(run.process.pid, signal.SIGINT)
     assert run.finish()[0] == 75
+
+
+def test_when_the_first_machine_is_gone_the_run_goes_on_from_the_second(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = folder / "kept"
+    run = start(folder, monkeypatch, every_s=f'0.5\nmirror = "third:{kept}"')
+    run.wait_trained(1)
+    run.wait_until(lambda: len(run.events("mirrored")) >= 2)
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.process.wait()
+    shutil.rmtree(run.run_dir)
+    found = latest(kept / "checkpoints")
+    assert found is not None and 0 < found.manifest.samples_trained < SAMPLES
+    assert (kept / "source" / "slow.py").exists()
+    resume = [sys.executable, "-m", "elastichost", "resume", str(kept), "--dashboard", "no", "--json"]
+    done = subprocess.run(resume, cwd=folder, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
 
 
 def hides(path: Path, folder: Path) -> Path:

@@ -194,8 +194,15 @@ class Agent:
                 self._grace_s = grace_s
             case said.ReadFile() | said.WriteFile() | said.RemoveFile():
                 self._file(order)
-            case said.Listen() | said.Knock() | said.ReceiveStream() | said.SendStream() | said.LookAtFiles():
-                self._ways.ask(order)
+            case (
+                said.Listen()
+                | said.Knock()
+                | said.ReceiveStream()
+                | said.SendStream()
+                | said.LookAtFiles()
+                | said.KeepCheckpoint()
+            ):
+                self._ways.ask(order, self._host.run_dir if self._host is not None else None)
             case said.MakeArena():
                 self._make_arena(order)
             case said.SpawnProcess():

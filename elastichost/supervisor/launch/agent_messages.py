@@ -13,11 +13,13 @@ __all__ = [
     "AgentWord",
     "ArenaMade",
     "ArenaRefused",
+    "CheckpointKept",
     "End",
     "FilePiece",
     "FileWritten",
     "FilesSeen",
     "ForkServerEnded",
+    "KeepCheckpoint",
     "Knock",
     "Knocked",
     "LibrariesReady",
@@ -161,6 +163,15 @@ class LookAtFiles(_Said, frozen=True):
     """Absolute paths. Answered by FilesSeen."""
 
     paths: tuple[str, ...]
+
+
+class KeepCheckpoint(_Said, frozen=True):
+    """Make what has come into `incoming`, of the run's directory, a checkpoint of this directory, absolute, in which
+    the newest `count` are kept. Answered by CheckpointKept."""
+
+    incoming: str
+    directory: str
+    count: int
 
 
 class End(_Said, frozen=True):
@@ -330,6 +341,13 @@ class FilesSeen(_Said, frozen=True):
     sizes_bytes: tuple[int, ...]
 
 
+class CheckpointKept(_Said, frozen=True):
+    """`problem`: "" or why it is not."""
+
+    bytes: int
+    problem: str
+
+
 class Trouble(_Said, frozen=True):
     """The last word: the agent ends because of this."""
 
@@ -353,6 +371,7 @@ AgentOrder = (
     | ReceiveStream
     | SendStream
     | LookAtFiles
+    | KeepCheckpoint
     | End
 )
 AgentWord = (
@@ -376,5 +395,6 @@ AgentWord = (
     | StreamReceived
     | StreamSent
     | FilesSeen
+    | CheckpointKept
     | Trouble
 )

@@ -1,4 +1,4 @@
-"""What an agent finds out for its supervisor before processes go there: who reaches whom, how fast, and which files."""
+"""What an agent does beside its turns: who reaches whom, how fast, which files are there; keeping checkpoints."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import socket
 import threading
 from pathlib import Path
 
+from elastichost.errors import ProtocolError
 from elastichost.supervisor.launch import agent_messages as said
+from elastichost.supervisor.launch.agent_files import below
+from elastichost.supervisor.launch.agent_keeping import keep
 from elastichost.supervisor.launch.knocking import knock, open_door
 from elastichost.supervisor.launch.link_speed import receive_stream, send_stream
 
 __all__ = ["Question", "Ways"]
 
-Question = said.Listen | said.Knock | said.ReceiveStream | said.SendStream | said.LookAtFiles
+Question = said.Listen | said.Knock | said.ReceiveStream | said.SendStream | said.LookAtFiles | said.KeepCheckpoint
 
 
 class Ways:
@@ -30,7 +33,8 @@ class Ways:
             found.append(self._answers.get())
         return found
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: Question, run_dir: Path | None) -> None:
+        """run_dir: of the run; None: it was not opened yet. Raises ProtocolError for what needs one then."""
         match question:
             case said.Listen(address=address):
                 self._door = self._open(address)
@@ -44,6 +48,11 @@ class Ways:
                 threading.Thread(target=self._send, args=(address, port), daemon=True).start()
             case said.LookAtFiles(paths=paths):
                 self._answers.put(said.FilesSeen(tuple(map(_size_bytes, paths))))
+            case said.KeepCheckpoint(incoming=incoming, directory=directory, count=count):
+                if run_dir is None:
+                    raise ProtocolError("an agent was asked to keep a checkpoint before it was opened")
+                what = (run_dir, below(run_dir, incoming), Path(directory), count)
+                threading.Thread(target=lambda: self._answers.put(keep(*what)), daemon=True).start()
 
     def _open(self, address: str) -> socket.socket | None:
         self.close()

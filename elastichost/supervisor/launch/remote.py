@@ -68,6 +68,7 @@ class RemoteLauncher:
         self._answers: list[_Answer] = []
         self.files = Transfers(self._say)
         self.on_words: Callable[[said.WordsChanged], None] | None = None
+        self.on_kept: Callable[[said.CheckpointKept], None] | None = None
 
     @property
     def silent_s(self) -> float:
@@ -189,6 +190,10 @@ class RemoteLauncher:
         if process in self._live:
             self._say(said.SignalProcess(process, number))
 
+    def keep_checkpoint(self, incoming: str, directory: str, count: int) -> None:
+        """What was sent into `incoming` becomes a checkpoint there; `on_kept` is told."""
+        self._say(said.KeepCheckpoint(incoming, directory, count))
+
     def set_words(self, positions: bytes, values: bytes) -> None:
         """Of the memory board, what the supervisor has written."""
         self._say(said.WordsSet(positions, values))
@@ -282,6 +287,9 @@ class RemoteLauncher:
                 | said.FilesSeen()
             ):
                 self._answers.append(word)
+            case said.CheckpointKept():
+                if self.on_kept is not None:
+                    self.on_kept(word)
             case said.Pong():
                 pass
 
