@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     os.environ["PYTHONPATH"] = str(ROOT)
     rounds: list[list[Measured]] = []
-    with Workshop() as workshop, Bed(2, workshop.disk / "bed") as bed:
+    with Workshop() as workshop, Bed(2, workshop.disk) as bed:
         cores = sorted(os.sched_getaffinity(0))
         bed.pin_sshd(1, cores[1:] or cores)
         for _ in range(chosen.rounds):
