@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from elastichost.errors import JobFailedError
 from elastichost.plan import ProcessId, ProcessSpec
@@ -15,6 +14,7 @@ from elastichost.supervisor.handover import HandOver, HandOverEffect, Publish, S
 from elastichost.supervisor.introductions import Introductions
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.machines import RESTORED
+from elastichost.supervisor.map_messages import map_frames, map_update
 from elastichost.supervisor.mover import Mover, moves_between, partly_moved
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.recovery import Holdings
@@ -26,9 +26,8 @@ from elastichost.wire.control import (
     Membership,
     Ready,
     Restore,
-    ShardMapUpdate,
 )
-from elastichost.wire.facts import CommittedBatch, ServerAddress
+from elastichost.wire.facts import CommittedBatch
 
 __all__ = ["Roster"]
 
@@ -138,6 +137,9 @@ class Roster:
         if self._mover.is_open:
             self._follow_round(wanted)
             return
+        if self.shard_map.served and not self._stays:
+            self._mark(())  # of a round that was given up
+            return
         if self._is_reached or self._waits:
             return
         there = {r.process.index for r in fleet.live("server") if r.state == State.CONNECTED or r.can_work}
@@ -202,6 +204,8 @@ class Roster:
     def _follow_round(self, wanted: frozenset[int]) -> None:
         if self._stays or wanted != self._round_for:
             self._mover.give_up("the plan is another one now")
+        elif to_serve := self._mover.to_serve:
+            self._mark(to_serve)
         elif self._mover.is_copied:
             goal, moves = self._goal(wanted), self._mover.moves
             is_last = len(moves) == len(moves_between(self.shard_map, goal, self.hosts))
@@ -209,6 +213,11 @@ class Roster:
             self._mover.drain()
             made_for = wanted if is_last else self._made_for | wanted
             self._begin(target, made_for, tuple(move.key for move in moves), is_last=is_last)
+
+    def _mark(self, served: tuple[tuple[int, int], ...]) -> None:
+        """The same owners; workers learn which buckets they may not use in place."""
+        marked = msgspec.structs.replace(self.shard_map, served=served)
+        self._perform(self._hand_over.begin(marked, self._run.now_s()))
 
     def _begin(
         self,
@@ -239,7 +248,7 @@ class Roster:
         """Who is to own what. The dense vector lies in the arena of host 0."""
         goal, hosts = rebalanced_shard_map(self.shard_map, sorted(wanted)), self.hosts
         if self._relocation is not None:
-            goal = msgspec.structs.replace(self._relocation[0], epoch=self.shard_map.epoch)
+            goal = msgspec.structs.replace(self._relocation[0], epoch=self.shard_map.epoch, served=())
         if hosts[goal.dense_owner] == 0:
             return goal
         owners = [index for index in sorted(wanted) if hosts[index] == 0]
@@ -293,19 +302,20 @@ class Roster:
         for effect in effects:
             match effect:
                 case SendMap(shard_map=shard_map, settles=settles):
-                    update = self._update(shard_map, effect.committed, effect.moved, settles=settles)
-                    self._run.send_all(effect.servers, update, _frames(shard_map))
+                    update = map_update(self._run, shard_map, effect.committed, effect.moved, settles=settles)
+                    self._run.send_all(effect.servers, update, map_frames(shard_map))
                 case Publish():
                     published = effect
                     self._mover.commit(effect.shard_map)
                     self._publish(effect)
-                    self._mover.published()
+                    self._mover.published(effect.shard_map)
         return published
 
     def _publish(self, published: Publish) -> None:
         """Workers get the map that every PS has: PS refuse requests of any other."""
         self._published = published.lives
-        update, frames, now_s = self._update(published.shard_map), _frames(published.shard_map), self._run.now_s()
+        update, frames = map_update(self._run, published.shard_map), map_frames(published.shard_map)
+        now_s = self._run.now_s()
         for record in self._run.fleet.working("server"):
             if record.process in published.lives:
                 self._run.fleet.apply(record, Event.WORK, now_s)
@@ -327,25 +337,6 @@ class Roster:
             },
         )
 
-    def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
-        owners = shard_map.servers()
-        return tuple(
-            self._run.address_of(record, record.process)
-            for record in sorted(self._run.fleet.live("server"), key=lambda record: record.process.index)
-            if record.address and record.process.index in owners
-        )
-
-    def _update(
-        self,
-        shard_map: ShardMap,
-        committed: tuple[CommittedBatch, ...] = (),
-        moved: tuple[tuple[int, int], ...] = (),
-        *,
-        settles: bool = False,
-    ) -> ShardMapUpdate:
-        addresses = self._addresses(shard_map)
-        return ShardMapUpdate(shard_map.epoch, addresses, shard_map.dense_owner, committed, moved, settles)
-
     # --- workers --------------------------------------------------------------------------------------------
 
     def worker_connected(self, record: ProcessRecord) -> None:
@@ -353,15 +344,24 @@ class Roster:
         self._members[record.process.index] = record.process.life
         self._publish_members()
         if self.is_published:
-            self._introductions.tell(record.process, self._update(self.shard_map), _frames(self.shard_map))
+            self._tell(record.process)
 
     def admitted(self) -> None:
         """A PS has let somebody in: workers that waited for that learn where the PS are."""
         for process in self._introductions.waiting if self.is_published else ():
-            self._introductions.tell(process, self._update(self.shard_map), _frames(self.shard_map))
+            self._tell(process)
+
+    def _tell(self, worker: ProcessId) -> None:
+        update, frames = map_update(self._run, self.shard_map), map_frames(self.shard_map)
+        self._introductions.tell(worker, update, frames)
+
+    def unmapped(self, worker: ProcessId, shard_map_epoch: int) -> None:
+        """It uses no row in place any more by a map older than this one."""
+        self._mover.unmapped(worker, shard_map_epoch)
 
     def worker_gone(self, process: ProcessId) -> None:
         self._introductions.forget(process)
+        self._mover.worker_lost(process)
         if self._members.get(process.index) == process.life:
             del self._members[process.index]
             self._publish_members()
@@ -375,11 +375,6 @@ class Roster:
 
     def _membership(self) -> Membership:
         return Membership(self._member_epoch, tuple(sorted(self._members.items())))
-
-
-def _frames(shard_map: ShardMap) -> list[bytes]:
-    """Owner of each bucket, uint16, a frame for each table."""
-    return [np.asarray(row, dtype=np.uint16).tobytes() for row in shard_map.owners]
 
 
 def _named(shard_map: ShardMap) -> str:

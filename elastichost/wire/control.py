@@ -15,6 +15,7 @@ from elastichost.wire.control_hosts import (
     Forgotten,
     KeepBuckets,
     MeasureBuckets,
+    Unmapped,
 )
 from elastichost.wire.facts import (
     AppliedBatch,
@@ -66,6 +67,7 @@ __all__ = [
     "SnapshotWritten",
     "StepsGrant",
     "Stop",
+    "Unmapped",
     "Unsettled",
 ]
 
@@ -165,13 +167,11 @@ class SnapshotWritten(Message, frozen=True):
 
 
 class Fenced(Message, frozen=True):
-    """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch.
-    `torn`: batches of it of which rows may hold a part, but that were never committed."""
+    """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch."""
 
     worker: int
     life: int
     applied: AppliedBatch
-    torn: int
 
 
 class Unsettled(Message, frozen=True):
@@ -228,6 +228,9 @@ class ShardMapUpdate(Message, frozen=True):
     # answers Ready when they are whole
     moved: tuple[tuple[int, int], ...] = ()
     settles: bool = False  # all workers of before are dead: of what is staged `committed` counts, the rest is dropped
+    # (table, bucket) whose rows no worker may use in place: they are about to go to another host, and their PS has to
+    # see every change of them
+    served: tuple[tuple[int, int], ...] = ()
 
 
 class LeaseGrant(Message, frozen=True):
@@ -339,6 +342,7 @@ ControlMessage = (
     | Copied
     | Admitted
     | Forgotten
+    | Unmapped
     | FailureReport
     | Admit
     | Membership
