@@ -121,7 +121,8 @@ def test_gradients_go_to_where_their_rows_are(problem: Problem, seed: int, share
 
 @pytest.mark.parametrize("seed", range(8))
 def test_ids_are_split_by_their_buckets(seed: int) -> None:
-    """Features of a dynamic table of 16 buckets, of a fixed one of 4 buckets of 10 rows, and of the dynamic one again."""
+    """Features of a dynamic table of 16 buckets, of a fixed one of 4 buckets of 10 rows, and of the dynamic one
+    again."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 30, 3)
     bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
