@@ -15,6 +15,7 @@ import pytest
 
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
+from elastichost.wire.crash import VARIABLE
 from tests.system.test_run import ROOT, Supervised, folder
 from tests.system.test_scale import SLOW_MODEL, assert_trained_once, scale
 
@@ -86,6 +87,19 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
     owners = {block.file for block in found.manifest.blocks}
     assert owners == {"server-0.bin", "server-1.bin", "server-2.bin"}
     assert (run.run_dir / "logs" / "server-1.1.log").exists()
+
+
+def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They had changed rows of their own machine; how far each had come is known there only."""
+    monkeypatch.setenv(VARIABLE, "worker.batch.before_push:10")
+    run = start(folder, monkeypatch)
+    assert_done(run)
+    torn = [(event.process, event.data["life"], event.data["batches"]) for event in run.events("torn_batch")]
+    assert sorted(torn) == [("worker-0", 1, 1), ("worker-1", 1, 1)]
+    assert run.result()["torn_batches"] == 2
+    assert sorted(event.process for event in run.events("process_lost")) == ["worker-0", "worker-1"]
 
 
 def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
