@@ -20,6 +20,7 @@ from elastichost.arena.bag_kernels import (
     ROWS_OFFSET,
     STRIDE,
     add_line,
+    pool_bag,
     prefetch_row,
     rows_ahead,
 )
@@ -35,26 +36,30 @@ Bool = npt.NDArray[np.bool_]
 
 
 @inlined
-def _part(rows: Array, base: int, pulled: Float32, at: int, width: int, value: int, like: Lanes) -> Lanes:
-    """Elements of one row, from `base` in row 0 of the mapped ones or from `at` in the first pulled line."""
-    if value >= 0:
-        return load(rows, base + value * width, like)
-    return load(pulled, at + ~value * width, like)
+def _prefetch(rows: Array, base: int, pulled: Float32, at: int, width: int, value: int, dim: int) -> None:
+    """In both places, of which one is right: a branch here costs more than all the rest (measured)."""
+    prefetch_row(rows, base + max(value, 0) * width, dim)
+    prefetch_row(pulled, at + max(~value, 0) * width, dim)
 
 
 @inlined
 def _pool(
-    rows: Array, base: int, pulled: Float32, at: int, width: int, values: Int64, start: int, stop: int, like: Lanes
+    rows: Array, base: int, pulled: Float32, at: int, width: int, values: Int64, start: int, stop: int, zeros: Lanes
 ) -> Lanes:
-    """In the order of the values, as `bag_kernels` adds: the result is the same wherever a row lies."""
-    pooled = _part(rows, base, pulled, at, width, values[start], like)
-    for k in range(start + 1, stop):
-        pooled = add(pooled, _part(rows, base, pulled, at, width, values[k], like))
+    """The sum over values[start:stop] of as many elements as there are zeros, from `base` in row 0 of the mapped rows,
+    from `at` in the first pulled line."""
+    pooled = zeros
+    for k in range(start, stop):
+        value = values[k]
+        if value >= 0:
+            pooled = add(pooled, load(rows, base + value * width, zeros))
+        else:
+            pooled = add(pooled, load(pulled, at + ~value * width, zeros))
     return pooled
 
 
 @inlined
-def _pool_bag(
+def _pool_mixed(
     rows: Array,
     base: int,
     pulled: Float32,
@@ -68,7 +73,7 @@ def _pool_bag(
     at: int,
     dim: int,
 ) -> None:
-    """One bag, not empty, times scale into output[at : at + dim]."""
+    """One bag of several ids, times scale, into output[at : at + dim]."""
     wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)
     element = 0
     while element + 16 <= dim:
@@ -112,13 +117,18 @@ def pool_placed_bags(
             if start == stop:
                 for element in range(dim):
                     output[at + element] = np.float32(0.0)
+            elif stop == start + 1:
+                _prefetch(rows, base, pulled, pulled_base, width, values[min(start + ahead, last)], dim)
+                if values[start] >= 0:
+                    pool_bag(rows, base, width, values, start, start + 1, np.float32(1.0), output, at, dim)
+                else:  # first + ~value * width, as the kernel multiplies
+                    first = pulled_base - width
+                    pool_bag(pulled, first, -width, values, start, start + 1, np.float32(1.0), output, at, dim)
             else:
                 for k in range(start, stop):
-                    later = values[min(k + ahead, last)]
-                    if later >= 0:
-                        prefetch_row(rows, base + later * width, dim)
+                    _prefetch(rows, base, pulled, pulled_base, width, values[min(k + ahead, last)], dim)
                 scale = np.float32(1.0) / np.float32(stop - start) if is_mean else np.float32(1.0)
-                _pool_bag(rows, base, pulled, pulled_base, width, values, start, stop, scale, output, at, dim)
+                _pool_mixed(rows, base, pulled, pulled_base, width, values, start, stop, scale, output, at, dim)
             at += stride
 
 
