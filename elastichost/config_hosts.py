@@ -26,6 +26,7 @@ __all__ = [
     "HostSection",
     "HostsFile",
     "hosts_of_addresses",
+    "hosts_of_text",
     "load_hosts",
     "read_hosts",
     "with_hosts",
@@ -82,7 +83,9 @@ class HostsFile(Section):
     """All of it. Host 0 is the machine that `run` is called on."""
 
     supervisor: SupervisorSection = SupervisorSection()
-    hosts: tuple[HostSection, ...] = Field(strict=False, min_length=1, max_length=MOST_HOSTS)
+    hosts: tuple[HostSection, ...] = Field(
+        strict=False, max_length=MOST_HOSTS, description="none: they may join later, with `scale RUN --host user@name`"
+    )
     timeout_s: Annotated[float, Ge(1), Le(3600)] = Field(
         default=10.0,
         description="a host that is silent for so long is lost: what it held comes back from the checkpoint",
@@ -119,6 +122,14 @@ def read_hosts(path: Path) -> HostsFile:
         return HostsFile.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", hint="name the hosts again with --hosts") from error
+
+
+def hosts_of_text(text: str) -> HostsFile:
+    """Of JSON, as a command carries it. Raises ConfigError."""
+    try:
+        return HostsFile.model_validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(f"these are no hosts: {error}", hint="is the command line of another version?") from error
 
 
 def with_hosts(job: JobSpec, hosts: HostsFile) -> JobSpec:

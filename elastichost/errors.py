@@ -20,6 +20,7 @@ __all__ = [
     "ExitCode",
     "HangError",
     "HistoryError",
+    "HostLostError",
     "IdOutOfRangeError",
     "IllegalTransitionError",
     "JobFailedError",
@@ -139,6 +140,10 @@ class HangError(JobFailedError):
     """A process stopped making progress again and again, whenever it was restarted."""
 
     exit_code = ExitCode.HANG
+
+
+class HostLostError(JobFailedError):
+    """A machine of the run does not answer any more, or has ended its agent."""
 
 
 class ArenaError(ElastichostError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heapreplace
+from itertools import cycle
 
 import msgspec
 
@@ -25,7 +26,9 @@ __all__ = [
     "moved_buckets",
     "rebalanced_shard_map",
     "rows_per_bucket",
+    "taken_over",
     "without_moving",
+    "without_servers",
 ]
 
 # Enough to spread a table over 16 PS and small enough that a tiny table wastes little (a page per bucket and file).
@@ -159,3 +162,19 @@ def without_moving(before: ShardMap, after: ShardMap) -> ShardMap:
         owners=tuple(tuple(map(common, old, new)) for old, new in zip(before.owners, after.owners, strict=True)),
         dense_owner=common(before.dense_owner, after.dense_owner),
     )
+
+
+def without_servers(present: ShardMap, gone: frozenset[int]) -> ShardMap:
+    """What they own is NOBODY's. The epoch stays."""
+    owners = tuple(tuple(NOBODY if owner in gone else owner for owner in row) for row in present.owners)
+    return msgspec.structs.replace(present, owners=owners)
+
+
+def taken_over(present: ShardMap, takers: Sequence[int]) -> ShardMap:
+    """What is NOBODY's goes to these PS in turn, and nothing else moves. The epoch stays. Raises ValueError without
+    takers."""
+    if not takers:
+        raise ValueError("nobody is left to take buckets over")
+    following = cycle(sorted(takers))
+    owners = tuple(tuple(next(following) if owner == NOBODY else owner for owner in row) for row in present.owners)
+    return msgspec.structs.replace(present, owners=owners)

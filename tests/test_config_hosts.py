@@ -55,7 +55,6 @@ def test_addresses_of_the_command_line_are_hosts() -> None:
     ("text", "problem"),
     [
         ("", "hosts: Field required"),
-        ("hosts = []", "at least 1 item"),
         ('[[hosts]]\nname = "a"', "address is missing"),
         ('[[hosts]]\naddress = "-oProxyCommand=true"', "is no address of a host"),
         ('[[hosts]]\naddress = "a b"', "is no address of a host"),

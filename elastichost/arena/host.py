@@ -30,6 +30,7 @@ __all__ = [
     "arena_directory",
     "arena_root",
     "create_directory",
+    "double_directory",
     "free_bytes",
     "hold",
     "hold_left",
@@ -120,6 +121,12 @@ def arena_directory(run_id: str, host: int = 0) -> Path:
     """`<root>/elastichost-<uid>-<run id>`, with `-h<number>` behind it for a further host; it need not exist."""
     more = f"-h{host}" if host else ""
     return arena_root() / f"{_PREFIX}{os.geteuid()}-{_checked(run_id)}{more}"
+
+
+def double_directory(run_id: str, host: int) -> Path:
+    """Of the double that the supervisor has of that host's arena; it need not exist."""
+    path = arena_directory(run_id, host)
+    return path.with_name(f"{path.name}-double")
 
 
 def _socket_roots() -> tuple[Path, ...]:

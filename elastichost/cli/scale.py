@@ -1,4 +1,4 @@
-"""`scale`: another number of workers and PS for a run that is going on."""
+"""`scale`: another number of workers and PS for a run that is going on; machines that join it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elastichost.cli.hosts_option import AddressOption, HostsOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import find_run, is_alive, program, short_path
 from elastichost.errors import ConfigError, PreflightError
@@ -15,7 +16,7 @@ from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
 from elastichost.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from elastichost.wire.commands import Accepted, Reached, Scale
+    from elastichost.wire.commands import Accepted, Join, Reached, Scale
 
 __all__ = ["register", "scale"]
 
@@ -23,8 +24,8 @@ NAMES = ("workers", "servers", "worker_cores")
 LOOK_S = 0.5  # a reply is waited for; so often is looked whether the run is still there
 
 Settings = Annotated[
-    list[str],
-    typer.Argument(metavar="[RUN] NAME=COUNT...", help=f'The run ("latest" if left out), then {", ".join(NAMES)}.'),
+    list[str] | None,
+    typer.Argument(metavar="[RUN] [NAME=COUNT...]", help=f'The run ("latest" if left out), then {", ".join(NAMES)}.'),
 ]
 
 
@@ -33,16 +34,26 @@ def register(app: typer.Typer) -> None:
 
 
 def scale(
-    arguments: Settings,
+    arguments: Settings = None,
+    hosts: HostsOption = None,
+    addresses: AddressOption = [],  # noqa: B006 - typer's own way
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Until it is so, or only until it is accepted.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Change how many workers and PS a run has, while it trains: scale RUN workers=3 servers=2 worker_cores=2."""
-    has_run = bool(arguments) and "=" not in arguments[0]
-    command = _command(arguments[1:] if has_run else arguments)
-    directory = find_run(arguments[0] if has_run else "latest")
+    """Change how many workers and PS a run has, while it trains: scale RUN workers=3 servers=2 worker_cores=2.
+
+    With --host or --hosts machines join it, each with a worker for every core and a PS, or as the numbers say.
+    """
+    from elastichost.wire.commands import Join, Scale
+
+    named = arguments or []
+    has_run = bool(named) and "=" not in named[0]
+    guests = hosts_asked(hosts, addresses)
+    counts = _counts(named[1:] if has_run else named, may_be_none=guests is not None)
+    command = Scale(**counts) if guests is None else Join(guests.model_dump_json(), **counts)
+    directory = find_run(named[0] if has_run else "latest")
     reply = _ask(directory, read_status(directory), command, wait)
     if as_json:
         print_json(_facts(directory, reply))
@@ -50,10 +61,8 @@ def scale(
         data_console().print(reply.text, soft_wrap=True)
 
 
-def _command(settings: Sequence[str]) -> Scale:
+def _counts(settings: Sequence[str], *, may_be_none: bool) -> dict[str, int]:
     """Raises ConfigError with everything that is wrong."""
-    from elastichost.wire.commands import Scale
-
     counts: dict[str, int] = {}
     problems: list[str] = []
     for setting in settings:
@@ -72,12 +81,12 @@ def _command(settings: Sequence[str]) -> Scale:
             counts[name] = int(value)
     if problems:
         raise ConfigError("this is no size of a run", problems=tuple(problems), hint="scale RUN workers=3 servers=2")
-    if not counts:
+    if not counts and not may_be_none:
         raise ConfigError("nothing to scale", hint=f"name one of {', '.join(NAMES)}: scale RUN workers=3")
-    return Scale(**counts)
+    return counts
 
 
-def _ask(directory: Path, facts: RunStatus, command: Scale, wait: bool) -> Accepted | Reached:
+def _ask(directory: Path, facts: RunStatus, command: Scale | Join, wait: bool) -> Accepted | Reached:
     """What the run says, in the end. Raises PreflightError when it is not there or refuses, ConfigError when it refuses
     the numbers."""
     from elastichost.wire.commands import Accepted, CommandClient, Reached

@@ -23,7 +23,7 @@ from elastichost.ps.dense_optimizer import dense_optimizer
 from elastichost.ps.evicting import Evictor
 from elastichost.ps.frames import Outgoing
 from elastichost.ps.moving import Moving
-from elastichost.ps.restoring import restore_buckets
+from elastichost.ps.restoring import fill_buckets, remake_buckets
 from elastichost.ps.service import DataService, outgoing_clock
 from elastichost.ps.session import Session
 from elastichost.ps.snapshot import Block, SnapshotWriter, written_message
@@ -261,7 +261,7 @@ class ServerLoop:
         if not self._moving.take_over(moved):
             self._update = (update, frames)  # again when all their rows have come
             return
-        self._fill([bucket for bucket in gained if bucket not in update.moved])
+        self._fill([bucket for bucket in gained if bucket not in update.moved], update)
         self._moving.forget()
         self._audit.note("adopted", update.epoch, gained)
         if gained and self._session.shard_map_epoch:
@@ -276,15 +276,12 @@ class ServerLoop:
         committed = self._dense.committed() if self._service.is_dense_owner or was_owner else ()
         self._control.send(Ready(shard_map_epoch=update.epoch, committed=committed))
 
-    def _fill(self, buckets: list[tuple[int, int]]) -> None:
-        """Takes these over, whose rows are in the arena or not made yet, or in a checkpoint."""
-        if self._restore_from is not None:
-            restore_buckets(self._store, self._restore_from, buckets)
-            self._restore_from = None
-            return
-        for bucket in buckets:
-            self._store.adopt([bucket], initialise=True)
-            self._show_progress()
+    def _fill(self, buckets: list[tuple[int, int]], update: ShardMapUpdate) -> None:
+        """Takes these over."""
+        lost, checkpoint = set(update.remade), Path(update.checkpoint) if update.checkpoint else None
+        remake_buckets(self._store, [b for b in buckets if b in lost], checkpoint, self._show_progress)
+        checkpoint, self._restore_from = self._restore_from, None
+        fill_buckets(self._store, [b for b in buckets if b not in lost], checkpoint, self._show_progress)
 
     # --- staged pushes --------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""Buckets filled from a checkpoint."""
+"""Buckets that a PS takes over get what they are to hold: rows from a checkpoint, or their initial ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from elastichost.errors import CheckpointError
 from elastichost.ps.snapshot import Block
 from elastichost.ps.store import RowStore
 
-__all__ = ["restore_buckets"]
+__all__ = ["fill_buckets", "remake_buckets", "restore_buckets"]
 
 
 def restore_buckets(store: RowStore, checkpoint: Path, buckets: list[tuple[int, int]]) -> None:
@@ -30,3 +31,25 @@ def restore_buckets(store: RowStore, checkpoint: Path, buckets: list[tuple[int, 
         if not found:
             raise CheckpointError(f"{checkpoint}: bucket {bucket} of table {table_index} is not in the manifest")
         store.restore_bucket(table_index, bucket, [(b.kind, b.owner, cast(Any, b.array)) for b in found])
+
+
+def fill_buckets(
+    store: RowStore, buckets: list[tuple[int, int]], checkpoint: Path | None, show_progress: Callable[[], object]
+) -> None:
+    """Takes (table, bucket) pairs over: their rows are in the arena, or not made yet, or in a checkpoint. Raises as
+    `restore_buckets`."""
+    if checkpoint is not None:
+        restore_buckets(store, checkpoint, buckets)
+        return
+    for bucket in buckets:
+        store.adopt([bucket], initialise=True)
+        show_progress()
+
+
+def remake_buckets(
+    store: RowStore, buckets: list[tuple[int, int]], checkpoint: Path | None, show_progress: Callable[[], object]
+) -> None:
+    """As `fill_buckets`, of buckets whose rows were lost: what this arena may hold of them is of no account."""
+    for table, bucket in buckets:
+        store.forget(table, bucket)
+    fill_buckets(store, buckets, checkpoint, show_progress)

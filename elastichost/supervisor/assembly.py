@@ -4,7 +4,7 @@ that died, or from a checkpoint."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,13 @@ from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer, RunRecord, find_checkpoint, load_dense, read_record
 from elastichost.supervisor.crew_training import CrewTraining
 from elastichost.supervisor.doubles import Double
+from elastichost.supervisor.host import memory_of_host
+from elastichost.supervisor.host_loss import HostLosses
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
 from elastichost.supervisor.memory_gauge import MemoryGauge
-from elastichost.supervisor.memory_watch import MemoryWatch, memory_of_host
+from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
@@ -204,13 +206,14 @@ def _anew(
             )
     record = read_record(found.manifest) if found is not None else None
     ledger = _ledger(settings, record.ledger if record is not None else Ledger(settings).state(), heritage)
-    for directory in run.arenas:
+    others = [path for host, path in run.other_arenas.items() if run.uses(host)]
+    for directory in (run.arena, *others):
         create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
     budget_bytes = min(prepared.memory_bytes, free_bytes(run.arena))
     layout = plan_layout(model, run.job.job.seed, budget_bytes)
     # With several hosts the rows of a bucket take memory where its owner is.
     arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
-    for directory in run.other_arenas:
+    for directory in others:
         Arena.create(directory, layout, whole=False).close()
     if run.machines is not None:
         run.machines.make_arenas(layout)
@@ -294,11 +297,14 @@ def _parts(
         is_due = judge.is_open or 0 < every_samples <= since
         return may_evaluate() and not (is_sync and test_units and is_due)
 
-    marks = tuple(Watermarks(directory) for directory in run.arenas)
+    marks: dict[Path, Watermarks] = {}
 
     def begun(worker: int, life: int) -> int:
-        # A life was on one host, and no other life of the run bears its number.
-        return max(mark.begun(worker, life) for mark in marks)
+        # A life was on one host, and no other life of the run bears its number. A machine may join, or be lost.
+        for directory in (run.arena, *(path for host, path in run.other_arenas.items() if run.uses(host))):
+            if directory not in marks:
+                marks[directory] = Watermarks(directory)
+        return max(mark.begun(worker, life) for mark in marks.values())
 
     test_units = tuple(unit.samples for unit in prepared.test.units) if prepared.test is not None else ()
     training = (
@@ -315,26 +321,29 @@ def _parts(
         training.recall(beginning.rescued.committed, beginning.rescued.staged)
     balancer = Balancer(run, beginning.arena, roster)
     gauges = (MemoryGauge(0, beginning.arena), *_other_gauges(run))
-    budgets = _budgets(run, prepared.memory_bytes, len(gauges))
+    budgets = _budgets(run, prepared.memory_bytes, gauges)
     memory = MemoryWatch(run, gauges, roster, budgets, prepared.beginning.first.memory)
-    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory)
+    losses = HostLosses(run, beginning.arena, roster, checkpointer, memory)
+    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory, losses)
 
 
 def _other_gauges(run: Run) -> Iterator[MemoryGauge]:
     """Of the other hosts, on this machine or on their own."""
-    for host, directory in enumerate(run.other_arenas, start=1):
+    for host, directory in run.other_arenas.items():
+        if not run.uses(host):
+            continue
         arena = Arena.attach(directory)
         use = Double(arena, run.machines.launchers[host]) if run.machines is not None else None
         yield MemoryGauge(host, arena, use)
 
 
-def _budgets(run: Run, here_bytes: int, hosts: int) -> tuple[int, ...]:
+def _budgets(run: Run, here_bytes: int, gauges: Sequence[MemoryGauge]) -> tuple[int, ...]:
     """What every host may use. Emulated ones share this machine's memory."""
     if run.machines is None:
-        return (memory_of_host(here_bytes, hosts),) * hosts
+        return (memory_of_host(here_bytes, len(gauges)),) * len(gauges)
     there = run.machines.memory_bytes()
     setting = run.job.resources.memory
-    return (here_bytes, *(memory_budget_bytes(setting, there[host]) for host in range(1, hosts)))
+    return (here_bytes, *(memory_budget_bytes(setting, there[gauge.host]) for gauge in gauges[1:]))
 
 
 def _ledger_settings(run: Run, prepared: Preparation) -> LedgerSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -9,10 +10,12 @@ import msgspec
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.layout import MAX_WORKERS
 from elastichost.arena.watermarks import Watermarks
-from elastichost.errors import ProtocolError
+from elastichost.config_hosts import hosts_of_text
+from elastichost.errors import ConfigError, ProtocolError
 from elastichost.micro_batches import step_of
 from elastichost.plan import Plan
 from elastichost.sharding import MAX_SERVERS
+from elastichost.supervisor.joining import Guests, join_refusal
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
@@ -20,7 +23,7 @@ from elastichost.supervisor.run import PlanCause, Run
 from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, gpu_refusal, refusal, scaled_text
 from elastichost.tuner.cold_start import resized_plan
 from elastichost.tuner.gpu_shares import most_sharing
-from elastichost.wire.commands import Accepted, Command, CommandServer, Lend, Reached, Refused, Scale
+from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Lend, Reached, Refused, Scale
 
 __all__ = ["Commander", "refuse_all"]
 
@@ -44,6 +47,9 @@ class Commander:
         self._refusals = 0
         self.why_not = ""  # a reason to refuse everything: the run is stopping
         self.was_asked = False  # somebody has chosen a size: it is his to change
+        self._guests: Guests | None = None  # machines that are to join
+        self._hosting = b""  # who asked for them
+        self._hosts_changed = False
         self._moved_s: float | None = None  # training lost by the change that was over last
 
     def wants_short_turns(self, now_s: float) -> bool:
@@ -60,6 +66,11 @@ class Commander:
         moved_s, self._moved_s = self._moved_s, None
         return moved_s
 
+    def take_hosts_changed(self) -> bool:
+        """Whether machines have joined since the last call."""
+        changed, self._hosts_changed = self._hosts_changed, False
+        return changed
+
     def turn(self, now_s: float) -> None:
         """Takes commands and looks how far the last one is."""
         if self._watch is not None or now_s - self._sampled_s >= SAMPLE_S:
@@ -70,6 +81,8 @@ class Commander:
             self._watch.hand_overs += moves
         for peer, command in _received(self._run.commands, self._refused):
             self._handle(peer, command, now_s)
+        if self._guests is not None:
+            self._look_at_guests(self._guests, now_s)
         if self._watch is not None:
             self._observe(self._watch, now_s)
 
@@ -78,6 +91,7 @@ class Commander:
         self._watch = None
         self.why_not = why
         self._answer(Refused(why))
+        self._dismiss(why)
 
     # --- commands -------------------------------------------------------------------------------------------
 
@@ -92,6 +106,8 @@ class Commander:
                 self._scale(peer, command, now_s)
             case Lend():
                 self._lend(peer, command, now_s)
+            case Join():
+                self._join(peer, command)
             case _:
                 name = type(command).__name__
                 self._run.commands.reply(peer, Refused(f"{name} is nothing for a run", "a host takes that", True))
@@ -122,6 +138,61 @@ class Commander:
         self.follow(plan, now_s, "scale")
         self._peers = [peer]
         self._run.commands.reply(peer, Accepted(plan.reason))
+
+    def _join(self, peer: bytes, command: Join) -> None:
+        """Its machines are called; the plan becomes larger when all of them are there."""
+        run, size = self._run, Scale(command.workers, command.servers, command.worker_cores)
+        try:
+            hosts = hosts_of_text(command.hosts)
+        except ConfigError as error:
+            run.commands.reply(peer, Refused(str(error), error.hint, True))
+            return
+        refused = (
+            Refused(self.why_not) if self.why_not else join_refusal(run, hosts, is_joining=self._guests is not None)
+        )
+        if refused is None and size != Scale():
+            refused = refusal(size, MAX_WORKERS, MAX_SERVERS, sys.maxsize)
+        if refused is not None:
+            run.note("refused", f"join: {refused.message}")
+            run.commands.reply(peer, refused)
+            return
+        assert run.machines is not None
+        self._guests = Guests(run, run.machines, self._parts.arena.layout, hosts, size, self._parts.memory.gain)
+        self._hosting = peer
+        names = ", ".join(host.shown for host in hosts.hosts)
+        run.note("decision", f"asked to let {names} join")
+        run.commands.reply(peer, Accepted(f"{names} {'is' if len(hosts.hosts) == 1 else 'are'} called"))
+
+    def _look_at_guests(self, guests: Guests, now_s: float) -> None:
+        all_joined = guests.turn(now_s)
+        if guests.reasons:
+            self._dismiss("; ".join(guests.reasons))
+        elif all_joined:
+            self._guests = None
+            guests.admit()
+            self._hosts_changed = True
+            plan, warnings = self.resized(self._with_guests(guests), f"{len(guests.numbers)} more machines")
+            for warning in warnings:
+                self._run.note("warning", warning)
+            self.follow(plan, now_s)
+            self._peers = [self._hosting]
+
+    def _with_guests(self, guests: Guests) -> Scale:
+        plan, size = self._run.plan, guests.size
+        threads = size.worker_cores or max((spec.threads for spec in plan.workers), default=1)
+        workers = size.workers or min(MAX_WORKERS, len(plan.workers) + max(1, guests.cores // threads))
+        servers = size.servers or min(MAX_SERVERS, len(plan.servers) + len(guests.numbers))
+        return Scale(workers, servers, size.worker_cores)
+
+    def _dismiss(self, why: str) -> None:
+        """Nobody joins."""
+        if self._guests is not None:
+            self._guests.dismiss()
+            self._guests = None
+            self._run.note("decision", f"nobody joins: {why}")
+            self._run.commands.reply(
+                self._hosting, Refused(f"nobody joins: {why}", "`elastichost doctor --hosts` checks all")
+            )
 
     def _scale(self, peer: bytes, command: Scale, now_s: float) -> None:
         all_cores = sum(self._run.capacity(len(self._cores))) or len(self._cores)
@@ -160,7 +231,7 @@ class Commander:
             servers=command.servers,
             worker_cores=command.worker_cores,
             gpus=self._gpus,
-            hosts=self._run.job.resources.hosts,
+            hosts=self._run.hosts,
             capacity=self._run.capacity(len(self._cores)),
         )
         pinned = pin(resized, self._cores, self._run.cores_elsewhere)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from elastichost.errors import ProtocolError
+from elastichost.supervisor.launch.events import Started
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.parts import Parts
@@ -88,6 +89,8 @@ class Dispatcher:
                 self._recovery.launch_event(event)
             if not record.is_live:  # they told of its end, too
                 return
+        if record.state == State.REQUESTED and self._run.place_elsewhere(record.process) is not None:
+            self._recovery.launch_event(Started(record.process, hello.pid))  # its agent's words are still on their way
         if hello.pid != record.pid:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
         record.address, record.outer = hello.address, hello.outer
@@ -161,6 +164,8 @@ class Dispatcher:
             if was_new:
                 parts.training.server_ready(record.process)
             published = parts.roster.server_ready(record, message)
+            if published is not None and published.remade:
+                parts.made_anew()
             if published is not None and (owner := parts.roster.dense_owner) is not None:
                 parts.training.server_ready(owner)  # what was asked of the owner before may be unanswered
         elif was_new and record.state == State.READY:

@@ -8,18 +8,20 @@ buckets let go; each of these belongs to nobody then. adopting: all PS of the ne
 host are fetched first (`migration`), and while they cannot be, everything can be called back. Then it is published to
 the workers. A PS that dies takes its step back: its successor is asked the same, and the step goes on. A PS that died
 while nothing else went on is a hand-over to the same owners: what its predecessor left must be told what counts.
+PS whose host is lost have no successors: whatever goes on is called back, and what was theirs goes to others, which
+make it anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from elastichost.errors import IllegalTransitionError
 from elastichost.plan import ProcessId
-from elastichost.sharding import ShardMap, moved_buckets, without_moving
+from elastichost.sharding import NOBODY, ShardMap, moved_buckets, taken_over, without_moving, without_servers
 from elastichost.wire.facts import CommittedBatch
 
 __all__ = ["TRANSITIONS", "HandOver", "HandOverEffect", "HandOverState", "Publish", "SendMap"]
@@ -51,27 +53,36 @@ TRANSITIONS: dict[tuple[HandOverState, str], HandOverState] = {
     # ... then whoever has taken something lets go again
     (HandOverState.RELEASING, "call back"): HandOverState.RELEASING,
     (HandOverState.ADOPTING, "call back"): HandOverState.RELEASING,
+    # PS are gone for good: everything goes back but what was theirs, which others make anew
+    (HandOverState.NEW, "gone"): HandOverState.NEW,
+    (HandOverState.SETTLED, "gone"): HandOverState.FREEZING,
+    (HandOverState.FREEZING, "gone"): HandOverState.FREEZING,
+    (HandOverState.RELEASING, "gone"): HandOverState.RELEASING,
+    (HandOverState.ADOPTING, "gone"): HandOverState.RELEASING,
 }
 
 
 class SendMap(msgspec.Struct, frozen=True):
     """These lives learn this map, and answer Ready with its epoch. `moved`: (table, bucket) whose rows come from
-    another host."""
+    another host; `remade`: whose rows are lost, and are made anew."""
 
     servers: tuple[ProcessId, ...]
     shard_map: ShardMap
     committed: tuple[CommittedBatch, ...] = ()
     moved: tuple[tuple[int, int], ...] = ()
     settles: bool = False  # everything staged is settled by `committed`
+    remade: tuple[tuple[int, int], ...] = ()
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Workers learn this map. `moved`: buckets that have another owner than before; `began_s`: when it began."""
+    """Workers learn this map. `moved`: buckets that have another owner than before; `began_s`: when it began;
+    `remade`: (table, bucket) whose rows were made anew."""
 
     shard_map: ShardMap
     lives: tuple[ProcessId, ...]
     moved: int
     began_s: float
+    remade: tuple[tuple[int, int], ...] = ()
 
 
 HandOverEffect = SendMap | Publish
@@ -89,6 +100,7 @@ class HandOver:
         self._committed: tuple[CommittedBatch, ...] = left or ()
         self._settles = left is not None  # until the first map is published
         self._moved: tuple[tuple[int, int], ...] = ()
+        self._remade: frozenset[tuple[int, int]] = frozenset()
         self._is_released = False  # whoever had to has let go: others may have taken it
         self._participants: frozenset[int] = frozenset()  # of this step
         self._waiting: set[int] = set()
@@ -134,6 +146,27 @@ class HandOver:
         # Also those that have not said Ready: they may take what they are to have before they hear of this.
         concerned = _losers(self.present, before) | _losers(before, self.present)
         return self._ask(without_moving(self.present, before), concerned)
+
+    def gone(self, servers: frozenset[int], takers: Sequence[int], now_s: float) -> tuple[HandOverEffect, ...]:
+        """These PS and all their rows are lost for good: takers, PS that are left, make them anew. The owner of the
+        dense vector is none of them."""
+        before, was = without_servers(self._target, servers), self.state
+        self.present = without_servers(self.present, servers)
+        self._remade |= set(self.present.buckets_of(NOBODY))
+        self._target, self._moved = taken_over(self.present, takers), ()
+        for server in servers & set(self._connected):
+            self._told.discard(self._connected.pop(server))
+        self._move("gone")
+        if was == HandOverState.NEW:  # all rows are still to be made
+            self.present, self._step, self._remade = self._target, self._target, frozenset()
+            return ()
+        if was == HandOverState.SETTLED:
+            self._began_s = now_s
+            return self._ask(self.present, {self.present.dense_owner})
+        if was == HandOverState.FREEZING:
+            return ()
+        concerned = _losers(self.present, before) | _losers(before, self.present)
+        return self._ask(without_moving(self.present, before), concerned or {self.present.dense_owner})
 
     def connected(self, server: ProcessId, now_s: float) -> tuple[HandOverEffect, ...]:
         """A PS life has come: of an owner it takes up what its predecessor left, any other learns who owns what."""
@@ -190,7 +223,8 @@ class HandOver:
         fresh = tuple(server for server in servers if server not in self._told)
         self._told.update(fresh)
         moved = self._moved if self.state == HandOverState.ADOPTING else ()
-        sends = [SendMap(servers, self._step, self._committed, moved, self._settles)] if servers else []
+        remade = tuple(sorted(self._remade)) if self.state == HandOverState.ADOPTING else ()
+        sends = [SendMap(servers, self._step, self._committed, moved, self._settles, remade)] if servers else []
         if fresh and self.state == HandOverState.RELEASING and not self._is_released:
             sends.insert(0, SendMap(fresh, msgspec.structs.replace(self.present, epoch=self._step.epoch - 1)))
         return tuple(sends)
@@ -211,8 +245,9 @@ class HandOver:
         moved, self.present, self._target = moved_buckets(self.present, self._step), self._step, self._step
         self._participants, self._committed, self._moved, self._is_released = frozenset(), (), (), False
         self._settles = False
+        remade, self._remade = tuple(sorted(self._remade)), frozenset()
         lives = tuple(self._connected[index] for index in sorted(self.present.servers()))
-        return Publish(self.present, lives, moved, self._began_s)
+        return Publish(self.present, lives, moved, self._began_s, remade)
 
 
 def _losers(before: ShardMap, after: ShardMap) -> frozenset[int]:
@@ -220,4 +255,4 @@ def _losers(before: ShardMap, after: ShardMap) -> frozenset[int]:
     pairs = [(before.dense_owner, after.dense_owner)]
     for row, now in zip(before.owners, after.owners, strict=True):
         pairs += zip(row, now, strict=True)
-    return frozenset(old for old, new in pairs if old != new)
+    return frozenset(old for old, new in pairs if old not in (new, NOBODY))

@@ -9,7 +9,7 @@ import psutil
 
 from elastichost.resources import GpuDevice, HostInventory
 
-__all__ = ["inventory"]
+__all__ = ["inventory", "memory_of_host"]
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -64,3 +64,8 @@ def _gpus() -> tuple[GpuDevice, ...]:
         )
     finally:
         pynvml.nvmlShutdown()
+
+
+def memory_of_host(budget_bytes: int, hosts: int) -> int:
+    """What each host lends: `resources.memory` is of one host; emulated ones share this machine's memory, not more."""
+    return budget_bytes if hosts == 1 else min(budget_bytes, psutil.virtual_memory().total * 9 // 10 // hosts)

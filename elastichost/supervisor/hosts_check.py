@@ -93,6 +93,9 @@ def _check_ways(launcher: RemoteLauncher, welcome: Welcome, own_address: str) ->
         words = f"it does not reach {own_address}: {problem}" if problem else f"it reaches {own_address}"
         repair = "let any port through between the hosts, or set supervisor.address to one that it reaches"
         yield Finding(host.shown, "way back", "failed" if problem else "ok", words, repair if problem else "")
+        there = launcher.speed_to(interface, ANSWER_TIMEOUT_S)
+        back = launcher.speed_from(own_address, ANSWER_TIMEOUT_S)
+        yield Finding(host.shown, "link", "ok", f"{8e-6 * there:,.0f} Mbit/s there, {8e-6 * back:,.0f} Mbit/s back")
     except PreflightError as error:
         yield Finding(host.shown, "ports", "failed", error.message)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.host import Hold, arena_directory, create_directory, owner_of, socket_directory
+from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, owner_of, socket_directory
 from elastichost.checkpoint.format import MANIFEST_NAME, remove_staging
 from elastichost.clock import MonotonicClock
 from elastichost.config import JobSpec, load_job
@@ -82,12 +82,15 @@ def run_job(
         # All of this while the fork server imports.
         if machines is not None:
             machines.check()
-        elsewhere = machines.cores() if machines is not None else {}
+            machines.measure_links()
+        elsewhere = machines.cores() if machines is not None else None
         if resume_from is None:
             opened = _open_new(job, run_dir, lent, elsewhere)
         else:
             opened = _open_again(job, run_dir or _resumed_run(resume_from), resume_from, held, lent, elsewhere)
         try:
+            if machines is not None:
+                machines.check_files(files_of(opened.prepared))
             opened.directory.write_facts(job)
             if hosts is not None:
                 write_atomically(opened.directory.hosts, hosts.model_dump_json(indent=1).encode())
@@ -100,6 +103,11 @@ def run_job(
             raise
         finally:
             opened.close()
+
+
+def files_of(prepared: Preparation) -> tuple[str, ...]:
+    """Of the training and the test data."""
+    return (*prepared.train.files, *(prepared.test.files if prepared.test is not None else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,7 @@ class _Opened:
 
 
 def _open_new(
-    job: JobSpec, run_dir: Path | None, lent: HostInventory | None, elsewhere: Mapping[int, tuple[int, ...]]
+    job: JobSpec, run_dir: Path | None, lent: HostInventory | None, elsewhere: Mapping[int, tuple[int, ...]] | None
 ) -> _Opened:
     prepared = preflight(job, lent=lent, elsewhere=elsewhere)
     run_id = _new_run_id()
@@ -132,7 +140,7 @@ def _open_again(
     resume_from: Path,
     held: tuple[Hold, ...],
     lent: HostInventory | None,
-    elsewhere: Mapping[int, tuple[int, ...]],
+    elsewhere: Mapping[int, tuple[int, ...]] | None,
 ) -> _Opened:
     """The arena first: its guardian keeps it for a few seconds only."""
     run_id = _new_run_id()
@@ -195,14 +203,14 @@ def _open(
 ) -> Run:
     directory, run_id, heritage = opened.directory, opened.run_id, opened.heritage
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
-    others = tuple(arena_directory(run_id, host) for host in range(1, job.resources.hosts))
+    others = {host: arena_directory(run_id, host) for host in range(1, job.resources.hosts)}
     if machines is not None:
         machines.open(run_id, files_for_others(job, Path.cwd()), entries.imports, entries.calls)
-        others = tuple(other.with_name(f"{other.name}-double") for other in others)
+        others = {host: double_directory(run_id, host) for host in others}
     held = heritage.claim.held if heritage.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)
     if others:  # rows of several hosts are not resumed from: the checkpoint is
-        launcher.clean_when_lost((sockets, arena, *others), (), 0.0)
+        launcher.clean_when_lost((sockets, arena, *others.values()), (), 0.0)
     else:
         launcher.clean_when_lost((sockets,), kept, job.supervision.keep_arena_s)
     create_directory(sockets, owner_of(os.getpid(), directory.path))

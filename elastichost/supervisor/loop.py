@@ -9,27 +9,28 @@ import msgspec
 from elastichost.errors import (
     ElastichostError,
     ExitCode,
+    HostLostError,
     JobFailedError,
     NonFiniteError,
     PreflightError,
     ProtocolError,
 )
 from elastichost.plan import Plan, ProcessSpec
-from elastichost.specs import ModelSpec
 from elastichost.supervisor.agenda import (
     BeginCheckpoint,
     BeginEpoch,
     BeginEvaluation,
     Finish,
     Policy,
-    Situation,
     Wait,
     next_step,
 )
 from elastichost.supervisor.assembly import Heritage, assemble
 from elastichost.supervisor.commanding import Commander, refuse_all
 from elastichost.supervisor.control import Described, Dispatcher
-from elastichost.supervisor.launch.events import Exited
+from elastichost.supervisor.host_loss import plan_without
+from elastichost.supervisor.joining import keep_hosts
+from elastichost.supervisor.launch.events import Exited, HostLost
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.lifecycle import Event
@@ -37,16 +38,17 @@ from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.outcome import RunOutcome, RunResult
 from elastichost.supervisor.pacing import Pacing
 from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.reckoning import reckon
 from elastichost.supervisor.recovery import Holdings, Recovery
 from elastichost.supervisor.rolling_back import roll_back
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.signals import StopSignals
+from elastichost.supervisor.situation import situation_of, word_of
 from elastichost.supervisor.status import Reporter
 from elastichost.supervisor.straggling import StragglerWatch
-from elastichost.supervisor.tuner_settings import tuner_settings
-from elastichost.supervisor.tuning import AutoTuner
+from elastichost.supervisor.tuning import AutoTuner, open_tuner
 from elastichost.tuner.records import FirstPlanMade
 from elastichost.wire.control import Stop
 
@@ -68,7 +70,7 @@ class Supervisor:
 
     def __init__(self, run: Run, prepared: Preparation, heritage: Heritage, signals: StopSignals) -> None:
         self._run, self._prepared, self._heritage, self._signals = run, prepared, heritage, signals
-        self._recovery = Recovery(run, self._ended, self._holdings)
+        self._recovery = Recovery(run, self._ended, self._holdings, self._host_lost)
         self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
         self._reporter = Reporter(run)
         self._stragglers = StragglerWatch(run)
@@ -135,7 +137,7 @@ class Supervisor:
         while True:
             try:
                 return self._train_from(described, self._heritage)
-            except NonFiniteError as error:
+            except (NonFiniteError, HostLostError) as error:
                 self._heritage = self._roll_back(error, described)
 
     def _train_from(self, described: Described, heritage: Heritage) -> Finish:
@@ -145,7 +147,7 @@ class Supervisor:
         )
         self._commander = Commander(self._run, self._parts, self._prepared)
         self._commander.was_asked = self._was_asked
-        self._tuner = self._open_tuner(self._parts, self._commander, message.model)
+        self._tuner = open_tuner(self._run, self._prepared, self._parts, self._commander)
         while True:
             self._turn()
             self._stop_when_asked()
@@ -154,32 +156,23 @@ class Supervisor:
                 self._run.note("decision", f"finish: {finish.reason}", now=True)
                 return finish
 
-    def _open_tuner(self, parts: Parts, commander: Commander, model: ModelSpec) -> AutoTuner | None:
-        run = self._run
-        prior = self._prepared.beginning.first.prior
-        cores = len(self._prepared.cores)
-        settings = tuner_settings(run.job, model, run.plan, sum(run.capacity(cores)) or cores, prior)
-        if isinstance(settings, str):
-            run.note("decision", f"tuner: {settings}")
-            return None
-        return AutoTuner(run, parts, commander, settings)
-
-    def _roll_back(self, error: NonFiniteError, described: Described) -> Heritage:
+    def _roll_back(self, error: NonFiniteError | HostLostError, described: Described) -> Heritage:
         """Everything but this object, the run directory and the fork server begins anew. Raises `error` when the job
         does not want that, or it cannot be."""
         parts, run = self._parts, self._run
-        if parts is None or run.job.train.non_finite != "roll_back":
+        is_wanted = isinstance(error, HostLostError) or run.job.train.non_finite == "roll_back"
+        if parts is None or not is_wanted:
             raise error
         heritage = roll_back(run, parts, error, self._heritage)
         if self._commander is not None:
             self._was_asked = self._commander.was_asked
             self._commander.end("the run is rolled back")
         if self._said_stopping or not run.plan.workers:
-            run.plan = self._prepared.plan
+            run.plan = plan_without(self._prepared.plan, run)
         self._parts, self._commander, self._tuner = None, None, None
         self._said_stopping, self._state = False, "starting"
         self._exits.clear()
-        self._recovery = Recovery(run, self._ended, self._holdings)
+        self._recovery = Recovery(run, self._ended, self._holdings, self._host_lost)
         self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
         self._dispatcher.described = described
         self._turned_s = run.now_s()
@@ -249,6 +242,8 @@ class Supervisor:
         self._bury(now_s)
         if commander is not None:
             commander.turn(now_s)
+            if self._parts is not None and commander.take_hosts_changed():
+                self._tuner = open_tuner(run, self._prepared, self._parts, commander)
         if self._tuner is not None:
             self._tuner.take_back(now_s)
         self._recovery.reconcile(self._look_at_clock())
@@ -330,10 +325,39 @@ class Supervisor:
         if self._parts is not None:
             self._parts.ended(record, asked=asked)
 
+    def _host_lost(self, event: HostLost) -> None:
+        """What ran there has ended, and will be told of next. Raises HostLostError where the run cannot go on from
+        what it has: before it trains, and in sync mode, which goes back to its checkpoint."""
+        run, parts, commander = self._run, self._parts, self._commander
+        if not run.plan.processes:
+            return  # all is trained and saved
+        run.elsewhere.pop(event.host, None)
+        error = HostLostError(
+            f"host {event.name} is lost: {event.reason}",
+            hint="its rows are in the newest checkpoint: `elastichost resume` goes on from there",
+        )
+        if parts is None or commander is None:
+            raise error
+        plan = pin(plan_without(run.plan, run), self._prepared.cores, run.cores_elsewhere).plan
+        plan = msgspec.structs.replace(plan, reason=f"host {event.name} is lost")
+        if self._policy.is_sync:
+            run.plan = plan
+            raise error
+        if self._said_stopping:
+            run.plan = plan
+            run.decided(plan.reason)
+        else:
+            commander.follow(plan, run.now_s())
+        parts.losses.lose(event)
+        keep_hosts(run)
+        if self._tuner is not None:
+            self._tuner = open_tuner(run, self._prepared, parts, commander)
+
     # --- the agenda -----------------------------------------------------------------------------------------
 
     def _advance(self, parts: Parts) -> Finish | None:
-        step = next_step(self._situation(parts), self._policy, self._run.now_s())
+        situation = situation_of(self._run, parts, is_stopping=self._said_stopping)
+        step = next_step(situation, self._policy, self._run.now_s())
         accounted = parts.training.ledger.samples_accounted
         match step:
             case Wait():
@@ -348,36 +372,8 @@ class Supervisor:
                 parts.checkpointer.begin(reason, is_final=is_final)
             case Finish():
                 return step
-        self._state = self._word(parts)
+        self._state = word_of(parts, self._state, is_stopping=self._said_stopping)
         return None
-
-    def _situation(self, parts: Parts) -> Situation:
-        ledger, fleet = parts.training.ledger, self._run.fleet
-        return Situation(
-            is_stopping=self._said_stopping,
-            is_epoch_done=ledger.is_epoch_done,
-            is_finished=ledger.is_finished,
-            has_outstanding=ledger.has_outstanding,
-            samples=ledger.samples_accounted,
-            live_workers=sum(record.state.value != "drained" for record in fleet.live("worker")),
-            unsettled_workers=parts.training.unsettled,
-            servers_ready=parts.roster.is_published and parts.roster.may_cut,
-            checkpoint_open=parts.checkpointer.is_open,
-            evaluation_open=parts.judge.is_open,
-            checkpointed_at=parts.checkpointer.checkpointed_at,
-            evaluated_at=parts.judge.evaluated_at,
-            checkpoint_not_before_s=parts.checkpointer.not_before_s,
-            retry_not_before_s=parts.checkpointer.retry_not_before_s,
-        )
-
-    def _word(self, parts: Parts) -> str:
-        if self._said_stopping:
-            return "stopping"
-        if parts.checkpointer.is_open:
-            return "checkpointing"
-        if parts.judge.is_open:
-            return "evaluating"
-        return "training" if parts.training.ledger.has_outstanding else self._state
 
     # --- the end --------------------------------------------------------------------------------------------
 

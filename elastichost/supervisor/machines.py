@@ -9,12 +9,14 @@ import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from elastichost.arena.layout import ArenaLayout
-from elastichost.config_hosts import HostsFile
-from elastichost.errors import CheckpointError, PreflightError
+from elastichost.config_hosts import HostSection, HostsFile
+from elastichost.errors import CheckpointError, DataError, PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.hosts_check import findings_of, interface_of, repair_of, supervisor_address
 from elastichost.supervisor.launch.agent_messages import Opened, ProcessUsage, SourceFile, Welcome
@@ -22,27 +24,53 @@ from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.place import Place
 from elastichost.supervisor.rundir import package_versions
 
-__all__ = ["RESTORED", "Machines"]
+__all__ = ["RESTORED", "LinkSpeed", "Machines", "file_problems"]
 
 RESTORED = "restored"  # of a run's directory there: the checkpoint that it goes on from
 PIECE_WAIT_S = 0.02
 ANSWER_TIMEOUT_S, OPEN_TIMEOUT_S, ARENA_TIMEOUT_S = 60.0, 60.0, 60.0
+LINK_TIMEOUT_S = 6.0
+
+
+class LinkSpeed(msgspec.Struct, frozen=True):
+    """Bytes a second from this machine to another one, and back; 0.0: it could not be measured."""
+
+    there_bytes_per_s: float
+    back_bytes_per_s: float
+
+    @property
+    def slowest_bytes_per_s(self) -> float:
+        """Of the two directions, as far as they are known; 0.0: neither is."""
+        return min((speed for speed in (self.there_bytes_per_s, self.back_bytes_per_s) if speed > 0), default=0.0)
 
 
 class Machines:
     """launchers: by the number of the host in the run, from 1 on. They are started at once."""
 
     def __init__(self, hosts: HostsFile) -> None:
-        self._hosts = hosts
+        self.hosts = hosts
+        self._opened_with: tuple[str, tuple[SourceFile, ...], tuple[str, ...], tuple[str, ...]] | None = None
         self._control = tempfile.TemporaryDirectory(prefix="elastichost-ssh-")
         self.launchers: dict[int, RemoteLauncher] = {}
+        self.links: dict[int, LinkSpeed] = {}  # by the number of the host; those that were measured
+        self.files: dict[str, int] = {}  # of the data, by absolute path: bytes
         try:
-            for number, host in enumerate(hosts.hosts, start=1):
-                path = Path(self._control.name) / str(number)
-                self.launchers[number] = RemoteLauncher(number, host, hosts.timeout_s, path)
+            for host in hosts.hosts:
+                self.call(host)
         except OSError as error:
             self.close()
             raise PreflightError(f"ssh cannot be started: {error}", hint="run `elastichost doctor --hosts`") from error
+
+    def call(self, host: HostSection) -> tuple[int, RemoteLauncher]:
+        """Starts the agent of one more: (its number, its launcher). Raises OSError."""
+        number = 1 + max(self.launchers, default=0)
+        path = Path(self._control.name) / str(number)
+        self.launchers[number] = RemoteLauncher(number, host, self.hosts.timeout_s, path)
+        return number, self.launchers[number]
+
+    def dismiss(self, number: int) -> None:
+        """That one is not wanted any more. Its number is not given again while others have higher ones."""
+        self.launchers.pop(number).hang_up()
 
     def __enter__(self) -> Machines:
         return self
@@ -70,22 +98,53 @@ class Machines:
                 f"not all hosts can be used:\n  {text}", hint="`elastichost doctor --hosts` checks all"
             )
 
+    def measure_links(self) -> None:
+        """How fast each is reached, and reaches this one. Raises PreflightError."""
+        for number in self.launchers:
+            self.measure_link(number)
+
+    def measure_link(self, number: int) -> None:
+        """Of one of them; takes a second. Raises PreflightError."""
+        one = self.launchers[number]
+        if one.host.transport == "ssh":  # else there is no link
+            there = one.speed_to(interface_of(one.host, _welcome(one)), LINK_TIMEOUT_S)
+            back = one.speed_from(self.address, LINK_TIMEOUT_S)
+            self.links[number] = LinkSpeed(there, back)
+
+    def check_files(self, names: Sequence[str]) -> None:
+        """Those of them that are files here have to be there as well. Raises DataError with every one that is not, on
+        any host."""
+        self.files = {str(path.resolve()): path.stat().st_size for path in map(Path, names) if path.is_file()}
+        problems = [
+            problem
+            for one in self.launchers.values()
+            for problem in file_problems(one.host.shown, self.files, one.sizes_of(tuple(self.files), ANSWER_TIMEOUT_S))
+        ]
+        if problems:
+            raise DataError(
+                "the data is not the same on all hosts:\n  " + "\n  ".join(problems),
+                hint="every host reads its own copy: put the same files at the same paths, or mount them there",
+            )
+
     @property
     def address(self) -> str:
         """Where the others reach this machine."""
-        return supervisor_address(self._hosts, tuple(self.launchers.values()))
+        return supervisor_address(self.hosts, tuple(self.launchers.values()))
 
     def cores(self) -> dict[int, tuple[int, ...]]:
         """That may be used of each, by the number of its host."""
-        found: dict[int, tuple[int, ...]] = {}
-        for number, one in self.launchers.items():
-            cores = _welcome(one).inventory.cores
-            found[number] = cores[: one.host.cores or len(cores)]
-        return found
+        return {number: self.cores_of(number) for number in self.launchers}
+
+    def cores_of(self, number: int) -> tuple[int, ...]:
+        """That may be used of one. Raises PreflightError."""
+        one = self.launchers[number]
+        cores = _welcome(one).inventory.cores
+        return cores[: one.host.cores or len(cores)]
 
     def memory_bytes(self) -> dict[int, int]:
         """Of each, by the number of its host."""
-        return {number: _welcome(one).inventory.memory_bytes for number, one in self.launchers.items()}
+        known = {number: one.welcome for number, one in self.launchers.items()}
+        return {number: welcome.inventory.memory_bytes for number, welcome in known.items() if welcome is not None}
 
     @property
     def silent_s(self) -> float:
@@ -109,24 +168,33 @@ class Machines:
         self, run_id: str, files: tuple[SourceFile, ...], imports: tuple[str, ...], calls: tuple[str, ...]
     ) -> None:
         """Directories and fork servers; what it made is waited for by `places`."""
-        for one in self.launchers.values():
-            one.open(run_id, files, imports, calls)
+        self._opened_with = run_id, files, imports, calls
+        for number in self.launchers:
+            self.open_one(number)
+
+    def open_one(self, number: int) -> None:
+        """As the others of this run were."""
+        assert self._opened_with is not None
+        self.launchers[number].open(*self._opened_with)
 
     def places(self, control_address: str) -> dict[int, Place]:
         """By the number of the host. control_address: the supervisor's gate. Raises PreflightError."""
         self._all(lambda one: one.opened is not None, OPEN_TIMEOUT_S)
-        cores, found = self.cores(), dict[int, Place]()
-        for number, one in self.launchers.items():
-            opened = _opened(one)
-            gate = f"tcp://{interface_of(one.host, _welcome(one))}:*"
-            paths = (opened.arena, opened.sockets, opened.run_dir)
-            found[number] = Place(*paths, control_address, gate, is_elsewhere=True, cores=cores[number])
-        return found
+        return {number: self.place_of(number, control_address) for number in self.launchers}
+
+    def place_of(self, number: int, control_address: str) -> Place:
+        """Of one that was opened. Raises PreflightError."""
+        one = self.launchers[number]
+        opened = _opened(one)
+        gate = f"tcp://{interface_of(one.host, _welcome(one))}:*"
+        paths = (opened.arena, opened.sockets, opened.run_dir)
+        return Place(*paths, control_address, gate, is_elsewhere=True, cores=self.cores_of(number))
 
     def make_arenas(self, layout: ArenaLayout) -> None:
         """Raises ArenaFullError, ArenaError, PreflightError, naming the host."""
         for one in self.launchers.values():
-            one.make_arena(layout, ARENA_TIMEOUT_S)
+            if not one.lost:
+                one.make_arena(layout, ARENA_TIMEOUT_S)
 
     def send_checkpoint(self, checkpoint: Path, wanted: Mapping[int, Collection[str]]) -> None:
         """Returns when those files of it, by the number of the host, are there, below `RESTORED`. Raises
@@ -166,3 +234,14 @@ def _opened(one: RemoteLauncher) -> Opened:
     if one.opened is None:
         raise PreflightError(f"host {one.host.shown}: {one.lost or 'it made no directories in time'}")
     return one.opened
+
+
+def file_problems(host: str, here: Mapping[str, int], there: Sequence[int]) -> list[str]:
+    """here: bytes of each file; there: of the same, in order, -1 for one that cannot be read. Pure."""
+    problems = []
+    for (path, size), other in zip(here.items(), there, strict=True):
+        if other < 0:
+            problems.append(f"{host}: {path} is not there, or cannot be read")
+        elif other != size:
+            problems.append(f"{host}: {path} has {other:,} bytes there, {size:,} here")
+    return problems

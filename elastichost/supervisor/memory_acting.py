@@ -74,6 +74,14 @@ class MemoryActor:
         if not any(effect.kind == decision.kind for effect in self._effects):
             self._effects.append(_Effect(decision.kind, due_s, state, look, self._evicted(), self._rounds()))
 
+    def begin(self, board: MemoryBoard) -> None:
+        """What is in force is so on one more host."""
+        for table in self._dynamic:
+            board.set_horizon(
+                table.index, 0 if table.evict_after_samples > 0 and not self.shortens_own else self.horizon
+            )
+            board.set_admit_after(table.index, self.admit_after)
+
     def _keep_for(self, horizon: int, *, shortens_own: bool) -> None:
         self.horizon, self.shortens_own = horizon, shortens_own
         for board, table in itertools.product(self._boards, self._dynamic):

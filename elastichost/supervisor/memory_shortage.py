@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from elastichost.arena.memory_board import MemoryBoard
-from elastichost.errors import ElastichostError
+from elastichost.errors import ElastichostError, MemoryBudgetError
+from elastichost.specs import TableSpec
 from elastichost.supervisor.memory_acting import total_of
+from elastichost.supervisor.memory_gauge import RowCosts
 from elastichost.supervisor.memory_granting import HostFacts
 from elastichost.supervisor.run import Run
 
-__all__ = ["FULL_S", "MEASURED_S", "Shortage"]
+__all__ = ["FULL_S", "MEASURED_S", "Shortage", "budget_error"]
 
 FULL_S, BUSY_S = 0.3, 60.0  # a job is ended when nothing could be granted for so long; while something is being done
 # Ids get rows again when nothing was refused for so long; twice as long each time when that was too soon.
@@ -91,3 +93,29 @@ class Shortage:
         ids = self.left_out - self._left_out_before
         self._left_out_before, self._freed_s = None, now_s
         self._run.note("memory", f"new ids get rows again; {ids} sightings went without one", data={"left_out": ids})
+
+
+def budget_error(
+    fact: HostFacts, tables: Sequence[TableSpec], costs: RowCosts, *, acts: bool, names_host: bool
+) -> MemoryBudgetError:
+    """Names the budget, what takes it, and the tables that have grown. acts: rows are dropped where that helps."""
+
+    def mb(size_bytes: float) -> str:
+        return f"{size_bytes / 1e6:,.1f}"
+
+    reading = fact.reading
+    sizes = reading.live * costs.all
+    largest = sorted((t for t in tables if t.is_dynamic), key=lambda t: -float(sizes[t.index]))[:5]
+    grown = ", ".join(
+        f"{t.name!r} {int(reading.live[t.index]):,} rows, {mb(float(sizes[t.index]))} MB" for t in largest
+    )
+    where = f"host {fact.host}: " if names_host else ""
+    names = ", ".join(table.name for table in largest[:2])
+    return MemoryBudgetError(
+        f"{where}resources.memory allows {mb(fact.budget_bytes)} MB, and the dynamic tables need more: rows and "
+        f"all that belongs to them take {mb(reading.used_bytes)} MB, private memory of the processes "
+        f"{mb(fact.private_bytes)} MB, copies for checkpoints {mb(fact.copies_bytes)} MB; the tables that grew, "
+        f"copies and indexes at their peak included: {grown}",
+        hint=f"raise resources.memory; or set tables.{names}.evict_after_samples or admit_after"
+        + ("" if acts else '; or tuner.memory = "act"'),
+    )

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import psutil
 
+from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.errors import MemoryBudgetError
 from elastichost.job_features import Estimates
@@ -28,7 +28,7 @@ from elastichost.supervisor.memory_acting import MemoryActor
 from elastichost.supervisor.memory_gauge import MemoryGauge, ages_of, row_costs
 from elastichost.supervisor.memory_granting import NO_LIMIT, Granter, HostFacts
 from elastichost.supervisor.memory_private import PrivateMemory
-from elastichost.supervisor.memory_shortage import Shortage
+from elastichost.supervisor.memory_shortage import Shortage, budget_error
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.tuner.memory import begin, decide, predict
@@ -40,7 +40,7 @@ from elastichost.tuner.records import MemoryLooked, MemoryOpened
 if TYPE_CHECKING:
     from elastichost.supervisor.commanding import Commander
 
-__all__ = ["MemoryWatch", "memory_of_host"]
+__all__ = ["MemoryWatch"]
 
 GRANT_EVERY_S, MOST_BETWEEN_GRANTS_S = 0.05, 2.0
 GRANT_TIME_SHARE = 0.03  # of the supervisor's time, with thousands of tables
@@ -51,11 +51,6 @@ BATCHES_OF_GRACE = 16  # of every worker, until a dropped row's place is used ag
 NOTICED_S = 0.3  # after that, when the PS' turn comes
 MOVED_BYTES_PER_S = 100e6
 SHARE_FOR_WORKERS = 0.5  # of what is left
-
-
-def memory_of_host(budget_bytes: int, hosts: int) -> int:
-    """What each host lends: `resources.memory` is of one host; emulated ones share this machine's memory, not more."""
-    return budget_bytes if hosts == 1 else min(budget_bytes, psutil.virtual_memory().total * 9 // 10 // hosts)
 
 
 class MemoryWatch:
@@ -71,7 +66,7 @@ class MemoryWatch:
     ) -> None:
         job = run.job
         arenas = tuple(gauge.arena for gauge in gauges)
-        self._run, self._roster, self._known, self.arenas = run, roster, memory, arenas
+        self._run, self._roster, self._known = run, roster, memory
         self._mode = job.tuner.memory
         model = arenas[0].model
         self._costs = row_costs(model)
@@ -80,6 +75,7 @@ class MemoryWatch:
             size if not self.is_active or gauge.use.is_in_memory else NO_LIMIT
             for gauge, size in zip(gauges, budgets_bytes, strict=True)
         ]
+        self._lost: list[MemoryGauge] = []
         self._granters = [Granter(gauge, self._costs, size) for gauge, size in zip(gauges, lent, strict=True)]
         for arena in arenas:
             arena.board.begin_anew(is_limited=self.is_active)
@@ -87,10 +83,10 @@ class MemoryWatch:
         self._is_sync = job.train.mode == "sync"
         self._own_age = {t.index for t in model.tables if t.is_dynamic and t.evict_after_samples > 0}
         self._dense = DenseStore(arenas[0]) if self.is_active else None
-        boards = [arena.board for arena in arenas]
-        self._actor = MemoryActor(run, roster, boards, model.tables)
+        self._boards = [arena.board for arena in arenas]  # the very list that both of these look at
+        self._actor = MemoryActor(run, roster, self._boards, model.tables)
         may_leave_out = self._mode == "act" and not self._is_sync
-        self._shortage = Shortage(run, boards, self._error, may_leave_out=may_leave_out)
+        self._shortage = Shortage(run, self._boards, self._error, may_leave_out=may_leave_out)
         self._state = begin(memory)
         self._untouched, self._was_touched = GrowthState(), False
         self.most_workers: int | None = None  # more of them would take memory from the rows; None: not known
@@ -108,8 +104,32 @@ class MemoryWatch:
 
     def close(self) -> None:
         """Unmaps the arenas of other hosts; that of host 0 is the run's."""
-        for granter in self._granters[1:]:
-            granter.gauge.arena.close()
+        for gauge in (*self._lost, *(granter.gauge for granter in self._granters[1:])):
+            gauge.arena.close()
+
+    @property
+    def arenas(self) -> tuple[Arena, ...]:
+        """Of every host, that of host 0 first."""
+        return tuple(granter.gauge.arena for granter in self._granters)
+
+    def gauge_of(self, host: int) -> MemoryGauge | None:
+        """None: the run does not use that host."""
+        return next((granter.gauge for granter in self._granters if granter.gauge.host == host), None)
+
+    def gain(self, gauge: MemoryGauge, budget_bytes: int) -> None:
+        """One more host, which lends so much."""
+        gauge.arena.board.begin_anew(is_limited=self.is_active)
+        self._granters.append(Granter(gauge, self._costs, budget_bytes if self.is_active else NO_LIMIT))
+        self._boards.append(gauge.arena.board)
+        self._actor.begin(gauge.arena.board)
+
+    def lose(self, host: int) -> None:
+        """That host is used no more; not host 0."""
+        lost = self.gauge_of(host)
+        if lost is not None:
+            self._lost.append(lost)  # its double stays mapped: who holds a view of it is not to fall over that
+            self._granters = [granter for granter in self._granters if granter.gauge is not lost]
+            self._boards.remove(lost.arena.board)
 
     def lend(self, budget_bytes: int) -> None:
         """From now on each host lends so much; what is used beyond that is freed as if it were foreseen."""
@@ -338,23 +358,8 @@ class MemoryWatch:
         return sum(granter.gauge.use.used_bytes for granter in self._granters[1:])
 
     def _error(self, fact: HostFacts) -> MemoryBudgetError:
-        """Names the budget, what takes it, and the tables that have grown."""
-        reading = fact.reading
-        sizes = reading.live * self._costs.all
-        largest = sorted((t for t in self._tables if t.is_dynamic), key=lambda t: -float(sizes[t.index]))[:5]
-        tables = ", ".join(
-            f"{t.name!r} {int(reading.live[t.index]):,} rows, {_mb(float(sizes[t.index]))} MB" for t in largest
-        )
-        where = f"host {fact.host}: " if len(self._granters) > 1 else ""
-        names = ", ".join(table.name for table in largest[:2])
-        return MemoryBudgetError(
-            f"{where}resources.memory allows {_mb(fact.budget_bytes)} MB, and the dynamic tables need more: rows and "
-            f"all that belongs to them take {_mb(reading.used_bytes)} MB, private memory of the processes "
-            f"{_mb(fact.private_bytes)} MB, copies for checkpoints {_mb(fact.copies_bytes)} MB; the tables that grew, "
-            f"copies and indexes at their peak included: {tables}",
-            hint=f"raise resources.memory; or set tables.{names}.evict_after_samples or admit_after"
-            + ("" if self._mode == "act" else '; or tuner.memory = "act"'),
-        )
+        is_one_of_several = len(self._granters) > 1
+        return budget_error(fact, self._tables, self._costs, acts=self._mode == "act", names_host=is_one_of_several)
 
     @property
     def _limits(self) -> str:

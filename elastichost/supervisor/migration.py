@@ -308,6 +308,21 @@ class Migration:
             return self.abort(f"PS that take part in it died {self._deaths} times")
         return ()
 
+    def gone(self, servers: frozenset[int], reason: str) -> tuple[MigrationEffect, ...]:
+        """Lives that have ended and will have no successors: with them the round is given up, or what is left of it
+        is done without them."""
+        for index in servers:
+            self._connected.pop(index, None)
+        is_early = (self.state, "abort") in TRANSITIONS
+        # A hand-over is called back, whoever of its PS are gone.
+        is_hit = bool(servers & (self.sources | self.targets)) or self.state == MigrationState.DRAINING
+        effects = self.abort(reason) if is_early and is_hit else ()
+        for index in servers:
+            self._requests.pop(index, None)
+        if self.state == MigrationState.COMMITTED and not self._requests:
+            self._move("all forgotten")
+        return effects
+
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _move(self, event: str) -> None:

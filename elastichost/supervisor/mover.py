@@ -196,6 +196,11 @@ class Mover:
         if self._round is not None:
             self._perform(self._round.lost(server))
 
+    def gone(self, servers: frozenset[int], reason: str) -> None:
+        """Their host is lost."""
+        if self._round is not None:
+            self._perform(self._round.gone(servers, reason))
+
     def heard(self, server: ProcessId, message: BucketsMeasured | Copied | Forgotten) -> None:
         """Answers of a round that is over have no effect."""
         if self._round is None:

@@ -8,7 +8,7 @@ import msgspec
 
 from elastichost.supervisor.ledger_facts import Quarantined
 
-__all__ = ["ProcessCounts", "RollBack", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
+__all__ = ["LostHost", "ProcessCounts", "RollBack", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
 
 RunOutcome = Literal["done", "stopped", "killed", "quarantined", "failed"]
 
@@ -36,7 +36,7 @@ class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The run went back to a checkpoint ("": to its beginning), gave up `samples` trained since then, and left out
-    positions [start, stop) of a unit."""
+    positions [start, stop) of a unit; none when it went back because a host was lost."""
 
     epoch: int
     unit: int
@@ -45,6 +45,20 @@ class RollBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint: str
     samples: int
     reason: str
+
+
+class LostHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A host was lost, and the run went on without it. `buckets` with `rows` were there; they were made anew from a
+    checkpoint ("": from their initial rows), which holds `rows_restored` of them. What `samples` samples, all that were
+    trained since that checkpoint, had taught these rows is rolled back; all other rows and the dense part kept it."""
+
+    name: str
+    reason: str
+    buckets: int
+    rows: int
+    checkpoint: str
+    rows_restored: int = 0
+    samples: int = 0
 
 
 class ProcessCounts(msgspec.Struct, frozen=True):
@@ -76,6 +90,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str = ""
     quarantined: tuple[Quarantined, ...] = ()
     rolled_back: tuple[RollBack, ...] = ()
+    lost_hosts: tuple[LostHost, ...] = ()
     message: str = ""
 
     def to_json(self) -> dict[str, Any]:

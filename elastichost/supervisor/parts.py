@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseStore
 from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer
+from elastichost.supervisor.host_loss import HostLosses
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.observed import ProcessRecord
@@ -30,6 +32,7 @@ class Parts:
     checkpointer: Checkpointer
     balancer: Balancer
     memory: MemoryWatch
+    losses: HostLosses
 
     def arena_bytes(self) -> int:
         """What the rows and all that belongs to them take, on every host."""
@@ -53,6 +56,10 @@ class Parts:
             self.roster.worker_gone(record.process)
             if not asked:
                 self.training.lost(record.process)
+
+    def made_anew(self) -> None:
+        """Buckets of a lost host are there again, and workers learn where."""
+        self.losses.made_anew(DenseStore(self.arena).samples_applied())
 
     def drained(self, record: ProcessRecord) -> None:
         self.judge.lost(record.process)

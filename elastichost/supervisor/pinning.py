@@ -60,8 +60,9 @@ def _pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
 
 
 def capacity_of(cores_here: int, elsewhere: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """Cores of each host, where workers are on several; (): all are on host 0. elsewhere: cores by host."""
-    return (cores_here, *(len(elsewhere[host]) for host in sorted(elsewhere))) if elsewhere else ()
+    """Cores of each host, where workers are on several, 0 of one that is not used; (): all are on host 0. elsewhere:
+    cores by host."""
+    return (cores_here, *(len(elsewhere.get(host, ())) for host in range(1, 1 + max(elsewhere)))) if elsewhere else ()
 
 
 def gpu_environment(spec: ProcessSpec) -> dict[str, str]:

@@ -33,6 +33,7 @@ def reckon(
         epochs=run.job.train.epochs,
         torn_batches=run.torn_batches,
         rolled_back=tuple(run.roll_backs),
+        lost_hosts=tuple(run.lost_hosts),
     )
     return common if parts is None else _with_training(common, parts)
 

@@ -63,11 +63,17 @@ class Holdings(NamedTuple):
 
 class Recovery:
     """Starts, stops and buries processes. `ended` is called once for every life that ends; `holdings` tells who owns
-    buckets."""
+    buckets; `host_lost` is called before the ends of the processes that were there are told."""
 
-    def __init__(self, run: Run, ended: Bereaved, holdings: Callable[[], Holdings]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        ended: Bereaved,
+        holdings: Callable[[], Holdings],
+        host_lost: Callable[[HostLost], None],
+    ) -> None:
         self._run = run
-        self._ended = ended
+        self._ended, self._host_lost = ended, host_lost
         self._watch = SilenceWatch()
         self._reconciled_s = run.now_s()
         self._excused_until_s = 0.0
@@ -85,18 +91,19 @@ class Recovery:
                 self._exited(event)
             case ForkServerLost(reason=reason):
                 self._run.note("fork_server_lost", f"the fork server ended ({reason}); started again")
-            case HostLost(host=host, name=name, reason=reason):
+            case HostLost(host=host, name=name, reason=reason) if self._run.uses(host):
                 self._run.note("host_lost", f"host {name}: {reason}", now=True, data={"host": host})
-                raise JobFailedError(
-                    f"host {name} is lost: {reason}",
-                    hint="its rows are in the newest checkpoint: `elastichost resume` goes on from there",
-                )
+                self._host_lost(event)
+            case HostLost():
+                pass  # it was to join, and cannot
 
     def _started(self, process: ProcessId, pid: int) -> None:
         record = self._run.fleet.find(process)
         if record is None:
             self._run.launcher.kill(process)
             return
+        if record.pid == pid:
+            return  # its Hello was faster than its agent
         record.pid = pid
         self._run.fleet.apply(record, Event.SPAWNED, self._run.now_s())
         if record.state == State.KILLING:
@@ -128,7 +135,9 @@ class Recovery:
         if asked:
             self._run.note("process_ended", f"{event.process}: {cause}", process=event.process.name)
         else:
-            self._run.deaths.append(Death(event.process.name, now_s, _death_kind(record), cause, event.process.life))
+            if self._run.uses(record.spec.host):  # else it is nobody's fault
+                death = Death(event.process.name, now_s, _death_kind(record), cause, event.process.life)
+                self._run.deaths.append(death)
             self._run.note(
                 "process_lost",
                 f"{event.process} was lost while {before.value}: {cause}",

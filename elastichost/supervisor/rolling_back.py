@@ -1,4 +1,5 @@
-"""`train.non_finite = "roll_back"`: back to the newest good checkpoint, and on without the batch that failed.
+"""Back to the newest good checkpoint: with `train.non_finite = "roll_back"`, and on without the batch that failed; in
+sync mode when a host is lost, and on without that.
 
 Everything trained since then is given up, with an exact count: all processes are ended, the arena is made anew, and
 the run begins from the checkpoint (or from its beginning, when it has none yet) as a resumed one does. The supervisor,
@@ -16,7 +17,7 @@ import msgspec
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.host import arena_directory
 from elastichost.checkpoint.format import FoundCheckpoint
-from elastichost.errors import NonFiniteError, ProtocolError, SampleRange
+from elastichost.errors import HostLostError, NonFiniteError, ProtocolError, SampleRange
 from elastichost.supervisor.assembly import Heritage
 from elastichost.supervisor.checkpointing import find_checkpoint, read_record
 from elastichost.supervisor.outcome import RollBack
@@ -36,7 +37,7 @@ def refusal(failed: SampleRange | None, earlier: Sequence[RollBack]) -> str:
     """Why the job ends instead; "" when it goes back. earlier: what this run has rolled back before."""
     if failed is None:
         return "it is not known which batch it was"
-    if len(earlier) >= MAX_ROLL_BACKS:
+    if len(barred(earlier)) >= MAX_ROLL_BACKS:
         return f"the run was rolled back {len(earlier)} times already"
     if any(failed.overlaps(before) for before in barred(earlier)):
         return f"{failed} were left out already"
@@ -45,21 +46,25 @@ def refusal(failed: SampleRange | None, earlier: Sequence[RollBack]) -> str:
 
 def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
     """What is not trained any more."""
-    return tuple(SampleRange(entry.epoch, entry.unit, entry.start, entry.stop) for entry in earlier)
+    ranges = (SampleRange(entry.epoch, entry.unit, entry.start, entry.stop) for entry in earlier)
+    return tuple(found for found in ranges if found.start < found.stop)
 
 
 # --- the deed -----------------------------------------------------------------------------------------------------
 
 
-def roll_back(run: Run, parts: Parts, error: NonFiniteError, heritage: Heritage) -> Heritage:
+def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, heritage: Heritage) -> Heritage:
     """Ends what there is, and gives what the run begins anew from. `parts` cannot be used any more.
 
     Raises `error` when the run may not go back, CheckpointError when all its checkpoints are bad.
     """
-    failed, reason = error.samples, refusal(error.samples, run.roll_backs)
-    if failed is None or reason:
-        run.note("decision", f"no roll back: {reason}", now=True)
-        raise error
+    failed = SampleRange(0, 0, 0, 0)  # nothing is left out because a host is lost
+    if isinstance(error, NonFiniteError):
+        reason = refusal(error.samples, run.roll_backs)
+        if error.samples is None or reason:
+            run.note("decision", f"no roll back: {reason}", now=True)
+            raise error
+        failed = error.samples
     _end_processes(run)
     sources = _sources(run, parts, heritage)
     found = find_checkpoint(*sources) if sources else None
@@ -112,10 +117,12 @@ def _samples_of(found: FoundCheckpoint | None) -> int:
 
 def _tell(run: Run, entry: RollBack, failed: SampleRange) -> None:
     where = f"the checkpoint {entry.checkpoint}" if entry.checkpoint else "the beginning: there is no checkpoint yet"
-    run.note("decision", f"roll back ({len(run.roll_backs)} of {MAX_ROLL_BACKS}): {entry.reason}", now=True)
+    count = len(barred(run.roll_backs))
+    number, left_out = (f" ({count} of {MAX_ROLL_BACKS})", f"; {failed} are left out") if entry.stop else ("", "")
+    run.note("decision", f"roll back{number}: {entry.reason}", now=True)
     run.note(
         "roll_back",
-        f"back to {where}; {entry.samples} samples trained since are given up; {failed} are left out",
+        f"back to {where}; {entry.samples} samples trained since are given up{left_out}",
         now=True,
         data=msgspec.to_builtins(entry),  # a resumed run leaves them out as well
     )

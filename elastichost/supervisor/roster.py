@@ -14,20 +14,13 @@ from elastichost.supervisor.handover import HandOver, HandOverEffect, Publish, S
 from elastichost.supervisor.introductions import Introductions
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.machines import RESTORED
-from elastichost.supervisor.map_messages import map_frames, map_update
 from elastichost.supervisor.mover import Mover, moves_between, partly_moved
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.recovery import Holdings
 from elastichost.supervisor.run import Run
-from elastichost.wire.control import (
-    BucketsMeasured,
-    Copied,
-    Forgotten,
-    Membership,
-    Ready,
-    Restore,
-)
-from elastichost.wire.facts import CommittedBatch
+from elastichost.supervisor.shard_map_messages import for_servers, for_workers, named, owner_frames
+from elastichost.wire.control import BucketsMeasured, Copied, Forgotten, Membership, Ready, Restore, ShardMapUpdate
+from elastichost.wire.facts import CommittedBatch, ServerAddress
 
 __all__ = ["Roster"]
 
@@ -55,6 +48,8 @@ class Roster:
         self._is_over = self._stays = False
         self._restore_from = restore_from
         self._restored: set[int] = set()
+        self._remake_from: Path | None = None  # the checkpoint that buckets of lost hosts are filled from
+        self._made_anew: dict[tuple[int, int], int] = {}  # of lost hosts: (table, bucket) -> epoch of the map
         self._published: tuple[ProcessId, ...] = ()
         self._moves: list[tuple[int, float]] = []
         self._members: dict[int, int] = {}
@@ -234,7 +229,7 @@ class Roster:
         self._relocation = None if is_last else self._relocation
         self._run.note(
             "decision",
-            f"hand over: {_named(self.shard_map)} -> {_named(target)}: {why}",
+            f"hand over: {named(self.shard_map)} -> {named(target)}: {why}",
             data={"servers": sorted(target.servers()), "epoch": self.shard_map.epoch},
         )
         self._perform(self._hand_over.begin(target, self._run.now_s(), moved))
@@ -290,6 +285,17 @@ class Roster:
         self._hand_over.lost(process)
         self._mover.lost(process)
 
+    def lose(self, servers: frozenset[int], checkpoint: Path | None, reason: str) -> None:
+        """The host of these PS is lost, with all their rows; the plan is without them already. PS of host 0 make what
+        was theirs anew, from the checkpoint if there is one; then it is shared out as the plan wants it."""
+        self._remake_from = checkpoint
+        self._relocation, self._is_moving = None, False
+        self._mover.gone(servers, reason)
+        wanted, hosts = self._wanted(), self.hosts
+        takers = frozenset(index for index in wanted if hosts[index] == 0)
+        self._made_for = takers if servers & self.shard_map.servers() else self._made_for - servers
+        self._perform(self._hand_over.gone(servers, sorted(takers), self._run.now_s()))
+
     def moving(self, record: ProcessRecord, message: BucketsMeasured | Copied | Forgotten) -> None:
         """A PS answers what it was asked for a move to another host."""
         full_s = self._mover.full_s
@@ -301,9 +307,9 @@ class Roster:
         published = None
         for effect in effects:
             match effect:
-                case SendMap(shard_map=shard_map, settles=settles):
-                    update = map_update(self._run, shard_map, effect.committed, effect.moved, settles=settles)
-                    self._run.send_all(effect.servers, update, map_frames(shard_map))
+                case SendMap():
+                    update = for_servers(effect, self._addresses(effect.shard_map), self._remake_from)
+                    self._run.send_all(effect.servers, update, owner_frames(effect.shard_map))
                 case Publish():
                     published = effect
                     self._mover.commit(effect.shard_map)
@@ -314,8 +320,8 @@ class Roster:
     def _publish(self, published: Publish) -> None:
         """Workers get the map that every PS has: PS refuse requests of any other."""
         self._published = published.lives
-        update, frames = map_update(self._run, published.shard_map), map_frames(published.shard_map)
-        now_s = self._run.now_s()
+        self._made_anew |= dict.fromkeys(published.remade, published.shard_map.epoch)
+        update, frames, now_s = self._update(published.shard_map), owner_frames(published.shard_map), self._run.now_s()
         for record in self._run.fleet.working("server"):
             if record.process in published.lives:
                 self._run.fleet.apply(record, Event.WORK, now_s)
@@ -337,6 +343,17 @@ class Roster:
             },
         )
 
+    def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
+        owners = shard_map.servers()
+        return tuple(
+            self._run.address_of(record, record.process)
+            for record in sorted(self._run.fleet.live("server"), key=lambda record: record.process.index)
+            if record.address and record.process.index in owners
+        )
+
+    def _update(self, shard_map: ShardMap) -> ShardMapUpdate:
+        return for_workers(shard_map, self._addresses(shard_map), self._made_anew)
+
     # --- workers --------------------------------------------------------------------------------------------
 
     def worker_connected(self, record: ProcessRecord) -> None:
@@ -352,8 +369,7 @@ class Roster:
             self._tell(process)
 
     def _tell(self, worker: ProcessId) -> None:
-        update, frames = map_update(self._run, self.shard_map), map_frames(self.shard_map)
-        self._introductions.tell(worker, update, frames)
+        self._introductions.tell(worker, self._update(self.shard_map), owner_frames(self.shard_map))
 
     def unmapped(self, worker: ProcessId, shard_map_epoch: int) -> None:
         """It uses no row in place any more by a map older than this one."""
@@ -375,9 +391,3 @@ class Roster:
 
     def _membership(self) -> Membership:
         return Membership(self._member_epoch, tuple(sorted(self._members.items())))
-
-
-def _named(shard_map: ShardMap) -> str:
-    """`server-0: 52, server-1: 52 buckets`"""
-    owners = sorted(shard_map.servers())
-    return ", ".join(f"server-{index}: {len(shard_map.buckets_of(index))}" for index in owners) + " buckets"

@@ -19,10 +19,11 @@ from elastichost.plan import Plan, ProcessId
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.keyring import Keyring
 from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.launch.several import HostsLauncher
 from elastichost.supervisor.machines import Machines
 from elastichost.supervisor.observed import Fleet, ProcessRecord
-from elastichost.supervisor.outcome import RollBack
+from elastichost.supervisor.outcome import LostHost, RollBack
 from elastichost.supervisor.pinning import capacity_of
 from elastichost.supervisor.place import Place
 from elastichost.supervisor.reconcile import Death, Limits
@@ -67,9 +68,9 @@ class Entries:
 
 @dataclass(slots=True)
 class Run:
-    """One run of one job. `directory`: the run directory; `sockets`, `arena`, `other_arenas` (of hosts 1, 2, ...; of
-    those on other machines the doubles): the directories that must not stay. machines, keyring: where there are other
-    machines; elsewhere: their places, by the number of the host."""
+    """One run of one job. `directory`: the run directory; `sockets`, `arena`, `other_arenas` (of other hosts, by their
+    numbers; of those on other machines the doubles): the directories that must not stay. machines, keyring: where there
+    are other machines; elsewhere: the places of those that are used, by the number of the host."""
 
     job: JobSpec
     run_id: str
@@ -93,8 +94,9 @@ class Run:
     restarts: int = 0
     torn_batches: int = 0
     roll_backs: list[RollBack] = field(default_factory=list)
+    lost_hosts: list[LostHost] = field(default_factory=list)
     last_decision: str = ""
-    other_arenas: tuple[Path, ...] = ()
+    other_arenas: dict[int, Path] = field(default_factory=dict)
     frontier: tuple[FrontierPoint, ...] = ()  # of its tuner's model
     shares_host: bool = False  # with other runs
     machines: Machines | None = None
@@ -109,12 +111,38 @@ class Run:
     @property
     def arenas(self) -> tuple[Path, ...]:
         """Of every host."""
-        return (self.arena, *self.other_arenas)
+        return (self.arena, *self.other_arenas.values())
 
     @property
     def cores_elsewhere(self) -> dict[int, tuple[int, ...]]:
         """Of other machines, by their hosts."""
         return {host: place.cores for host, place in self.elsewhere.items()}
+
+    def uses(self, host: int) -> bool:
+        """False for a machine that is lost."""
+        return host == 0 or self.machines is None or host in self.elsewhere
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Of the slowest link to a host that is used; 0.0: none was measured."""
+        links = self.machines.links if self.machines is not None else {}
+        speeds = (link.slowest_bytes_per_s for host, link in links.items() if host in self.elsewhere)
+        return min((speed for speed in speeds if speed > 0), default=0.0)
+
+    @property
+    def hosts(self) -> int:
+        """How many there are or were: their numbers are all below that."""
+        return 1 + max(self.other_arenas, default=0)
+
+    def hear(self, host: int, launcher: RemoteLauncher) -> None:
+        """Processes of one more machine can be asked for."""
+        assert isinstance(self.launcher, HostsLauncher)
+        self.launcher.there[host] = launcher
+
+    def deafen(self, host: int) -> None:
+        """What happens on that machine is of no account."""
+        assert isinstance(self.launcher, HostsLauncher)
+        self.launcher.there.pop(host, None)
 
     def capacity(self, cores_here: int) -> tuple[int, ...]:
         """Cores of each host, where workers are on several; (): all are on host 0."""
@@ -132,7 +160,8 @@ class Run:
         if host in self.elsewhere:
             return self.elsewhere[host]
         gate = f"tcp://{self.machines.address}:*" if self.machines is not None else ""
-        paths = (str(self.arenas[host]), str(self.sockets), str(self.directory.path))
+        arena = self.other_arenas.get(host, self.arena)
+        paths = (str(arena), str(self.sockets), str(self.directory.path))
         return Place(*paths, self.control_address, gate)
 
     def place_elsewhere(self, process: ProcessId) -> Place | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from elastichost.arena.layout import MAX_WORKERS
 from elastichost.config import JobSpec
 from elastichost.plan import Plan
@@ -15,13 +17,23 @@ from elastichost.tuner.performance import Prior
 from elastichost.tuner.policy import TunerSettings
 from elastichost.tuner.profile import BlockSettings
 
-__all__ = ["asked_bounds", "bounds_of_job", "configuration_of", "tuner_settings", "workload_of"]
+__all__ = ["NO_LINKS", "Links", "asked_bounds", "bounds_of_job", "configuration_of", "tuner_settings", "workload_of"]
 
 OVERSUBSCRIPTION = 2.0  # worker threads for each core, at most: beyond, nothing was ever seen to gain
 DIRECT_SERVERS = 4  # with direct access PS have little to do
 
 
-def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int) -> Workload:
+class Links(msgspec.Struct, frozen=True):
+    """Between the hosts of a run: bytes a second of the slowest, and cores of each host; of one host: 0.0 and ()."""
+
+    bandwidth_bytes_per_s: float = 0.0
+    capacity: tuple[int, ...] = ()
+
+
+NO_LINKS = Links()
+
+
+def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int, links: Links = NO_LINKS) -> Workload:
     """One id for each feature is assumed: lists are longer. model: None before it is built; then its sizes are 0."""
     embeddings = model.embeddings if model is not None else ()
     features = sum(len(embedding.features) for embedding in embeddings)
@@ -34,6 +46,8 @@ def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int) 
         dense_bytes=4 * model.dense.parameters if model is not None else 0,
         row_bytes=row_bytes,
         ids_per_sample=float(features),
+        bandwidth_bytes_per_s=links.bandwidth_bytes_per_s,
+        host_capacity=links.capacity if links.bandwidth_bytes_per_s > 0 else (),
     )
 
 
@@ -78,7 +92,12 @@ def configuration_of(plan: Plan) -> Configuration:
 
 
 def tuner_settings(
-    job: JobSpec, model: ModelSpec, plan: Plan, cores: int, prior: Prior | None = None
+    job: JobSpec,
+    model: ModelSpec,
+    plan: Plan,
+    cores: int,
+    prior: Prior | None = None,
+    links: Links = NO_LINKS,
 ) -> TunerSettings | str:
     """Or why there is nothing to tune, in words."""
     if job.tuner.mode == "off":
@@ -88,7 +107,7 @@ def tuner_settings(
         return "resources leave nothing to choose: the plan stays"
     section = job.tuner
     return TunerSettings(
-        workload=workload_of(job, model, plan.access, cores),
+        workload=workload_of(job, model, plan.access, cores, links),
         bounds=bounds,
         block=BlockSettings(least_s=section.block_s, most_s=max(BlockSettings().most_s, section.block_s)),
         model=section.model,

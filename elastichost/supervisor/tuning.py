@@ -13,11 +13,12 @@ from elastichost.supervisor.commanding import Commander
 from elastichost.supervisor.counting import Counter
 from elastichost.supervisor.journal import utc_now
 from elastichost.supervisor.parts import Parts
+from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.remembering import record_of, remember
 from elastichost.supervisor.retrying import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.trying import Change, begun, failed_newcomer, without, without_room
-from elastichost.supervisor.tuner_settings import configuration_of
+from elastichost.supervisor.tuner_settings import Links, configuration_of, tuner_settings
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.job_frontier import job_frontier
 from elastichost.tuner.memory_prior import widened
@@ -27,7 +28,7 @@ from elastichost.tuner.records import TunerLooked, TunerOpened
 from elastichost.tuner.solvers import may_evolve, warm_nsga2
 from elastichost.wire.commands import Scale
 
-__all__ = ["AutoTuner"]
+__all__ = ["AutoTuner", "open_tuner"]
 
 EVERY_S = 0.5
 FAILED_FOR_S = 600.0  # more workers are not tried when some have died while they started
@@ -204,3 +205,15 @@ def _servers(count: int) -> str:
 def _data(decision: Decision) -> dict[str, JournalValue]:
     facts = msgspec.to_builtins(decision)
     return {name: value for name, value in facts.items() if name != "reason"}
+
+
+def open_tuner(run: Run, prepared: Preparation, parts: Parts, commander: Commander) -> AutoTuner | None:
+    """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
+    cores = len(prepared.cores)
+    all_cores = sum(run.capacity(cores)) or cores
+    prior, links = prepared.beginning.first.prior, Links(run.bandwidth_bytes_per_s, run.capacity(cores))
+    settings = tuner_settings(run.job, parts.arena.model, run.plan, all_cores, prior, links)
+    if isinstance(settings, str):
+        run.note("decision", f"tuner: {settings}")
+        return None
+    return AutoTuner(run, parts, commander, settings)

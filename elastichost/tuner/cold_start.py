@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -10,7 +12,7 @@ from elastichost.plan import Access, Plan, ProcessSpec
 from elastichost.resources import GpuDevice, Parallelism, bounds_of
 from elastichost.tuner.gpu_shares import most_sharing, share_of
 
-__all__ = ["host_of_worker", "initial_plan", "resized_plan"]
+__all__ = ["initial_plan", "resized_plan"]
 
 
 def initial_plan(
@@ -20,7 +22,7 @@ def initial_plan(
     servers: Parallelism = "auto",
     gpus: tuple[GpuDevice, ...] = (),
     gpu_memory_fraction: float = 0.9,
-    access: Literal["auto", "direct", "served"] = "auto",
+    access: Access | Literal["auto"] = "auto",
     hosts: int = 1,
     capacity: tuple[int, ...] = (),
 ) -> Plan:
@@ -33,16 +35,18 @@ def initial_plan(
     GPUs are dealt to workers round-robin, and of `gpu_memory_fraction` of its memory each worker on one gets the share
     that it would have with as many workers as there may ever be (`gpu_shares`). With several hosts PS are dealt to them
     round-robin, and workers use the rows of their own host in place. capacity: cores of each host, where workers are
-    dealt to them by that; (): they are all on host 0.
+    dealt to them by that, 0 for a host that nothing is to be on; (): they are all on host 0.
     """
     worker_count = _clamp(workers, sum(capacity) or len(cores))
     server_count = _clamp(servers, 1)
-    one_kind: Access = "mixed" if hosts > 1 else "direct"
-    chosen: Access = "served" if access == "served" else one_kind
+    by_place: Access = "mixed" if hosts > 1 or access == "mixed" else "direct"
+    chosen: Access = "served" if access == "served" else by_place
     devices = tuple(gpu.index for gpu in gpus)
     share = share_of(gpu_memory_fraction, most_sharing(workers, len(cores)), len(devices))
-    workers_specs = [_worker(index, 1, devices, share, capacity) for index in range(worker_count)]
-    processes = (*workers_specs, *(_server(index, hosts) for index in range(server_count)))
+    placed = _hosts_of_workers({}, range(worker_count), capacity)
+    workers_specs = [_worker(index, 1, devices, share, placed[index]) for index in range(worker_count)]
+    servers_specs = _servers({}, range(server_count), _usable(hosts, capacity))
+    processes = (*workers_specs, *servers_specs)
     return Plan(processes=processes, access=chosen, reason=_reason(worker_count, server_count, cores, chosen))
 
 
@@ -60,9 +64,10 @@ def resized_plan(
     """The plan with so many workers and PS, and so many threads a worker (None: as it is). Which core each gets is
     `supervisor.pinning`'s.
 
-    Those that stay keep their indices; the highest go first, the lowest that are free come first. `gpus`: those of
-    the job, (): those that the plan has; newcomers are dealt to them as `initial_plan` does, with the same share as
-    all. New PS and workers are dealt to the hosts as there; a PS of host 0, which the dense vector needs, always stays.
+    Those that stay keep their indices and hosts; the highest go first, the lowest that are free come first. `gpus`:
+    those of the job, (): those that the plan has; newcomers are dealt to them as `initial_plan` does, with the same
+    share as all. New PS and workers are dealt to the hosts as there; a PS of host 0, which the dense vector needs,
+    always stays.
     Raises ValueError for a plan without workers or PS.
     """
     worker_count = len(plan.workers) if workers is None else workers
@@ -74,14 +79,16 @@ def resized_plan(
     devices = devices if first.gpu is not None else ()
     share = first.gpu_memory_fraction if devices else 1.0
     threads = first.threads if worker_cores is None else worker_cores
-    present = {(spec.role, spec.index): spec for spec in plan.processes}
+    workers_before = {spec.index: spec for spec in plan.workers}
     processes = []
-    for index in _indices([spec.index for spec in plan.workers], worker_count):
-        made = _worker(index, threads, devices, share, capacity)
-        known = present.get(("worker", index), made)
-        processes.append(msgspec.structs.replace(made, cores=known.cores))
-    for index in _indices([spec.index for spec in plan.servers], server_count):
-        processes.append(present.get(("server", index), _server(index, hosts)))
+    indices = _indices(list(workers_before), worker_count)
+    placed = _hosts_of_workers({spec.index: spec.host for spec in plan.workers}, indices, capacity)
+    for index in indices:
+        known = workers_before.get(index)
+        made = _worker(index, threads, devices, share, placed[index])
+        processes.append(msgspec.structs.replace(made, cores=known.cores if known is not None else ()))
+    servers_before = {spec.index: spec for spec in plan.servers}
+    processes += _servers(servers_before, _indices(list(servers_before), server_count), _usable(hosts, capacity))
     return Plan(tuple(processes), plan.access, reason)
 
 
@@ -91,10 +98,7 @@ def _indices(present: list[int], count: int) -> list[int]:
     return sorted([*kept, *(next(free) for _ in range(count - len(kept)))])
 
 
-def _worker(
-    index: int, threads: int, gpus: tuple[int, ...], gpu_memory_fraction: float, capacity: tuple[int, ...]
-) -> ProcessSpec:
-    host = host_of_worker(index, capacity)
+def _worker(index: int, threads: int, gpus: tuple[int, ...], gpu_memory_fraction: float, host: int) -> ProcessSpec:
     return ProcessSpec(
         role="worker",
         index=index,
@@ -106,19 +110,39 @@ def _worker(
     )
 
 
-def host_of_worker(index: int, capacity: tuple[int, ...]) -> int:
-    """By D'Hondt's rule: each next worker goes to the host with most cores for each it would then have; of equals to
-    the first. So a worker is where it is however many there are, and any number of them is spread by cores."""
-    given = [0] * len(capacity)
-    host = 0
-    for _ in range(index + 1 if capacity else 0):
-        host = max(range(len(capacity)), key=lambda one: (capacity[one] / (given[one] + 1), -one))
-        given[host] += 1
-    return host
+def _hosts_of_workers(present: dict[int, int], indices: Iterable[int], capacity: tuple[int, ...]) -> dict[int, int]:
+    """index -> host. present: of the workers there are, which stay where they are.
+
+    By D'Hondt's rule: each next worker goes to the host with most cores for each it would then have; of equals to the
+    first. So any number of workers is spread by cores, and a first plan of fewer of them is a part of one of more.
+    """
+    wanted = sorted(indices)
+    placed = {index: present[index] for index in wanted if index in present}
+    given = Counter(placed.values())
+    for index in wanted:
+        if index not in placed:
+            host = max(range(len(capacity)), key=lambda one: (capacity[one] / (given[one] + 1), -one), default=0)
+            placed[index] = host
+            given[host] += 1
+    return placed
 
 
-def _server(index: int, hosts: int) -> ProcessSpec:
-    return ProcessSpec(role="server", index=index, cores=(), threads=1, host=index % hosts)
+def _servers(present: dict[int, ProcessSpec], indices: Iterable[int], hosts: Sequence[int]) -> list[ProcessSpec]:
+    """Those there are as they are; each next one on the host with fewest, the first of equals."""
+    wanted = sorted(indices)
+    made = {index: present[index] for index in wanted if index in present}
+    given = Counter(spec.host for spec in made.values())
+    for index in wanted:
+        if index not in made:
+            host = min(hosts, key=lambda one: (given[one], one))
+            made[index] = ProcessSpec(role="server", index=index, cores=(), threads=1, host=host)
+            given[host] += 1
+    return [made[index] for index in wanted]
+
+
+def _usable(hosts: int, capacity: tuple[int, ...]) -> tuple[int, ...]:
+    """Hosts that something may be on."""
+    return tuple(host for host in range(hosts) if not capacity or capacity[host] > 0)
 
 
 def _clamp(setting: Parallelism, wish: int) -> int:

@@ -57,6 +57,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     row_bytes: int = 0  # that one sample reads from the tables: ids x dim x 4
     ids_per_sample: float = 0.0
     bandwidth_bytes_per_s: float = 0.0  # between a worker and a PS; 0: memory, not a network
+    # cores of each host, where processes are on several: then the bandwidth is that of the links between them, and what
+    # goes from a worker to a PS of its own host crosses none. (): a PS has a link of its own
+    host_capacity: tuple[int, ...] = ()
 
 
 class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions, Workload, as_array
 from elastichost.tuner.fitting import Belief, Estimate, Evaluate, Rows, conformal_factor, estimate, rank_of
+from elastichost.tuner.links import crossing
 from elastichost.tuner.performance import (
     NORMAL_90,
     Prior,
@@ -217,6 +218,9 @@ def _utilisation(workload: Workload, one: Observation, took_s: float) -> float:
     of, share = one.configuration, one.hot_share or 1.0 / one.configuration.servers
     busy = (one.server_cpu_s or 0.0) * share * of.workers / of.server_cores
     if workload.bandwidth_bytes_per_s > 0:
+        if workload.host_capacity:
+            rows = np.array([float(workload.row_bytes * workload.batch_size)])
+            share = float(crossing(as_array([of]), workload.host_capacity, rows, workload.dense_bytes).link_share[0])
         busy = max(busy, (one.bytes_moved or 0.0) * share * of.workers / (2.0 * workload.bandwidth_bytes_per_s))
     if workload.host_cores > 0:
         busy = max(busy, ((one.worker_cpu_s or 0.0) + (one.server_cpu_s or 0.0)) * of.workers / workload.host_cores)

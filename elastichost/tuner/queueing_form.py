@@ -5,7 +5,9 @@ load share of the busiest PS, H cores of a shared host (0: processes have cores 
 
     C = a0 + a1 m / min(cw, useful_cores)                   computing; with a reader as its own pipeline max(C, r m)
     hot = request_s + u m s                                 core-seconds of the busiest PS for one iteration of a worker
-    wire = bytes s / bandwidth                              of its link, both directions
+    wire = bytes s / bandwidth                              of its link, both directions; where hosts are known, all
+                                                            bytes that leave one, and s what of them goes through the
+                                                            busiest link (`links`)
     S = hot + wire + latency                                the way to the busiest PS and back, nobody else there
     L = max(C, q z S) + (1 - q) S                           q: share of S that goes on beside computing; what overlaps
                                                             may overlap itself (pulls and pushes): z of it is in line
@@ -32,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.facts import ConfigurationArray, Workload
+from elastichost.tuner.links import crossing
 from elastichost.tuner.posynomial import Quantity, Tape, largest
 
 __all__ = ["LOGITS", "Believed", "Columns", "Predicted", "believed", "natural", "predicted"]
@@ -129,6 +132,12 @@ class Columns:
         moved = 2.0 * (workload.row_bytes * batch + workload.dense_bytes)
         if workload.row_bytes == 0 and workload.dense_bytes == 0:
             moved = batch
+        through = on_trip = shares
+        if workload.host_capacity:
+            each_way = crossing(
+                configurations, workload.host_capacity, workload.row_bytes * batch, workload.dense_bytes
+            )
+            moved, through, on_trip = 2.0 * each_way.moved_bytes, each_way.link_share, np.ones_like(shares)
         values = {
             "w": workers,
             "p": servers,
@@ -138,7 +147,8 @@ class Columns:
             "bytes": moved,
             "1-1/cw": 1.0 - 1.0 / worker_cores,
             "w/cp": workers / server_cores,
-            "s/2": shares / 2.0,
+            "wire of trip": on_trip,
+            "link/2": through / 2.0,
         }
         if workload.mode == "sync":
             values |= {"others/cp": np.maximum(0.0, workers - server_cores) / server_cores, "others": workers - 1.0}
@@ -191,7 +201,7 @@ class _Equations:
         hot = leaves["request_s"] + server * columns["s"]
         hot = self.in_line(hot, server_cpu)
         moved, wire = self.moving()
-        trip = hot + leaves["latency_s"] if wire is None else hot + leaves["latency_s"] + wire * columns["s"]
+        trip = hot + leaves["latency_s"] if wire is None else hot + leaves["latency_s"] + wire * columns["wire of trip"]
         busy = self.uneven(compute)
         if reader is not None:
             busy = self.largest(busy, reader)
@@ -270,7 +280,7 @@ class _Equations:
         own = self.largest(busy, beside * chain * trip) + alone * trip
         if wire is None:
             return self.largest(own, hot * self.columns["w/cp"])
-        return self.largest(own, hot * self.columns["w/cp"], wire * self.columns["s/2"] * self.columns["w"])
+        return self.largest(own, hot * self.columns["w/cp"], wire * self.columns["link/2"] * self.columns["w"])
 
     def burst(self, hot: Quantity, wire: Quantity | None) -> Quantity:
         """What the last of w workers waits for the others. Pulls come one after the other and so do the computed
@@ -278,7 +288,7 @@ class _Equations:
         at_server = hot * self.columns["others/cp"] * self.leaves["burst"]
         if wire is None:
             return at_server
-        return self.largest(at_server, wire * self.columns["s/2"] * self.columns["others"])
+        return self.largest(at_server, wire * self.columns["link/2"] * self.columns["others"])
 
     def oversubscribed(self, seconds: Quantity, cpu: Quantity) -> tuple[Quantity, Quantity, Quantity]:
         """T load^(1 + o), and the factors by which computing and its CPU time grow: load^(1 + o), load^o."""

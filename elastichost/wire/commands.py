@@ -21,6 +21,7 @@ __all__ = [
     "Command",
     "CommandClient",
     "CommandServer",
+    "Join",
     "Lend",
     "Reached",
     "Refused",
@@ -41,6 +42,16 @@ Figure = int | float | str | None | dict[str, float | None]
 class Scale(Message, frozen=True):
     """As many processes, with as many cores each, from now on. None: as it is."""
 
+    workers: int | None = None
+    servers: int | None = None
+    worker_cores: int | None = None
+
+
+class Join(Message, frozen=True):
+    """Machines join the run. hosts: JSON of a `config_hosts.HostsFile`; the sizes are those with them, None: a worker
+    more for each of their cores, and a PS more for each of them."""
+
+    hosts: str
     workers: int | None = None
     servers: int | None = None
     worker_cores: int | None = None
@@ -98,7 +109,7 @@ class Reached(Message, frozen=True):
     data: dict[str, Figure] = msgspec.field(default_factory=dict)
 
 
-Command = Scale | Lend | Submit | Cancel
+Command = Scale | Join | Lend | Submit | Cancel
 Reply = Refused | Accepted | Reached
 
 

@@ -231,6 +231,13 @@ class ShardMapUpdate(Message, frozen=True):
     # (table, bucket) whose rows no worker may use in place: they are about to go to another host, and their PS has to
     # see every change of them
     served: tuple[tuple[int, int], ...] = ()
+    # (table, bucket) whose rows are lost with their host: their new owner fills them from `checkpoint`, a directory of
+    # its host, or makes their initial rows if it is ""
+    remade: tuple[tuple[int, int], ...] = ()
+    checkpoint: str = ""
+    # Workers: (table, bucket, epoch) of all that were ever made anew, in that epoch. A row that was pulled earlier is
+    # another one now, or none.
+    made_anew: tuple[tuple[int, int, int], ...] = ()
 
 
 class LeaseGrant(Message, frozen=True):

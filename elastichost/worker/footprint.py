@@ -113,7 +113,7 @@ class _Step:
         offsets = np.cumsum([0, *(e.padded_dim for e in model.embeddings)])
         tables = len(model.tables)
         weights = np.full(int(offsets[-1]), STAND_IN, np.float32)
-        self._pulled = PulledRows(np.zeros(tables, np.int64), np.arange(tables + 1), weights, offsets)
+        self._pulled = PulledRows(np.zeros(tables, np.int64), np.arange(tables + 1), weights, offsets, 0)
         self._sums = np.zeros_like(weights)
 
     def train(self, batch: SampleBatch) -> None:

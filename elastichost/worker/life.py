@@ -244,6 +244,7 @@ class WorkerLife(ABC, Generic[Batch]):
                         dense_owner=update.dense_owner,
                         owners=tuple(np.frombuffer(frame, dtype=np.uint16) for frame in envelope.frames),
                         served=update.served,
+                        made_anew=update.made_anew,
                     )
                 )
             case LeaseGrant(lease=lease, shuffle_seed=seed):

@@ -21,14 +21,20 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """One epoch of the shard map with the addresses of that moment; `owners[table]` uint16 [buckets]. served: (table,
-    bucket) whose rows nobody may use in place."""
+    """One epoch of the shard map with the addresses of that moment; `owners[table]` uint16 [buckets]; made_anew:
+    (table, bucket, epoch) of buckets that were lost and made anew, in that epoch; served: (table, bucket) whose rows
+    nobody may use in place."""
 
     epoch: int
     servers: dict[int, ServerAddress]
     dense_owner: int
     owners: tuple[npt.NDArray[np.uint16], ...]
+    made_anew: tuple[tuple[int, int, int], ...] = ()
     served: tuple[tuple[int, int], ...] = ()
+
+    def lost_since(self, epoch: int) -> tuple[tuple[int, int], ...]:
+        """(table, bucket) of which rows pulled in that epoch are others now."""
+        return tuple((table, bucket) for table, bucket, made in self.made_anew if made > epoch)
 
 
 @dataclass(frozen=True, slots=True)

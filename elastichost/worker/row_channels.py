@@ -88,17 +88,22 @@ class PullChannel(Channel):
                 step=self.step,
             )
             requests.append((part.server, message, (part.items,)))
-        return self._merge(parts, bounds, weights, self.call(directory, requests))
+        return self._merge(parts, bounds, weights, self.call(directory, requests), directory.epoch)
 
     def _merge(
-        self, parts: Sequence[ServerPart], bounds: Int64Array, weights: bool, answers: Sequence[Envelope[DataMessage]]
+        self,
+        parts: Sequence[ServerPart],
+        bounds: Int64Array,
+        weights: bool,
+        answers: Sequence[Envelope[DataMessage]],
+        epoch: int,
     ) -> PulledRows:
         """What one PS sent is taken as it came; the parts of several are put together."""
         offsets = self._lines.offsets(bounds) if weights else np.zeros(1, np.int64)
-        taken = [self._take(part, answer, weights) for part, answer in zip(parts, answers, strict=True)]
+        taken = [self._take(part, answer, weights, epoch) for part, answer in zip(parts, answers, strict=True)]
         if len(parts) == 1 and parts[0].positions is None:
-            return PulledRows(taken[0].rows, bounds, taken[0].weights, offsets)
-        whole = PulledRows(np.empty(bounds[-1], np.int64), bounds, np.empty(offsets[-1], np.float32), offsets)
+            return taken[0]
+        whole = PulledRows(np.empty(bounds[-1], np.int64), bounds, np.empty(offsets[-1], np.float32), offsets, epoch)
         bases = self._lines.bases_within(bounds)
         for part, got in zip(parts, taken, strict=True):
             assert part.positions is not None
@@ -107,13 +112,13 @@ class PullChannel(Channel):
                 scatter_lines(got.weights, self._lines.lines(part.bounds, bases), part.positions, whole.weights)
         return whole
 
-    def _take(self, part: ServerPart, answer: Envelope[DataMessage], weights: bool) -> PulledRows:
+    def _take(self, part: ServerPart, answer: Envelope[DataMessage], weights: bool, epoch: int) -> PulledRows:
         if not isinstance(answer.message, Pulled):
             raise ProtocolError(f"{answer.sender} answered a Pull with {type(answer.message).__name__}")
         offsets = self._lines.offsets(part.bounds) if weights else np.zeros(1, np.int64)
         rows = _frame_array(answer, 0, np.int64, len(part.items))
         lines = _frame_array(answer, 1, np.float32, int(offsets[-1])) if weights else np.empty(0, np.float32)
-        return PulledRows(rows, part.bounds, lines, offsets)
+        return PulledRows(rows, part.bounds, lines, offsets, epoch)
 
 
 class RowCutter:
@@ -124,15 +129,28 @@ class RowCutter:
 
     def __init__(self, model: ModelSpec, bucket_rows: Sequence[int]) -> None:
         self._router = row_router(bucket_rows)
+        self._bucket_rows = tuple(bucket_rows)
         self._lines = LinePlan(model.embeddings)
 
     def cut(self, gradients: RowGradients, directory: Directory) -> list[tuple[int, tuple[int, ...], Sequence[Frame]]]:
-        """(PS, counts, frames) of a Push for each owner. Rows of -1 have no gradient."""
+        """(PS, counts, frames) of a Push for each owner. Rows of -1 have no gradient, and neither have those of buckets
+        that were lost since they were pulled."""
         pulled = gradients.pulled
+        rows = self._rows_left(pulled, directory)
         return [
             (part.server, tuple(np.diff(part.bounds).tolist()), (part.items, self._lines_of(part, gradients)))
-            for part in self._router.split(pulled.rows, pulled.bounds, directory)
+            for part in self._router.split(rows, pulled.bounds, directory)
         ]
+
+    def _rows_left(self, pulled: PulledRows, directory: Directory) -> Int64Array:
+        lost = directory.lost_since(pulled.epoch)
+        if not lost:
+            return pulled.rows
+        rows = pulled.rows.copy()
+        for table, bucket in lost:
+            of_table = rows[pulled.bounds[table] : pulled.bounds[table + 1]]
+            of_table[of_table // self._bucket_rows[table] == bucket] = -1
+        return rows
 
     def _lines_of(self, part: ServerPart, gradients: RowGradients) -> Float32Array:
         if part.positions is None:

@@ -31,13 +31,14 @@ class PulledRows:
     rows int64 [n] row numbers in their table's row space, -1 where there is none, in order of first appearance;
     weights float32, flat: of embedding e, [rows of its table, padded_dim] from weights[offsets[e]] on (e == the number
     of embeddings: the end); empty, and so is offsets, when no weights were asked for. Not to be written to: they may be
-    a received message.
+    a received message. epoch: of the shard map by which they were pulled.
     """
 
     rows: Int64Array
     bounds: Int64Array
     weights: Float32Array
     offsets: Int64Array
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

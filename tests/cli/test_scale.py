@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from elastichost.config_hosts import hosts_of_text
 from elastichost.metrics import RunStatus
-from elastichost.wire.commands import Accepted, CommandServer, Reached, Refused, Reply, Scale
+from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Reached, Refused, Reply, Scale
 
 from .conftest import Elastichost, write_status
 
@@ -61,7 +62,7 @@ class Answering:
         status = msgspec.json.decode((run / "status.json").read_bytes(), type=RunStatus)
         status = msgspec.structs.replace(status, commands=self.server.address)
         (run / "status.json").write_bytes(msgspec.json.encode(status))
-        self.got: list[Scale] = []
+        self.got: list[Command] = []
 
     def answer(self, *replies: Reply) -> None:
         def work() -> None:
@@ -121,3 +122,21 @@ def test_a_refusal_has_its_reason(elastichost: Elastichost, run: Answering, is_u
     assert outcome.code == code
     assert "workers=999 cannot be" in outcome.stderr
     assert "from 1 to 256" in outcome.stderr
+
+
+def test_machines_join_with_the_numbers_that_are_named(elastichost: Elastichost, run: Answering) -> None:
+    run.answer(Accepted("b is called"), Reached("workers 2 -> 4"))
+    outcome = elastichost("scale", "latest", "servers=2", "--host", "user@b")
+    assert (outcome.code, outcome.stdout) == (0, "workers 2 -> 4\n")
+    (got,) = run.got
+    assert isinstance(got, Join)
+    assert (got.workers, got.servers) == (None, 2)
+    assert [host.address for host in hosts_of_text(got.hosts).hosts] == ["user@b"]
+
+
+def test_machines_join_without_a_number(elastichost: Elastichost, run: Answering) -> None:
+    run.answer(Refused("nobody joins: b: versions"))
+    outcome = elastichost("scale", "--host", "user@b")
+    assert outcome.code == 3
+    assert "nobody joins: b: versions" in outcome.stderr
+    assert isinstance(run.got[0], Join)

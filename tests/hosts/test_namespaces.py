@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,14 @@ def bed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
         yield made
 
 
+def section(bed: Bed, host: int) -> str:
+    """Of a hosts file."""
+    return (
+        f'[[hosts]]\naddress = "{getpass.getuser()}@{bed.address(host)}"\nname = "host{host}"\n'
+        f"options = {bed.keys.options(SSH_PORT)}\n"
+    )
+
+
 class OverSsh(Supervised):
     """`elastichost run JOB --hosts FILE`, called on host 0."""
 
@@ -57,12 +66,7 @@ class OverSsh(Supervised):
         facts = {"build": f"{folder}/slow.py:build", "rows": SAMPLES, "epochs": 1, "restarts": 3, "every_s": 60}
         job, hosts = folder / "job.toml", folder / "hosts.toml"
         job.write_text(JOB.format(**{**facts, **settings}))
-        blocks = [
-            f'[[hosts]]\naddress = "{getpass.getuser()}@{bed.address(host)}"\nname = "host{host}"\n'
-            f"options = {bed.keys.options(SSH_PORT)}\n"
-            for host in bed.hosts[1:]
-        ]
-        hosts.write_text("\n".join(blocks))
+        hosts.write_text("\n".join(section(bed, host) for host in bed.hosts[1:]))
         command = [sys.executable, "-m", "elastichost", "run", str(job), "--hosts", str(hosts)]
         more = ["--run-dir", str(self.run_dir), "--dashboard", "no"]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -100,3 +104,20 @@ def test_only_who_has_a_key_is_let_in_on_any_port(bed: Bed, folder: Path) -> Non
     assert bed.run(1, [sys.executable, "-c", KNOCKING, *addresses]).wait(60) == 0
     assert_done(run)
     assert run.events("refused") == []
+
+
+def test_doctor_measures_the_link(bed: Bed, folder: Path) -> None:
+    (folder / "hosts.toml").write_text(section(bed, 1))
+    command = [sys.executable, "-m", "elastichost", "doctor", "--json", "--hosts", str(folder / "hosts.toml")]
+
+    def link() -> tuple[int, int]:
+        asked = bed.run(0, command, cwd=ROOT, stdout=subprocess.PIPE)
+        told, _ = asked.communicate(timeout=100)
+        assert asked.returncode == 0, told
+        (found,) = (one["found"] for one in json.loads(told)["hosts"] if one["name"] == "link")
+        there, _, _, back, *_ = found.replace(",", "").split()
+        return int(there), int(back)
+
+    assert min(link()) > 400
+    bed.limit(1, 50)
+    assert all(25 <= mbit_per_s <= 60 for mbit_per_s in link())

@@ -221,6 +221,44 @@ def test_a_replaced_ps_keeps_the_mark() -> None:
     assert isinstance(again, Publish) and again.shard_map.served == served
 
 
+def test_what_a_lost_host_had_is_made_anew_by_others() -> None:
+    hand_over = settled()
+    hand_over.connected(server(2), 1.0)
+    freeze = asked(hand_over.gone(frozenset({1}), [0, 2], 5.0))
+    assert (freeze.servers, freeze.remade) == ((server(0),), ())
+    adopt = asked(hand_over.ready(server(0), 2, COMMITTED))
+    assert (adopt.servers, adopt.remade) == ((server(0), server(2)), FIRST.buckets_of(1))
+    assert adopt.shard_map.owners == ((0, 0, 0, 2), (0, 0))
+    hand_over.ready(server(0), 3)
+    (published,) = hand_over.ready(server(2), 3)
+    assert isinstance(published, Publish)
+    assert (published.remade, published.moved) == (FIRST.buckets_of(1), 3)
+    hand_over.lost(server(2))
+    again = asked(hand_over.connected(server(2, 2), 6.0))
+    assert again.remade == (), "its rows are made already"
+
+
+def test_what_comes_from_a_host_that_is_lost_on_the_way_is_made_anew_too() -> None:
+    hand_over = settled()
+    hand_over.connected(server(2), 1.0)
+    hand_over.begin(rebalanced_shard_map(hand_over.present, (0, 2)), 2.0, FIRST.buckets_of(1))
+    hand_over.ready(server(0), 2, COMMITTED)
+    hand_over.ready(server(1), 3)
+    assert hand_over.state == HandOverState.ADOPTING
+    hand_over.ready(server(2), 4)
+    release = asked(hand_over.gone(frozenset({1}), [0], 5.0))
+    assert (release.servers, release.shard_map.buckets_of(2)) == ((server(2),), ()), "it let the half of it in already"
+    adopt = asked(hand_over.ready(server(2), 5))
+    assert (adopt.servers, adopt.remade, adopt.moved) == ((server(0),), FIRST.buckets_of(1), ())
+
+
+def test_a_host_is_lost_before_anybody_had_a_map() -> None:
+    hand_over = HandOver(FIRST)
+    assert hand_over.gone(frozenset({1}), [0], 0.0) == ()
+    first = asked(hand_over.connected(server(0), 1.0))
+    assert (first.shard_map.servers(), first.remade) == ({0}, ())
+
+
 # --- any PS may die at any moment -----------------------------------------------------------------------------------
 
 
@@ -249,6 +287,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
         self.published: ShardMap | None = None
         self.held: dict[int, frozenset[tuple[int, int]]] = {}  # what each PS index owned when it was alive last
         self.marked: tuple[tuple[int, int], ...] = ()  # by the hand-over that was begun last
+        self.lost: set[tuple[int, int]] = set()  # buckets whose rows are nowhere
         self.now_s = 0.0
 
     # --- the world ------------------------------------------------------------------------------------------
@@ -264,6 +303,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
             else:
                 assert {process.index for process in effect.lives} == effect.shard_map.servers()
                 assert self.published is None or effect.shard_map.epoch > self.published.epoch
+                assert not self.lost, "workers would pull rows that nobody has made"
                 self.published = effect.shard_map
 
     def wanting(self) -> set[int]:
@@ -292,12 +332,14 @@ class HandOversUnderFire(RuleBasedStateMachine):
         ask = living.maps.pop(0)
         assert ask.shard_map.epoch > living.epoch, "a PS ignores older maps and would never answer"
         owned = frozenset(ask.shard_map.buckets_of(index))
-        left = self.held.get(index, frozenset())
+        known = self.published.buckets_of(index) if self.published is not None else ()
+        left = self.held.get(index, frozenset()) & set(known)  # pushes are for owners that workers know
         if living.epoch == 0:  # what its predecessor left is its own, and it takes it up before it lets go
             assert left <= owned
         living.epoch, living.owned = ask.shard_map.epoch, owned
         living.is_dense_owner = ask.shard_map.dense_owner == index
         self.held[index] = owned
+        self.lost -= owned & set(ask.remade)
         living.answers.append((living.epoch, COMMITTED if living.is_dense_owner else ()))
 
     @precondition(lambda self: any(s.answers for s in self.servers.values()))
@@ -327,6 +369,20 @@ class HandOversUnderFire(RuleBasedStateMachine):
         served = tuple(sorted(data.draw(st.sets(st.sampled_from(sorted(self.buckets()))))))
         self.marked = served
         self.perform(self.hand_over.begin(msgspec.structs.replace(self.hand_over.present, served=served), self.now_s))
+
+    @rule(data=st.data())
+    def a_host_is_lost(self, data: st.DataObject) -> None:
+        keepers = {self.hand_over.present.dense_owner, self.hand_over._target.dense_owner}
+        able = sorted((self.wanting() | set(self.servers)) - keepers)
+        gone = frozenset(data.draw(st.sets(st.sampled_from(able)))) if able else frozenset()
+        self.wanted = (self.wanted | {self.hand_over.present.dense_owner}) - gone
+        if self.hand_over.state != HandOverState.NEW:
+            self.lost |= {bucket for index in gone for bucket in self.hand_over.present.buckets_of(index)}
+        for index in gone:
+            self.servers.pop(index, None)
+            self.held.pop(index, None)
+        self.perform(self.hand_over.gone(gone, sorted(self.wanted), self.now_s))
+        self.marked = self.hand_over.present.served  # whatever was under way is called back
 
     @precondition(lambda self: set(self.servers) - self.wanting())
     @rule()
@@ -373,6 +429,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
                     ask = living.maps.pop(0)
                     living.epoch = ask.shard_map.epoch
                     living.owned = frozenset(ask.shard_map.buckets_of(index))
+                    self.lost -= living.owned & set(ask.remade)
                     living.answers.append((living.epoch, COMMITTED))
                 while living.answers:
                     self.perform(self.hand_over.ready(living.process, *living.answers.pop(0)))

@@ -23,9 +23,10 @@ from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.ps.store import RowStore
 from elastichost.sharding import BUCKETS_PER_TABLE, even_shard_map
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
+from elastichost.supervisor.host import memory_of_host
 from elastichost.supervisor.memory_gauge import MemoryGauge
 from elastichost.supervisor.memory_private import EXPECTED_BYTES
-from elastichost.supervisor.memory_watch import MemoryWatch, memory_of_host
+from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.recording import Recorder
 from elastichost.tuner.memory_growth import forecast
 

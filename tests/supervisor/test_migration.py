@@ -207,3 +207,42 @@ def test_no_room_and_too_many_deaths() -> None:
         assert mortal.connected(server(1, life + 1))
     assert mortal.lost(server(1, MOST_DEATHS + 1)) != ()
     assert mortal.state == MigrationState.ABORTED
+
+
+def test_the_host_of_one_that_takes_part_is_lost() -> None:
+    for source_or_target in (2, 3):
+        made = draining()
+        effects = made.gone(frozenset({source_or_target}), "its host is lost")
+        assert made.state == MigrationState.ABORTED
+        assert isinstance(effects[0], CallBack)
+        asked = {effect.server.index for effect in effects if not isinstance(effect, CallBack)}
+        assert source_or_target not in asked
+        for index in made.needed:
+            request = next(e.request for e in effects if isinstance(e, Forget) and e.server.index == index)
+            made.forgotten(server(index), request)
+        assert made.is_over, "nobody waits for one that will not come"
+
+
+def test_the_host_of_one_that_was_to_forget_is_lost() -> None:
+    made = draining()
+    made.adopted()
+    first, second = made.published()
+    assert isinstance(first, Forget) and isinstance(second, Forget)
+    made.forgotten(server(0), first.request)
+    assert not made.is_over
+    assert made.gone(frozenset({2}), "its host is lost") == ()
+    assert made.is_over
+
+
+def test_the_host_of_one_that_takes_no_part_is_lost() -> None:
+    """What is only copied goes on; a hand-over is called back, whoever is gone, and the round with it."""
+    made = copying()
+    assert made.gone(frozenset({7}), "its host is lost") == ()
+    assert made.state == MigrationState.COPYING
+    made = unmapping()
+    assert made.gone(frozenset({7}), "its host is lost") == ()
+    assert made.has_to_be_served
+    assert made.gone(frozenset({1}), "its host is lost") == () and made.is_over
+    made = draining()
+    back, *_ = made.gone(frozenset({7}), "its host is lost")
+    assert isinstance(back, CallBack) and made.state == MigrationState.ABORTED

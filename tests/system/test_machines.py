@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,14 @@ import pytest
 
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
+from elastichost.config_hosts import HostsFile, read_hosts
+from elastichost.wire.commands import Accepted, Join, Reached, Refused, Reply
 from elastichost.wire.crash import VARIABLE
-from tests.system.test_run import ROOT, Supervised, folder
-from tests.system.test_scale import SLOW_MODEL, assert_trained_once, scale
+from tests.system.test_run import JOB, ROOT, Supervised, folder
+from tests.system.test_scale import SLOW_MODEL, assert_trained_once, commands_of, reply_to, scale, stop
+from tests.system.test_sync import SAMPLES as SYNC_SAMPLES
+from tests.system.test_sync import TEMPLATE as SYNC
+from tests.system.test_sync import outcome, trained
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -113,22 +120,161 @@ def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypat
     assert run.events("move_aborted") == [] and run.events("process_lost") == []
 
 
-def test_a_lost_machine_ends_the_run_which_goes_on_from_its_checkpoint(
+def lose_machine_of(run: Supervised, name: str) -> None:
+    """Kills the agent of the machine where that PS is, and with it everything there."""
+    os.kill(psutil.Process(servers_of(run)[name]).ppid(), signal.SIGKILL)
+
+
+def test_a_lost_machine_costs_what_its_rows_learnt_since_the_checkpoint_and_no_sample(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start(folder, monkeypatch, every_s=1)
     run.wait_trained(1)
     run.wait_until(lambda: run.events("checkpoint"))
-    agent = psutil.Process(servers_of(run)["server-2"]).ppid()
-    os.kill(agent, signal.SIGKILL)
+    saved = run.events("checkpoint")[-1]
+    lose_machine_of(run, "server-2")
+    run.wait_until(lambda: run.events("rows_rolled_back"))
+    assert_done(run)
+    (lost,) = run.result()["lost_hosts"]
+    assert lost["name"] == "third" and lost["checkpoint"]
+    assert lost["buckets"] == pytest.approx(TABLES * BUCKETS / 3, abs=2)
+    assert lost["rows"] >= lost["rows_restored"] > 0
+    assert 0 <= lost["samples"] < SAMPLES - saved.data["samples"]
+    assert run.status()["processes"] == [] or "server-2" not in servers_of(run)
+    assert run.result()["rolled_back"] == []
+    moved = run.events("moved")
+    assert moved, "what host 0 took over is shared out again"
+    assert run.result()["processes"]["restarts"] == 0
+
+
+def test_a_machine_is_lost_before_there_is_any_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start(folder, monkeypatch)
+    run.wait_trained(1)
+    lose_machine_of(run, "server-1")
+    assert_done(run)
+    (lost,) = run.result()["lost_hosts"]
+    assert (lost["name"], lost["checkpoint"]) == ("second", "")
+    assert lost["samples"] > 0
+
+
+def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In sync mode a lost machine takes the whole run back to its checkpoint."""
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    build = f"{folder}/slow.py:build"
+    expected = trained(folder, "plain", build=build)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    place = folder / "machines"
+    place.mkdir()
+    (place / "hosts.toml").write_text(HOSTS)
+    facts = {"micro_batches": 4, "workers": 3, "servers": 3, "rows": SYNC_SAMPLES, "every_s": 0.5, "build": build}
+    run = Supervised(place, template=SYNC, **facts)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("checkpoint"))
+    lose_machine_of(run, "server-2")
     code, errors = run.finish()
-    assert code == 1
-    assert "host third is lost" in errors and "elastichost resume" in errors
-    again = start(folder, monkeypatch, resume=True)
-    code, errors = again.finish()
     assert code == 0, errors
-    assert again.result()["samples"]["trained"] == SAMPLES
-    assert any("goes on from the checkpoint" in event.text for event in again.events("decision"))
+    (back,) = run.result()["rolled_back"]
+    assert back["checkpoint"] and (back["start"], back["stop"]) == (0, 0)
+    assert run.result()["lost_hosts"] == []
+    assert outcome(run.run_dir) == expected
+
+
+def join(run: Supervised, text: str, **counts: int) -> Reply:
+    """The last reply."""
+    hosts = HostsFile.model_validate(tomllib.loads(text))
+    with commands_of(run) as client:
+        client.send(Join(hosts.model_dump_json(), **counts))
+        while isinstance(reply := reply_to(client), Accepted):
+            pass
+        return reply
+
+
+THIRD = """
+[[hosts]]
+transport = "local"
+name = "third"
+"""
+
+
+def test_a_machine_joins_while_the_run_trains_and_takes_its_share(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.system.test_machines.HOSTS", "hosts = []")
+    run = start(folder, monkeypatch, epochs=10_000)
+    run.wait_trained(1)
+    assert (sorted(servers_of(run)), len(pids_of(run, "worker"))) == (["server-0"], 2)
+    assert {event.data["access"] for event in run.events("decision") if "access" in event.data} == {"mixed"}
+    joined = join(run, THIRD, workers=3)
+    assert isinstance(joined, Reached), joined
+    assert joined.data["buckets_moved"] == pytest.approx(TABLES * BUCKETS / 2, abs=1)
+    servers, workers = servers_of(run), pids_of(run, "worker")
+    assert (sorted(servers), len(workers)) == (["server-0", "server-1"], 3)
+    agent = psutil.Process(servers["server-1"]).ppid()
+    assert agent in {psutil.Process(pid).ppid() for pid in workers.values()}
+    assert isinstance(join(run, THIRD), Refused), "it is in the run already"
+    kept = read_hosts(run.run_dir / "hosts.json")
+    assert [host.shown for host in kept.hosts] == ["third"]
+    os.kill(agent, signal.SIGKILL)
+    run.wait_until(lambda: run.events("rows_rolled_back"))
+    stop(run)
+    assert [lost["name"] for lost in run.result()["lost_hosts"]] == ["third"]
+    assert read_hosts(run.run_dir / "hosts.json").hosts == ()
+
+
+def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.system.test_machines.HOSTS", "hosts = []")
+    run = start(folder, monkeypatch, epochs=10_000)
+    run.wait_trained(1)
+    refused = join(run, THIRD + 'python = "/bin/false"\n' + THIRD.replace("third", "fourth"))
+    assert isinstance(refused, Refused)
+    assert "nobody joins: third: its output has ended" in refused.message
+    stop(run)
+    assert run.events("host_lost") == [] and run.events("host_joined") == []
+
+
+def test_a_run_that_was_begun_alone_says_how_others_could_join(folder: Path) -> None:
+    run = Supervised(folder)
+    run.wait_trained(1)
+    refused = join(run, THIRD)
+    assert isinstance(refused, Refused) and "--hosts" in refused.hint
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.finish()[0] == 75
+
+
+def hides(path: Path, folder: Path) -> Path:
+    """An interpreter for a machine on which this directory is empty."""
+    empty, wrapper = folder / "empty", folder / "python"
+    empty.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\nexec unshare -m sh -c \'mount --bind {empty} {path} && exec {sys.executable} "$@"\' sh "$@"\n'
+    )
+    wrapper.chmod(0o700)
+    return wrapper
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide files from a process")
+def test_data_that_is_not_on_every_machine_is_known_before_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = folder / "data"
+    data.mkdir()
+    (data / "train.csv").write_text("label,a\n" + "0,1\n1,2\n" * 500)
+    hosts = HOSTS + f'python = "{hides(data, folder)}"\n'
+    monkeypatch.setattr("tests.system.test_machines.HOSTS", hosts)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (folder / "hosts.toml").write_text(hosts)
+    synthetic = 'format = "synthetic"\nsynthetic = ' + JOB.split("synthetic = ")[1].split("\n")[0]
+    template = JOB.replace(
+        synthetic, f'format = "csv"\ntrain = ["{data}/train.csv"]\nlabel = "label"\ncategorical = ["a"]'
+    )
+    refused = Supervised(folder, template=template)
+    code, errors = refused.finish()
+    assert code == 3
+    assert f"third: {data}/train.csv is not there, or cannot be read" in errors
+    assert "second:" not in errors
+    assert not refused.run_dir.exists()
 
 
 def test_what_is_wrong_with_any_machine_is_told_before_anything_is_made(

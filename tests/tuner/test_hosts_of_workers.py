@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.tuner.cold_start import host_of_worker, initial_plan, resized_plan
+from elastichost.tuner.cold_start import initial_plan, resized_plan
 
 
 @settings(deadline=None)
@@ -15,7 +16,8 @@ from elastichost.tuner.cold_start import host_of_worker, initial_plan, resized_p
 def test_no_host_has_more_for_each_core_than_another_would_have_with_one_more(
     capacity: list[int], workers: int
 ) -> None:
-    given_to = Counter(host_of_worker(index, tuple(capacity)) for index in range(workers))
+    plan = initial_plan(cores=(0,), workers=workers, hosts=len(capacity), capacity=tuple(capacity))
+    given_to = Counter(spec.host for spec in plan.workers)
     for host, other in ((one, two) for one in range(len(capacity)) for two in range(len(capacity))):
         assert given_to[host] * capacity[other] <= (given_to[other] + 1) * capacity[host]
 
@@ -29,3 +31,13 @@ def test_a_worker_is_where_it_is_however_many_there_are() -> None:
 
 def test_without_other_machines_all_are_on_the_first() -> None:
     assert {spec.host for spec in initial_plan(cores=(0, 1, 2), hosts=2).workers} == {0}
+
+
+def test_nothing_new_is_on_a_host_that_is_gone_and_nobody_else_moves() -> None:
+    plan = initial_plan(cores=(0, 1), workers=6, servers=3, hosts=3, capacity=(2, 2, 2))
+    left = msgspec.structs.replace(plan, processes=tuple(spec for spec in plan.processes if spec.host != 1))
+    grown = resized_plan(left, "a test", workers=6, servers=4, hosts=4, capacity=(2, 0, 2, 2))
+    hosts = {(spec.role, spec.index): spec.host for spec in grown.processes}
+    assert all(hosts[spec.role, spec.index] == spec.host for spec in left.processes)
+    assert Counter(spec.host for spec in grown.workers) == {0: 2, 2: 2, 3: 2}
+    assert Counter(spec.host for spec in grown.servers) == {0: 2, 2: 1, 3: 1}

@@ -87,7 +87,7 @@ class ThreadedServers:
     def directory(self, epoch: int, served: tuple[tuple[int, int], ...] = ()) -> Directory:
         """The same owners under any epoch."""
         owners = tuple(np.array(row, dtype=np.uint16) for row in self._map.owners)
-        return Directory(epoch, dict(self._addresses), 0, owners, served)
+        return Directory(epoch, dict(self._addresses), 0, owners, served=served)
 
     def close(self) -> None:
         self._stop.set()

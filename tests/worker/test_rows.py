@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Pooling, Prec
 from elastichost.worker.channel import FencedError, StoppedError, pump_nothing
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.mixed import MixedLookup
+from elastichost.worker.routing import Directory
 from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.rows import PreparedBatch, RowPreparer
 from elastichost.worker.served import GradientSums, PulledRows, RowGradients, ServedLookup
@@ -212,7 +214,7 @@ def test_an_id_out_of_range_is_named(make) -> None:  # type: ignore[no-untyped-d
 
 def test_a_push_that_no_ps_takes_ends_in_an_error_not_in_waiting(make) -> None:  # type: ignore[no-untyped-def]
     bench = make("r", model(), served=True)
-    pulled = PulledRows(np.array([4999, 5000]), np.array([0, 0, 2, 2]), np.zeros(16, np.float32), np.array([0]))
+    pulled = PulledRows(np.array([4999, 5000]), np.array([0, 0, 2, 2]), np.zeros(16, np.float32), np.array([0]), 0)
     bench.push.begin(RowGradients(pulled, pulled.weights), push(1))
     with pytest.raises(FencedError, match="table 'checked' has no row 5000"):
         bench.push.wait()
@@ -287,3 +289,31 @@ def test_single_valued_batches_share_a_shape_and_give_what_any_batch_gives(make)
             assert np.array_equal(plain.lengths, flagged.lengths)
             assert np.array_equal(plain.offsets, flagged.offsets)
             assert plain.length_per_key == flagged.length_per_key == [size] * len(FEATURES)
+
+
+def test_rows_of_buckets_that_were_lost_since_they_were_pulled_get_no_gradient(make) -> None:  # type: ignore[no-untyped-def]
+    """Their numbers are other ids' now; all others are pushed as ever."""
+    bench = make("l", model(), served=True, servers=2)
+    prepared = bench.rows.prepare(batch(0), lease_id=1, epoch=0, create=True, clock=0)
+    pulled, directory = prepared.pulled, bench.holder.current()
+    assert pulled.epoch == directory.epoch
+    rows = bench.arena.layout.bucket_capacity(0)
+    bucket = int(pulled.rows[0]) // rows
+    lost = dataclasses.replace(directory, epoch=directory.epoch + 1, made_anew=((0, bucket, directory.epoch + 1),))
+    cutter = RowCutter(bench.arena.model, [rows, rows_per_bucket(bench.arena.model.tables[1]), 100])
+    sums = np.arange(len(pulled.weights), dtype=np.float32)
+
+    def pushed(directory: Directory) -> set[tuple[int, int]]:
+        parts = cutter.cut(RowGradients(pulled, sums), directory)
+        bounds = [np.cumsum([0, *counts]) for _, counts, _ in parts]
+        return {
+            (table, int(row))
+            for (_, _, frames), bound in zip(parts, bounds, strict=True)
+            for table in range(3)
+            for row in np.asarray(frames[0])[bound[table] : bound[table + 1]]
+        }
+
+    gone = {(table, row) for table, row in pushed(directory) if table == 0 and row // rows == bucket}
+    assert gone and pushed(lost) == pushed(directory) - gone
+    later = dataclasses.replace(pulled, epoch=directory.epoch + 1)
+    assert len(cutter.cut(RowGradients(later, sums), lost)) == len(cutter.cut(RowGradients(pulled, sums), directory))

@@ -61,7 +61,7 @@ def pulled_all(weights: Sequence[torch.Tensor], specs: list[EmbeddingSpec]) -> P
     counts = [len(array) for array in padded]  # each has a table of its own
     rows = np.concatenate([np.arange(count) for count in counts])
     flat = np.concatenate([array.ravel() for array in padded])
-    return PulledRows(rows, np.cumsum([0, *counts]), flat, np.cumsum([0, *(array.size for array in padded)]))
+    return PulledRows(rows, np.cumsum([0, *counts]), flat, np.cumsum([0, *(array.size for array in padded)]), 0)
 
 
 def parts(flat: np.ndarray, pulled: PulledRows, specs: list[EmbeddingSpec]) -> list[np.ndarray]:

@@ -13,7 +13,6 @@ import contextlib
 import os
 import platform
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -43,8 +42,8 @@ from elastichost.plan import ProcessId
 from elastichost.supervisor.host import inventory
 from elastichost.supervisor.launch import agent_messages as said
 from elastichost.supervisor.launch.agent_files import below, read_piece, remove, write_piece
+from elastichost.supervisor.launch.agent_ways import Ways
 from elastichost.supervisor.launch.events import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
-from elastichost.supervisor.launch.knocking import knock, open_door
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.pipe import Pipe, PipeEndedError
@@ -143,7 +142,7 @@ class Agent:
         self._board: ChangedWords | None = None
         self._begun: ChangedWords | None = None
         self._of_supervisor = np.zeros(0, np.bool_)  # words of the memory board that it writes
-        self._door: socket.socket | None = None
+        self._ways = Ways()
         self._grace_s: float | None = None  # it is to end
         self._heard_s = self._measured_s = self._told_s = self._looked_s = time.monotonic()
 
@@ -171,6 +170,8 @@ class Agent:
             self._follow(order)
         if now_s - self._heard_s > LONELY_S:
             raise PipeEndedError("nobody speaks to it")
+        for answer in self._ways.answers():
+            self._pipe.send(answer)
         if launcher is not None:
             for event in launcher.events():
                 self._tell_event(event)
@@ -195,10 +196,8 @@ class Agent:
                 self._grace_s = grace_s
             case said.ReadFile() | said.WriteFile() | said.RemoveFile():
                 self._file(order)
-            case said.Listen(address=address):
-                self._listen(address)
-            case said.Knock(address=address, port=port):
-                self._pipe.send(said.Knocked(knock(address, port)))
+            case said.Listen() | said.Knock() | said.ReceiveStream() | said.SendStream() | said.LookAtFiles():
+                self._ways.ask(order)
             case said.MakeArena():
                 self._make_arena(order)
             case said.SpawnProcess():
@@ -271,14 +270,6 @@ class Agent:
             self._pipe.send(said.FilePiece(order.number, data, is_last, problem))
         elif isinstance(order, said.WriteFile) and (order.is_last or problem):
             self._pipe.send(said.FileWritten(order.name, problem))
-
-    def _listen(self, address: str) -> None:
-        try:
-            self._door = open_door(address)
-        except OSError as error:
-            self._pipe.send(said.Listening(0, str(error)))
-            return
-        self._pipe.send(said.Listening(self._door.getsockname()[1], ""))
 
     # --- what happened --------------------------------------------------------------------------------------
 
@@ -354,8 +345,7 @@ class Agent:
             self._pipe.send(said.Trouble(type(error).__name__, error.message, error.hint))
 
     def _close(self) -> None:
-        if self._door is not None:
-            self._door.close()
+        self._ways.close()
         if self._host is not None:
             self._host.close(self._grace_s or 0.0)
             self._host = None

@@ -16,6 +16,7 @@ __all__ = [
     "End",
     "FilePiece",
     "FileWritten",
+    "FilesSeen",
     "ForkServerEnded",
     "Knock",
     "Knocked",
@@ -23,6 +24,7 @@ __all__ = [
     "Listen",
     "Listening",
     "LogText",
+    "LookAtFiles",
     "MakeArena",
     "Measured",
     "Open",
@@ -34,10 +36,14 @@ __all__ = [
     "ProcessStarted",
     "ProcessUsage",
     "ReadFile",
+    "ReceiveStream",
     "RemoveFile",
+    "SendStream",
     "SignalProcess",
     "SourceFile",
     "SpawnProcess",
+    "StreamReceived",
+    "StreamSent",
     "Trouble",
     "Welcome",
     "WordsChanged",
@@ -136,6 +142,25 @@ class Knock(_Said, frozen=True):
 
     address: str
     port: int
+
+
+class ReceiveStream(_Said, frozen=True):
+    """Open a door at this address and count what comes in. Answered by Listening, then by StreamReceived."""
+
+    address: str
+
+
+class SendStream(_Said, frozen=True):
+    """Send to this door for a moment. Answered by StreamSent."""
+
+    address: str
+    port: int
+
+
+class LookAtFiles(_Said, frozen=True):
+    """Absolute paths. Answered by FilesSeen."""
+
+    paths: tuple[str, ...]
 
 
 class End(_Said, frozen=True):
@@ -289,6 +314,24 @@ class Knocked(_Said, frozen=True):
     problem: str
 
 
+class StreamReceived(_Said, frozen=True):
+    """0: nothing came."""
+
+    bytes_per_s: float
+
+
+class StreamSent(_Said, frozen=True):
+    """`problem`: "" or why it could not."""
+
+    problem: str
+
+
+class FilesSeen(_Said, frozen=True):
+    """Of the same order; -1: it cannot be read there."""
+
+    sizes_bytes: tuple[int, ...]
+
+
 class Trouble(_Said, frozen=True):
     """The last word: the agent ends because of this."""
 
@@ -309,6 +352,9 @@ AgentOrder = (
     | Ping
     | Listen
     | Knock
+    | ReceiveStream
+    | SendStream
+    | LookAtFiles
     | End
 )
 AgentWord = (
@@ -329,5 +375,8 @@ AgentWord = (
     | Pong
     | Listening
     | Knocked
+    | StreamReceived
+    | StreamSent
+    | FilesSeen
     | Trouble
 )

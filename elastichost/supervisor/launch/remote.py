@@ -17,7 +17,8 @@ from elastichost.plan import ProcessId
 from elastichost.supervisor.launch import agent_messages as said
 from elastichost.supervisor.launch.agent_process import AgentProcess
 from elastichost.supervisor.launch.events import Exited, ForkServerLost, HostLost, LaunchEvent, Started, StartFailed
-from elastichost.supervisor.launch.knocking import knock
+from elastichost.supervisor.launch.knocking import knock, open_door
+from elastichost.supervisor.launch.link_speed import receive_stream, send_stream
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.pipe import Pipe, PipeEndedError
 from elastichost.supervisor.launch.transfers import Transfers
@@ -32,7 +33,15 @@ END_PATIENCE_S = 3.0
 LAST_WORDS_S = 2.0  # of one that never was an agent, while nothing trains yet
 
 
-_Answer = said.Listening | said.Knocked | said.ArenaMade | said.ArenaRefused
+_Answer = (
+    said.Listening
+    | said.Knocked
+    | said.ArenaMade
+    | said.ArenaRefused
+    | said.StreamReceived
+    | said.StreamSent
+    | said.FilesSeen
+)
 
 
 class RemoteLauncher:
@@ -84,6 +93,17 @@ class RemoteLauncher:
             kind = ArenaFullError if answer.error_type == "ArenaFullError" else ArenaError
             raise kind(f"host {self.host.shown}: {answer.message}", hint=answer.hint)
 
+    def ask_arena(self, layout: ArenaLayout) -> None:
+        """As `make_arena`, without waiting: `arena_answer` will say."""
+        self._answers.clear()
+        self._say(said.MakeArena(layout))
+
+    @property
+    def arena_answer(self) -> said.ArenaMade | said.ArenaRefused | None:
+        """To `ask_arena`; None: not yet."""
+        last = self._answers[-1] if self._answers else None
+        return last if isinstance(last, said.ArenaMade | said.ArenaRefused) else None
+
     def reached_at(self, address: str, timeout_s: float) -> str:
         """Whether this machine reaches that one at its own `address`: "", or why not. Raises PreflightError."""
         answer = self._answer_to(said.Listen(address), timeout_s, "to listen")
@@ -95,6 +115,48 @@ class RemoteLauncher:
         answer = self._answer_to(said.Knock(address, port), timeout_s, "to knock")
         assert isinstance(answer, said.Knocked)
         return answer.problem
+
+    def speed_to(self, address: str, timeout_s: float) -> float:
+        """Bytes a second that go there, to its own `address`; 0.0: it cannot be said. Raises PreflightError."""
+        door = self._answer_to(said.ReceiveStream(address), timeout_s, "to listen")
+        if not isinstance(door, said.Listening) or door.problem:
+            return 0.0
+        try:
+            send_stream(address, door.port)
+        except OSError:
+            return 0.0
+        self.wait(lambda: isinstance(self._answers[-1], said.StreamReceived), timeout_s, "to count what came")
+        answer = self._answers[-1]
+        return answer.bytes_per_s if isinstance(answer, said.StreamReceived) else 0.0
+
+    def speed_from(self, address: str, timeout_s: float) -> float:
+        """Bytes a second that come from there to this address of this machine, as `speed_to`."""
+        self._answers.clear()
+        try:
+            door = open_door(address)
+        except OSError:
+            return 0.0
+        with door:
+            self._say(said.SendStream(address, door.getsockname()[1]))
+            self._listen()
+            return receive_stream(door, timeout_s)
+
+    def sizes_of(self, paths: tuple[str, ...], timeout_s: float) -> tuple[int, ...]:
+        """Bytes of files there, -1 for those that cannot be read. Raises PreflightError."""
+        self.ask_files(paths)
+        self.wait(lambda: self.files_answer is not None, timeout_s, "to look at files")
+        return self.files_answer or ()
+
+    def ask_files(self, paths: tuple[str, ...]) -> None:
+        """As `sizes_of`, without waiting: `files_answer` will say."""
+        self._answers.clear()
+        self._say(said.LookAtFiles(paths))
+
+    @property
+    def files_answer(self) -> tuple[int, ...] | None:
+        """To `ask_files`; None: not yet."""
+        last = self._answers[-1] if self._answers else None
+        return last.sizes_bytes if isinstance(last, said.FilesSeen) else None
 
     def _answer_to(self, order: said.AgentOrder, timeout_s: float, for_what: str) -> _Answer:
         """One question at a time. Raises PreflightError."""
@@ -210,7 +272,15 @@ class RemoteLauncher:
                 self.files.came(word)
             case said.FileWritten():
                 self.files.written(word)
-            case said.Listening() | said.Knocked() | said.ArenaMade() | said.ArenaRefused():
+            case (
+                said.Listening()
+                | said.Knocked()
+                | said.ArenaMade()
+                | said.ArenaRefused()
+                | said.StreamReceived()
+                | said.StreamSent()
+                | said.FilesSeen()
+            ):
                 self._answers.append(word)
             case said.Pong():
                 pass

@@ -1,0 +1,91 @@
+"""Purchases of a shop over machines that are namespaces: one joins, one dies, one is cut off; the quality stays.
+
+Root only, and with the retail data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastichost.supervisor.journal import read_journal
+from tests.hosts.keys import ROOT
+from tests.system.test_retail import GOOD_AUC, RETAIL, SAMPLES, check_every_sample_once, command
+from tests.system.test_retail import pytestmark as of_retail
+from tests.system.test_run import Supervised, folder
+
+pytest.importorskip("asyncssh", reason="asyncssh, of the test extra, is the sshd of these tests")
+from tests.hosts.bed import Bed
+from tests.hosts.test_namespaces import section, stands_still
+
+pytestmark = [*of_retail, pytest.mark.timeout(400)]
+
+__all__ = ["folder"]
+
+
+READER_SAMPLES_PER_S = 18_000  # however fast the machine is, there is time for what happens
+
+
+class OverHosts(Supervised):
+    """examples/retail.toml from host 0 over host 1."""
+
+    def __init__(self, bed: Bed, folder: Path, *settings: str) -> None:
+        self.run_dir = folder / "run"
+        hosts = folder / "hosts.toml"
+        hosts.write_text("timeout_s = 8\n" + section(bed, 1))
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        rate = int((RETAIL / "train.parquet").stat().st_size / SAMPLES * READER_SAMPLES_PER_S)
+        asked = command(
+            self.run_dir, "checkpoint.every_s=3", "resources.servers=2", f"data.remote.bytes_per_s={rate}", *settings
+        )
+        self.process = bed.run(0, [*asked, "--hosts", str(hosts)], cwd=ROOT, **pipes)  # type: ignore[assignment]
+
+    def pids_there(self, bed: Bed, host: int) -> list[int]:
+        """Of the processes there but the sshd and its parents: the agent, its fork server, PS and workers."""
+        told = subprocess.run(
+            ["ip", "netns", "pids", bed.namespace(host)], check=True, capture_output=True, text=True
+        ).stdout
+        pids = [int(pid) for pid in told.split()]
+        return [pid for pid in pids if b"elastichost" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_one_joins_one_is_cut_off_one_dies_and_the_quality_is_that_of_one_machine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with Bed(3, folder) as bed:
+        run = OverHosts(bed, folder)
+        run.wait_trained(50_000)
+        (folder / "third.toml").write_text(section(bed, 2))
+        scale = [sys.executable, "-m", "elastichost", "scale", str(run.run_dir), "workers=3", "--hosts"]
+        joined = bed.run(0, [*scale, str(folder / "third.toml")], cwd=ROOT, stdout=subprocess.PIPE)
+        assert joined.wait(100) == 0
+        bed.cut(2)
+        run.wait_until(lambda: stands_still(run))
+        bed.heal(2)
+        trained = run.status()["samples_trained"]
+        run.wait_trained(trained + 50_000)
+        for pid in run.pids_there(bed, 1):
+            os.kill(pid, signal.SIGKILL)
+        run.wait_until(lambda: run.events("rows_rolled_back"))
+        code, errors = run.finish()
+    assert code == 0, errors
+    result = run.result()
+    print(json.dumps({key: result[key] for key in ("samples", "test", "lost_hosts", "torn_batches", "wall_s")}))
+    assert result["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
+    check_every_sample_once(run.run_dir)
+    (lost,) = result["lost_hosts"]
+    assert lost["name"] == "host1" and lost["rows"] >= lost["rows_restored"] > 0
+    kinds = [event.kind for event in read_journal(run.run_dir / "journal.jsonl")]
+    assert kinds.count("host_joined") == kinds.count("host_lost") == 1, "who was only cut off is not lost"
+    assert result["test"]["auc"] >= GOOD_AUC
+    # Everything there was killed, whoever cleans up too: that is for `clean` to do.
+    cleaned = subprocess.run([sys.executable, "-m", "elastichost", "clean"], cwd=ROOT, capture_output=True, text=True)
+    assert cleaned.returncode == 0, cleaned.stderr
