@@ -54,7 +54,7 @@ def preflight(
 ) -> Preparation:
     """Checks model source, data, tables, memory and cores. spare_bytes: what an arena takes that this run goes on from;
     ended: the size it had. lent: what it may use of its host; None: all there is. elsewhere: cores of other machines,
-    by their hosts.
+    by their hosts; None: there are none, and none may join.
 
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
     """
