@@ -1,5 +1,7 @@
 """`hosts.toml`: the other machines of a run. The one that `run` is called on is host 0 and is not in it.
 
+Nodes of a Ray cluster become hosts without a file (`supervisor.ray_cluster`).
+
 [supervisor]
 address = "10.0.0.1"        # where the others reach this machine; default: where ssh says it comes from
 
@@ -25,6 +27,7 @@ __all__ = [
     "MOST_HOSTS",
     "HostSection",
     "HostsFile",
+    "checked_hosts",
     "hosts_of_addresses",
     "hosts_of_text",
     "load_hosts",
@@ -38,12 +41,17 @@ MOST_HOSTS = 15  # beside this one
 class HostSection(Section):
     """One machine."""
 
-    address: str = Field(default="", description="as ssh takes it: user@name, or a Host of ~/.ssh/config")
-    name: str = Field(default="", description="how it is called in messages; default: the address without its user")
-    transport: Literal["ssh", "local"] = Field(
-        default="ssh",
-        description='"local": a further host on this very machine, its agent started without ssh: for tests',
+    address: str = Field(
+        default="", description="as ssh takes it: user@name, or a Host of ~/.ssh/config; of a node of Ray: its address"
     )
+    name: str = Field(default="", description="how it is called in messages; default: the address without its user")
+    transport: Literal["ssh", "ray", "local"] = Field(
+        default="ssh",
+        description='how its agent is reached; "ray": by an actor of a Ray cluster; "local": a further host on this '
+        "very machine, its agent started without either: for tests",
+    )
+    cluster: str = Field(default="", description="of a node of Ray: its cluster, as `ray.init` takes it")
+    node: str = Field(default="", description="of a node of Ray: its id")
     python: str = Field(
         default="", description="the interpreter there that has elastichost; default: the path of this one"
     )
@@ -62,9 +70,11 @@ class HostSection(Section):
         return value
 
     @model_validator(mode="after")
-    def _has_address(self) -> HostSection:
+    def _can_be_reached(self) -> HostSection:
         if not self.address and self.transport == "ssh":
             raise ValueError("address is missing")
+        if self.transport == "ray" and not (self.cluster and self.node and self.cores):
+            raise ValueError("a node of Ray needs cluster, node and cores; `--on ray` finds them")
         return self
 
     @property
@@ -108,12 +118,12 @@ def load_hosts(path: Path) -> HostsFile:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no TOML: {error}") from error
-    return _checked(facts, str(path))
+    return checked_hosts(facts, str(path))
 
 
 def hosts_of_addresses(addresses: tuple[str, ...]) -> HostsFile:
     """Of `--host ADDRESS --host ADDRESS`. Raises ConfigError."""
-    return _checked({"hosts": [{"address": address} for address in addresses]}, "--host")
+    return checked_hosts({"hosts": [{"address": address} for address in addresses]}, "--host")
 
 
 def read_hosts(path: Path) -> HostsFile:
@@ -142,7 +152,8 @@ def with_hosts(job: JobSpec, hosts: HostsFile) -> JobSpec:
     return job.model_copy(update={"resources": job.resources.model_copy(update={"hosts": count, "servers": servers})})
 
 
-def _checked(facts: dict[str, object], where: str) -> HostsFile:
+def checked_hosts(facts: dict[str, object], where: str) -> HostsFile:
+    """Raises ConfigError with every problem; where: what they come from."""
     try:
         return HostsFile.model_validate(facts)
     except ValidationError as error:

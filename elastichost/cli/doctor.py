@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import typer
 
-from elastichost.cli.hosts_option import AddressOption, HostsOption, hosts_asked
+from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.errors import ExitCode
 from elastichost.wording import bytes_words
@@ -52,13 +52,15 @@ def register(app: typer.Typer) -> None:
 def doctor(
     hosts: HostsOption = None,
     addresses: AddressOption = [],  # noqa: B006 typer copies it
+    on: OnOption = None,
+    ray_address: RayAddressOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Check Python, torch, shared memory, cores, memory, GPU; print how to repair what is wrong.
 
-    With --hosts or --host the other machines are checked: reachable, same versions, cores, memory, clocks, ports.
+    With --hosts, --host or --on ray the others are checked: reachable, same versions, cores, memory, clocks, ports.
     """
-    if (others := hosts_asked(hosts, addresses)) is not None:
+    if (others := hosts_asked(hosts, addresses, on, ray_address)) is not None:
         _check_hosts(others, as_json)
         return
     progress_console().print("importing torch, torchrec and fbgemm once: this takes some seconds", style="dim")

@@ -19,7 +19,7 @@ from elastichost.cli.batch import (
     run_batch,
 )
 from elastichost.cli.configuring import Overrides
-from elastichost.cli.hosts_option import AddressOption, HostsOption, hosts_asked
+from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import RunArgument, find_run
 from elastichost.cli.summary import summary
@@ -63,6 +63,8 @@ def run(
     ] = False,
     hosts: HostsOption = None,
     addresses: AddressOption = [],  # noqa: B006 typer copies it
+    on: OnOption = None,
+    ray_address: RayAddressOption = "",
     policy: PolicyOption = "complementary",
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
     memory: MemoryOption = "80%",
@@ -75,9 +77,9 @@ def run(
     from elastichost.config_hosts import with_hosts
 
     specs = [load_job(job, overrides) for job in jobs]
-    others = hosts_asked(hosts, addresses)
+    others = hosts_asked(hosts, addresses, on, ray_address)
     if others is not None and len(specs) > 1:
-        raise ConfigError("several jobs share one host", hint="run them one after the other with --hosts")
+        raise ConfigError("several jobs share one host", hint="run them one after the other on several")
     if others is not None:
         specs = [with_hosts(spec, others) for spec in specs]
     if dry_run:
@@ -99,6 +101,8 @@ def resume(
     overrides: Overrides = [],  # noqa: B006 typer copies it
     hosts: HostsOption = None,
     addresses: AddressOption = [],  # noqa: B006 typer copies it
+    on: OnOption = None,
+    ray_address: RayAddressOption = "",
     policy: PolicyOption = "",
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
     memory: MemoryOption = "",
@@ -129,13 +133,14 @@ def resume(
     held = hold_left(directory)  # first of all: a guardian waits a few seconds only
     from elastichost.config import load_job
     from elastichost.config_hosts import read_hosts, with_hosts
+    from elastichost.supervisor.ray_cluster import listed_anew
 
     resolved = directory / "job.resolved.toml"
     spec = load_job(resolved, overrides, environ={})
     _check_same_job(load_job(resolved, environ={}), spec)
-    others = hosts_asked(hosts, addresses)
+    others = hosts_asked(hosts, addresses, on, ray_address)
     if others is None and (directory / "hosts.json").exists():
-        others = read_hosts(directory / "hosts.json")
+        others = listed_anew(read_hosts(directory / "hosts.json"))
     if others is not None:
         spec = with_hosts(spec, others)
     kept = Path(spec.checkpoint.directory) if spec.checkpoint.directory else directory

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elastichost.cli.hosts_option import AddressOption, HostsOption, hosts_asked
+from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import find_run, is_alive, program, short_path
 from elastichost.errors import ConfigError, PreflightError
@@ -37,6 +37,8 @@ def scale(
     arguments: Settings = None,
     hosts: HostsOption = None,
     addresses: AddressOption = [],  # noqa: B006 - typer's own way
+    on: OnOption = None,
+    ray_address: RayAddressOption = "",
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Until it is so, or only until it is accepted.")
     ] = True,
@@ -44,16 +46,21 @@ def scale(
 ) -> None:
     """Change how many workers and PS a run has, while it trains: scale RUN workers=3 servers=2 worker_cores=2.
 
-    With --host or --hosts machines join it, each with a worker for every core and a PS, or as the numbers say.
+    With --host, --hosts or --on ray (the nodes that it does not use yet) machines join it, each with a worker for every
+    core and a PS, or as the numbers say.
     """
+    from elastichost.config_hosts import read_hosts
+    from elastichost.supervisor.ray_cluster import newcomers
     from elastichost.wire.commands import Join, Scale
 
     named = arguments or []
     has_run = bool(named) and "=" not in named[0]
-    guests = hosts_asked(hosts, addresses)
+    directory = find_run(named[0] if has_run else "latest")
+    guests = hosts_asked(hosts, addresses, on, ray_address)
+    if guests is not None and on is not None and (kept := directory / "hosts.json").exists():
+        guests = newcomers(guests, read_hosts(kept))
     counts = _counts(named[1:] if has_run else named, may_be_none=guests is not None)
     command = Scale(**counts) if guests is None else Join(guests.model_dump_json(), **counts)
-    directory = find_run(named[0] if has_run else "latest")
     reply = _ask(directory, read_status(directory), command, wait)
     if as_json:
         print_json(_facts(directory, reply))

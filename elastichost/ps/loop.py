@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,10 @@ from elastichost.ps.audit import Audit
 from elastichost.ps.dense_optimizer import dense_optimizer
 from elastichost.ps.evicting import Evictor
 from elastichost.ps.frames import Outgoing
+from elastichost.ps.meter import Meter
 from elastichost.ps.moving import Moving
 from elastichost.ps.restoring import fill_buckets, remake_buckets
+from elastichost.ps.rules import Rules
 from elastichost.ps.service import DataService, outgoing_clock
 from elastichost.ps.session import Session
 from elastichost.ps.snapshot import Block, SnapshotWriter, written_message
@@ -59,24 +60,15 @@ from elastichost.wire.control import (
     Unsettled,
 )
 from elastichost.wire.crash import crash_point
-from elastichost.wire.facts import HEARTBEAT_S, AppliedBatch, StepSample
+from elastichost.wire.facts import HEARTBEAT_S, AppliedBatch
 from elastichost.wire.keys import AllowList
+from elastichost.wire.refusals import RefusalLog
 from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]
 
 MOVING_S = 0.02  # while buckets are fetched: what was refused or lost is asked for again
 MESSAGES_PER_TURN = 64  # bound on data messages handled before the control socket is looked at again
-
-
-@dataclass(slots=True)
-class _Meter:
-    """Counts since the last heartbeat."""
-
-    requests: int = 0
-    busy_s: float = 0.0
-    received: int = 0
-    sent: int = 0
 
 
 class ServerLoop:
@@ -106,6 +98,7 @@ class ServerLoop:
             dense_optimizer(job),
             self._applier,
             self._log,
+            Rules.of(job, arguments.access, self._arena.layout.max_workers, has_dense=arguments.host == 0),
         )
         self._evictor = Evictor(
             tables,
@@ -125,7 +118,7 @@ class ServerLoop:
         self._owned: frozenset[tuple[int, int]] = frozenset()
         self._restore_from: Path | None = None
         self._update: tuple[ShardMapUpdate, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
-        self._progress, self._meter = 0, _Meter()
+        self._progress, self._meter, self._refused = 0, Meter(), RefusalLog()
         self._beat_at_s = 0.0
         self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
         self._running = True
@@ -174,7 +167,7 @@ class ServerLoop:
             try:
                 received = self._data.receive()
             except ProtocolError as error:
-                print(f"refused a message: {error}", flush=True)
+                self._refused(str(error))
                 continue
             if received is None:
                 return number
@@ -184,7 +177,7 @@ class ServerLoop:
                 is_of_ps = envelope.sender is not None and envelope.sender.role == "server"
                 outgoing = (self._moving.answer if is_of_ps else self._service.handle)(peer, envelope)
             except ProtocolError as error:
-                print(f"refused {type(envelope.message).__name__} of {envelope.sender}: {error}", flush=True)
+                self._refused(f"{type(envelope.message).__name__} of {envelope.sender}: {error}")
                 self._send([self._service.refused(peer, envelope.message, error)])
                 continue
             crash_point("ps.data.before_reply")
@@ -374,15 +367,8 @@ class ServerLoop:
         if now_s < self._beat_at_s:
             return False
         self._beat_at_s = now_s + HEARTBEAT_S
-        meter, self._meter = self._meter, _Meter()
-        sample = StepSample(
-            seconds=HEARTBEAT_S,
-            ids=self._service.rows_touched,
-            bytes_sent=meter.sent,
-            bytes_received=meter.received,
-            requests=meter.requests,
-            busy_s=meter.busy_s,
-        )
+        meter, self._meter = self._meter, Meter()
+        sample = meter.sample(self._service.rows_touched)
         self._service.rows_touched = 0
         self._control.send(Heartbeat(progress=self._progress, sample=sample, state="serving"))
         return True

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
-from elastichost.errors import MemoryBudgetError, ProtocolError
+from elastichost.errors import IdOutOfRangeError, MemoryBudgetError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
 from elastichost.ps.frames import Outgoing, float32_frame, int64_frame
+from elastichost.ps.rules import Rules, require_finite
 from elastichost.ps.session import Reply, Session
 from elastichost.ps.step_service import StepService
 from elastichost.ps.store import RowStore
@@ -62,15 +63,23 @@ class DataService:
         dense_optimizer: DenseOptimizerSpec,
         applier: RowApplier,
         log: AppliedLog,
+        rules: Rules,
     ) -> None:
-        self._model, self._session = model, session
+        self._model, self._session, self._rules = model, session, rules
         self._store, self._dense, self._optimizer = store, dense, dense_optimizer
         self._applier, self._log = applier, log
         self._steps = StepService(session, dense, dense_optimizer, applier, log, model.dense)
         self.is_dense_owner = False
         self.rows_touched = 0
-        self.clock = 0  # samples trained, as far as workers have said
+        self._clocks: dict[int, int] = {}  # worker -> samples trained by all, as far as it has said
         self._committed: dict[int, tuple[int, int]] = {}  # worker -> (life, its batches that it said are committed)
+
+    @property
+    def clock(self) -> int:
+        """Samples trained by all: the lower median of what workers have said, so that no single one can hurry it."""
+        members = self._session.members
+        known = sorted(clock for worker, clock in self._clocks.items() if not members or worker in members)
+        return known[(len(known) - 1) // 2] if known else 0
 
     def committed_of(self, worker: int, life: int) -> int:
         """Batches of this life that are committed, as far as it has said."""
@@ -82,6 +91,7 @@ class DataService:
         sender, message = envelope.sender, envelope.message
         if sender is None or sender.role != "worker":
             raise ProtocolError(f"{sender} sent a {type(message).__name__}: only workers talk to a PS")
+        self._rules.check(sender, message)
         epoch = message.shard_map_epoch if isinstance(message, (Pull, Push)) else None
         refusal = self._session.refuse(sender, epoch)
         if (
@@ -92,10 +102,14 @@ class DataService:
             return [self._retry(peer, message.request, "this PS does not own the dense vector")]
         if refusal is not None:
             return [self._retry(peer, message.request, refusal.reason, final=refusal.final)]
+        if isinstance(message, (Pull, Push)) and self._rules.has_dense and message.step > self._dense.version():
+            return [self._retry(peer, message.request, f"nobody can have come to step {message.step}")]
         match message:
             case Pull():
                 try:
-                    return [self._pull(peer, message, envelope.frames)]
+                    return [self._pull(peer, sender, message, envelope.frames)]
+                except IdOutOfRangeError as error:  # workers look themselves, and end with it
+                    raise ProtocolError(f"{sender}: {error.message}") from error
                 except MemoryBudgetError as error:  # there may be memory soon, or the supervisor ends the job
                     return [self._retry(peer, message.request, str(error))]
             case Push():
@@ -110,6 +124,8 @@ class DataService:
                 return self._steps.ask(peer, message)
             case DenseFetch():
                 return [self._dense_fetch(peer, message)]
+            case ClockAdvanced(batch=batch) if batch >= 0 and not self._session.counts(sender):
+                return [self._retry(peer, message.request, f"{sender} is no member yet: it would hold others up")]
             case ClockAdvanced():
                 replies = self._session.advanced(sender, peer, message.request, message.batch, message.staleness)
                 return outgoing_clock(replies)
@@ -126,7 +142,7 @@ class DataService:
 
     # --- rows -----------------------------------------------------------------------------------------------
 
-    def _pull(self, peer: bytes, message: Pull, frames: Sequence[memoryview]) -> Outgoing:
+    def _pull(self, peer: bytes, sender: ProcessId, message: Pull, frames: Sequence[memoryview]) -> Outgoing:
         if message.step:
             self._applier.settle_steps(message.step - 1)
             if message.create and self._applier.step_is_over(message.step):
@@ -136,15 +152,16 @@ class DataService:
         rows = self._store.rows_of(keys, bounds, message.create, message.clock)
         answer = (rows, self._store.lines.pull(rows, bounds)) if message.weights else (rows,)
         self.rows_touched += len(keys)
-        self.clock = max(self.clock, message.clock)
+        self._clocks[sender.index] = max(self._clocks.get(sender.index, 0), message.clock)
         return Outgoing(peer, Pulled(request=message.request), answer)
 
-    def _push_micro(self, peer: bytes, message: Push, frames: Sequence[memoryview]) -> Outgoing:
+    def _push_micro(self, peer: bytes, sender: ProcessId, message: Push, frames: Sequence[memoryview]) -> Outgoing:
         bounds = self._bounds(message.counts)
         rows, gradients = (
             int64_frame(frames, int(bounds[-1])),
             float32_frame(frames, 1, self._store.lines.floats(bounds)),
         )
+        require_finite(gradients, str(sender))
         if not len(rows) and self.is_dense_owner and not self._steps.leave_out(message):
             return self._retry(peer, message.request, f"step {message.step} is over")
         epoch, scale = message.shard_map_epoch, message.learning_rate_scale
@@ -154,7 +171,7 @@ class DataService:
 
     def _push(self, peer: bytes, sender: ProcessId, message: Push, frames: Sequence[memoryview]) -> Outgoing:
         if message.step:
-            return self._push_micro(peer, message, frames)
+            return self._push_micro(peer, sender, message, frames)
         worker, life, epoch = sender.index, sender.life, message.shard_map_epoch
         self._applier.settle(worker, life, message.committed)
         self._committed[worker] = (life, message.committed)
@@ -165,6 +182,7 @@ class DataService:
         bounds = self._bounds(message.counts)
         rows = int64_frame(frames, int(bounds[-1]))
         gradients = float32_frame(frames, 1, self._store.lines.floats(bounds))
+        require_finite(gradients, str(sender))
         scale = message.learning_rate_scale
         self._applier.stage(worker, life, message.sequence, epoch, scale, rows, bounds, gradients)
         self.rows_touched += len(rows)
@@ -189,6 +207,8 @@ class DataService:
         if not duplicate:
             if 0 < message.shard_map_epoch < self._session.shard_map_epoch:
                 return self._retry(peer, message.request, "its rows were staged under an older shard map")
+            if message.shard_map_epoch > self._session.shard_map_epoch:
+                return self._retry(peer, message.request, "its rows were staged under a shard map that nobody has yet")
             if message.sequence != before.sequence + 1:  # the one before was lost on its way: both will be sent again
                 return self._retry(peer, message.request, f"batch {message.sequence} came after {before.sequence}")
             self._commit(sender, message, frames)
@@ -214,6 +234,7 @@ class DataService:
             vector = self._dense.mailbox(sender.index, message.mailbox).vector
         else:
             vector = float32_frame(frames, 0, elements)
+            require_finite(vector[: self._model.dense.parameters], str(sender))
         m = message
         self._log.write(
             self._dense.version(),

@@ -66,6 +66,10 @@ class Session:
             return Refusal(f"shard map epoch {shard_map_epoch}, this PS has {self.shard_map_epoch}")
         return None
 
+    def counts(self, sender: ProcessId) -> bool:
+        """Whether it is a member, as far as members are known."""
+        return not self.members or self.members.get(sender.index) == sender.life
+
     def set_members(self, epoch: int, workers: tuple[tuple[int, int], ...]) -> tuple[Reply, ...]:
         """A newer membership; those who left no longer hold anyone up."""
         if epoch <= self.membership_epoch:

@@ -12,6 +12,7 @@ from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
 from elastichost.ps.frames import Outgoing, float32_frame
+from elastichost.ps.rules import require_finite
 from elastichost.ps.session import Session
 from elastichost.ps.step_board import StepBoard, StepGradient, StepWaiter
 from elastichost.specs import DenseSpec
@@ -36,6 +37,7 @@ class StepService:
     ) -> None:
         self._session, self._dense, self._optimizer = session, dense, optimizer
         self._applier, self._log, self._elements = applier, log, spec.elements
+        self._parameters = spec.parameters
         self._board = StepBoard(spec.parameters)
         self._epoch = 0
 
@@ -58,6 +60,7 @@ class StepService:
         if message.step < step:
             return [acknowledged]
         vector = float32_frame(frames, 0, self._elements)
+        require_finite(vector[: self._parameters], str(sender))
         gradient = self._board.stage(message, vector)
         if gradient is None:
             return [acknowledged]

@@ -191,7 +191,7 @@ class Commander:
             self._guests = None
             self._run.note("decision", f"nobody joins: {why}")
             self._run.commands.reply(
-                self._hosting, Refused(f"nobody joins: {why}", "`elastichost doctor --hosts` checks all")
+                self._hosting, Refused(f"nobody joins: {why}", "`elastichost doctor` checks the same hosts")
             )
 
     def _scale(self, peer: bytes, command: Scale, now_s: float) -> None:

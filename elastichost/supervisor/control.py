@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from elastichost.errors import ProtocolError
+from elastichost.errors import IllegalTransitionError, ProtocolError
 from elastichost.supervisor.launch.events import Started
-from elastichost.supervisor.lifecycle import Event, State
+from elastichost.supervisor.lifecycle import Event, State, next_state
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.recovery import Recovery
@@ -39,8 +39,11 @@ from elastichost.wire.control import (
     Unmapped,
     Unsettled,
 )
+from elastichost.wire.refusals import Refusals
 
 __all__ = ["Described", "Dispatcher"]
+
+MESSAGES_PER_TURN = 1000  # whoever floods the socket keeps nobody from the rest of the loop
 
 Described = tuple[ModelDescribed, "np.ndarray[tuple[int], np.dtype[np.float32]]"]
 
@@ -51,9 +54,22 @@ class Dispatcher:
     def __init__(self, run: Run, recovery: Recovery, parts: Callable[[], Parts | None]) -> None:
         self._run, self._recovery, self._parts = run, recovery, parts
         self.described: Described | None = None
+        self._refusals = Refusals()
+
+    def take(self) -> None:
+        """Handles what has come. What must be refused is noted and dropped."""
+        for _ in range(MESSAGES_PER_TURN):
+            try:
+                envelope = self._run.control.receive()
+                if envelope is None:
+                    return
+                self.handle(envelope)
+            except ProtocolError as error:
+                if told := self._refusals.note(str(error), self._run.now_s()):
+                    self._run.note("refused", told)
 
     def handle(self, envelope: Envelope[ControlMessage]) -> None:
-        """Raises ProtocolError for a message its sender may not send now; the caller notes and drops it."""
+        """Raises ProtocolError for a message its sender may not send now."""
         if envelope.sender is None:
             raise ProtocolError("a message claims to come from the supervisor")
         record = self._run.fleet.find(envelope.sender)
@@ -68,6 +84,9 @@ class Dispatcher:
             case Heartbeat() as beat:
                 self._run.fleet.heartbeat(record, beat, self._run.now_s())
             case FailureReport() as report:
+                if record.failure is not None:
+                    raise ProtocolError(f"{record.process} has said before why it will end")
+                _require(record, Event.REPORT)
                 self._recovery.reported(record, report)
             case ModelDescribed() as described:
                 self._described(record, described, envelope.frames)
@@ -91,6 +110,7 @@ class Dispatcher:
                 return
         if record.state == State.REQUESTED and self._run.place_elsewhere(record.process) is not None:
             self._recovery.launch_event(Started(record.process, hello.pid))  # its agent's words are still on their way
+        _require(record, Event.HELLO)
         if hello.pid != record.pid:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
         record.address, record.outer = hello.address, hello.outer
@@ -125,12 +145,13 @@ class Dispatcher:
             case LeaseRequest(samples_per_s=rate) if record.process.role == "worker":
                 parts.training.requested(record, rate)
             case LeaseProgress() as progress if record.process.role == "worker":
-                parts.training.progressed(record.process, progress)
+                self._progressed(parts, record, progress)
             case EvaluationScores() as scores if record.process.role == "worker":
                 parts.scored(record, scores, frames)
             case Paused(cut=cut) if record.process.role == "worker":
                 parts.checkpointer.paused(record, cut)
             case Drained() if record.process.role == "worker":
+                _require(record, Event.DRAINED)
                 self._run.fleet.apply(record, Event.DRAINED, self._run.now_s())
                 if record.state == State.DRAINED:  # else it is being killed: it is settled as a lost one
                     parts.drained(record)
@@ -139,6 +160,8 @@ class Dispatcher:
             case SnapshotWritten() as written if record.process.role == "server":
                 parts.checkpointer.written(record, written, frames)
             case Fenced() as fenced if record.process.role == "server":
+                if record.process.index != parts.roster.shard_map.dense_owner:
+                    raise ProtocolError(f"{record.process} does not own the dense vector: it settles nobody")
                 parts.training.fenced(fenced)
             case Admitted(number=number) if record.process.role == "server":
                 if self._run.keyring is not None:
@@ -155,7 +178,15 @@ class Dispatcher:
             case other:
                 raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
 
+    def _progressed(self, parts: Parts, record: ProcessRecord, message: LeaseProgress) -> None:
+        """Whose account cannot be must not go on: its end is settled by what the PS have applied of it."""
+        try:
+            parts.training.progressed(record.process, message)
+        except ProtocolError as error:
+            self._recovery.expel(record.process, error.message)
+
     def _ready(self, parts: Parts, record: ProcessRecord, message: Ready) -> None:
+        _require(record, Event.READY)
         was_new = record.state == State.CONNECTED
         self._run.fleet.apply(record, Event.READY, self._run.now_s())
         if was_new:
@@ -176,3 +207,11 @@ class Dispatcher:
         if self._run.fleet.repinned(record, cores):
             text = f"{record.process} runs on cores {', '.join(map(str, cores))}"
             self._run.note("repinned", text, process=record.process.name, data={"cores": list(cores)})
+
+
+def _require(record: ProcessRecord, event: Event) -> None:
+    """Raises ProtocolError for what cannot happen to a process in its state: it only says so."""
+    try:
+        next_state(str(record.process), record.state, event)
+    except IllegalTransitionError as error:
+        raise ProtocolError(error.message) from error

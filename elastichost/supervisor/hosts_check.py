@@ -1,11 +1,13 @@
 """Can these machines train a job together? Everything that is wrong with any of them, at once.
 
-Each is asked by its agent, over ssh as a run would do it; nothing is started there but that.
+Each is asked by its agent, reached as a run would do it (ssh, Ray); nothing is started there but that.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -26,8 +28,8 @@ LEAST_ARENA_BYTES = 1 << 30
 # What has to be the same for bits to be, and for messages to be understood.
 SAME = ("elastichost", "python", "torch", "torchrec", "numpy", "numba", "msgspec")
 
-# What ssh and shells say, and what helps.
-_REPAIRS = (
+# What ssh, shells, Python and Ray say, and what helps.
+_REPAIRS_OF_SSH = (
     (r"Host key verification failed|host key is known", "ssh {address} once, by hand: compare its key, accept it"),
     (r"Permission denied", "ssh-copy-id {address}: keys only, nobody is there to type a password"),
     (r"Could not resolve|Name or service not known", "is the name right? ssh {address} has to work"),
@@ -37,6 +39,12 @@ _REPAIRS = (
     ),
     (r"No module named 'elastichost'", "install elastichost there, and set python to the interpreter that has it"),
     (r"not found|No such file", 'set python = "/path/of/the/interpreter" for this host'),
+)
+_REPAIRS_OF_RAY = (
+    (r"CPUs are free", "wait, or end who has them: `ray status` shows it"),
+    (r"no part of the Ray cluster|No module named 'ray'|no Ray cluster", "`ray status` has to show the node"),
+    (r"No module named 'elastichost'", "install elastichost there, for {python}"),
+    (r"not found|No such file", "install elastichost at the same path on all nodes: {python}"),
 )
 
 
@@ -72,6 +80,8 @@ def _check(launcher: RemoteLauncher, hosts: HostsFile, all_of_them: Sequence[Rem
     welcome = launcher.welcome
     assert welcome is not None
     yield from findings_of(host, welcome, package_versions(), launcher.welcomed_s)
+    if host.transport == "ray":
+        yield secrecy_of(host, os.environ.get("RAY_USE_TLS", ""))
     yield from _check_ways(launcher, welcome, supervisor_address(hosts, all_of_them))
 
 
@@ -140,9 +150,21 @@ def findings_of(host: HostSection, welcome: Welcome, own: dict[str, str], now_s:
         yield Finding(name, "clock", "ok", words)
 
 
+def secrecy_of(host: HostSection, use_tls: str) -> Finding:
+    """use_tls: Ray's setting of this name. The keys of processes go through Ray's own calls. Pure."""
+    if use_tls == "1":
+        return Finding(host.shown, "secrecy", "ok", "Ray encrypts what it carries")
+    found = "Ray carries keys of processes unencrypted: who reads its network reads rows"
+    return Finding(
+        host.shown, "secrecy", "warning", found, "in a network that is not your own: RAY_USE_TLS=1 on all nodes"
+    )
+
+
 def repair_of(reason: str, host: HostSection) -> str:
-    """What helps against what ssh, a shell or Python said."""
-    for pattern, repair in _REPAIRS:
+    """What helps against what ssh, Ray, a shell or Python said."""
+    for pattern, repair in _REPAIRS_OF_RAY if host.transport == "ray" else _REPAIRS_OF_SSH:
         if re.search(pattern, reason):
-            return repair.format(address=host.address)
+            return repair.format(address=host.address, python=host.python or sys.executable)
+    if host.transport == "ray":
+        return "`ray status` tells how the node is, its logs (ray logs) what became of the actor"
     return f"`ssh {host.address}` has to work without a question" if host.address else ""

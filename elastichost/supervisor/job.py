@@ -43,7 +43,7 @@ from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.sources import files_for_others
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.crash import arm
-from elastichost.wire.keys import Gate
+from elastichost.wire.keys import Gate, gate_at
 from elastichost.wire.sockets import ControlServer
 
 __all__ = ["run_job"]
@@ -253,7 +253,7 @@ def _gate(machines: Machines | None, keyring: Keyring | None) -> Gate | None:
     """Where processes of other machines speak to the supervisor."""
     if machines is None or keyring is None:
         return None
-    return Gate(f"tcp://{machines.address}:*", keyring.own, keyring.allowed)
+    return Gate(gate_at(machines.address), keyring.own, keyring.allowed)
 
 
 def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> RunResult:

@@ -1,4 +1,4 @@
-"""Machines that join a run while it trains, from the call over ssh to the arena there. Nothing here waits.
+"""Machines that join a run while it trains, from the call of its agent to the arena there. Nothing here waits.
 
     called -> greeted -> opened -> joined
        \\---------\\---------\\----> refused
@@ -199,7 +199,8 @@ def join_refusal(run: Run, hosts: HostsFile, *, is_joining: bool) -> Refused | N
     """Why no machine can join the run now; None when they can. is_joining: others are on their way."""
     if run.machines is None:
         return Refused(
-            "this run was begun on one machine only", "begin it with --hosts FILE, in which hosts = [] if need be"
+            "this run was begun on one machine only",
+            "begin it with --on ray, or with --hosts FILE, in which hosts = [] if need be",
         )
     if is_joining:
         return Refused("other machines are joining just now", "try again when they have")

@@ -14,7 +14,7 @@ __all__ = ["Keyring"]
 
 
 class Keyring:
-    """own: the supervisor's; allowed: who may come in at its gate."""
+    """own: the supervisor's; allowed: who may come in at its gate: lives on other machines, and nobody else."""
 
     def __init__(self) -> None:
         self.own = new_keys()
@@ -24,12 +24,13 @@ class Keyring:
         self._known: dict[ProcessId, int] = {}  # PS -> what it has answered
         self._number = 0
 
-    def issue(self, process: ProcessId) -> KeyPair:
-        """For a life that is about to be started: it may speak from now on."""
+    def issue(self, process: ProcessId, *, is_elsewhere: bool) -> KeyPair:
+        """For a life that is about to be started, on another machine or here: it may speak from now on."""
         keys = new_keys()
         self._number += 1
         self._keys[process], self._since[process] = keys.public, self._number
-        self.allowed.replace(self._names())
+        if is_elsewhere:
+            self.allowed.allow(keys.public, str(process))
         return keys
 
     def revoke(self, process: ProcessId) -> bool:
@@ -39,7 +40,7 @@ class Keyring:
         if self._keys.pop(process, None) is None:
             return False
         self._number += 1
-        self.allowed.replace(self._names())
+        self.allowed.revoke(str(process))
         return True
 
     def public(self, process: ProcessId) -> str:
@@ -48,7 +49,7 @@ class Keyring:
 
     def message(self) -> Admit:
         """What PS are to be told."""
-        return Admit(self._number, tuple(sorted(self._names().items())))
+        return Admit(self._number, tuple(sorted((key, str(process)) for process, key in self._keys.items())))
 
     def admitted(self, server: ProcessId, number: int) -> None:
         """A PS has answered."""
@@ -59,6 +60,3 @@ class Keyring:
         """Whether this PS lets that life in."""
         since = self._since.get(process)
         return process == server or (since is not None and self._known.get(server, 0) >= since)
-
-    def _names(self) -> dict[str, str]:
-        return {key: str(process) for process, key in self._keys.items()}

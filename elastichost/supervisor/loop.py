@@ -13,7 +13,6 @@ from elastichost.errors import (
     JobFailedError,
     NonFiniteError,
     PreflightError,
-    ProtocolError,
 )
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.supervisor.agenda import (
@@ -237,7 +236,7 @@ class Supervisor:
         if self._signals.count > 1:
             raise _KilledError
         self._take_launch_events()
-        self._take_messages()
+        self._dispatcher.take()
         now_s = run.now_s()
         self._bury(now_s)
         if commander is not None:
@@ -301,16 +300,6 @@ class Supervisor:
         self._run.note("fork_server", f"libraries imported in {prepared.seconds:.1f} s")
         if prepared.threads > 1:
             self._run.note("warning", f"the fork server has {prepared.threads} threads: only one survives a fork")
-
-    def _take_messages(self) -> None:
-        while True:
-            try:
-                envelope = self._run.control.receive()
-                if envelope is None:
-                    return
-                self._dispatcher.handle(envelope)
-            except ProtocolError as error:
-                self._run.note("refused", str(error))
 
     def _bury(self, now_s: float) -> None:
         due = [event for due_s, event in self._exits if due_s <= now_s]

@@ -23,6 +23,7 @@ from elastichost.supervisor.launch.agent_messages import Opened, ProcessUsage, S
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.place import Place
 from elastichost.supervisor.rundir import package_versions
+from elastichost.wire.keys import gate_at
 
 __all__ = ["RESTORED", "LinkSpeed", "Machines", "file_problems"]
 
@@ -59,7 +60,7 @@ class Machines:
                 self.call(host)
         except OSError as error:
             self.close()
-            raise PreflightError(f"ssh cannot be started: {error}", hint="run `elastichost doctor --hosts`") from error
+            raise PreflightError(f"an agent cannot be started: {error}", hint="is there an ssh client?") from error
 
     def call(self, host: HostSection) -> tuple[int, RemoteLauncher]:
         """Starts the agent of one more: (its number, its launcher). Raises OSError."""
@@ -95,7 +96,7 @@ class Machines:
         if problems:
             text = "\n  ".join(problems)
             raise PreflightError(
-                f"not all hosts can be used:\n  {text}", hint="`elastichost doctor --hosts` checks all"
+                f"not all hosts can be used:\n  {text}", hint="`elastichost doctor` checks the same hosts"
             )
 
     def measure_links(self) -> None:
@@ -186,7 +187,7 @@ class Machines:
         """Of one that was opened. Raises PreflightError."""
         one = self.launchers[number]
         opened = _opened(one)
-        gate = f"tcp://{interface_of(one.host, _welcome(one))}:*"
+        gate = gate_at(interface_of(one.host, _welcome(one)))
         paths = (opened.arena, opened.sockets, opened.run_dir)
         return Place(*paths, control_address, gate, is_elsewhere=True, cores=self.cores_of(number))
 

@@ -77,8 +77,8 @@ class MemoryWatch:
         ]
         self._lost: list[MemoryGauge] = []
         self._granters = [Granter(gauge, self._costs, size) for gauge, size in zip(gauges, lent, strict=True)]
-        for arena in arenas:
-            arena.board.begin_anew(is_limited=self.is_active)
+        for gauge in gauges:
+            self._begin(gauge)
         self._tables = model.tables
         self._is_sync = job.train.mode == "sync"
         self._own_age = {t.index for t in model.tables if t.is_dynamic and t.evict_after_samples > 0}
@@ -118,10 +118,15 @@ class MemoryWatch:
 
     def gain(self, gauge: MemoryGauge, budget_bytes: int) -> None:
         """One more host, which lends so much."""
-        gauge.arena.board.begin_anew(is_limited=self.is_active)
+        self._begin(gauge)
         self._granters.append(Granter(gauge, self._costs, budget_bytes if self.is_active else NO_LIMIT))
         self._boards.append(gauge.arena.board)
         self._actor.begin(gauge.arena.board)
+
+    def _begin(self, gauge: MemoryGauge) -> None:
+        """Told at once: without limits nothing is granted later."""
+        gauge.arena.board.begin_anew(is_limited=self.is_active)
+        gauge.use.tell()
 
     def lose(self, host: int) -> None:
         """That host is used no more; not host 0."""

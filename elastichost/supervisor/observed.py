@@ -21,6 +21,7 @@ from elastichost.wire.facts import StepSample
 __all__ = ["Fleet", "ProcessRecord"]
 
 WINDOW_S = 5.0
+MOST_BEATS = 128  # within it; there are ten of them
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class ProcessRecord:
     kill_reason: str = ""
     kill_at_s: float | None = None  # when SIGKILL is due; None: it was sent, or is not wanted
     signs: Signs = field(default_factory=Signs)
-    window: deque[tuple[float, StepSample]] = field(default_factory=deque)
+    window: deque[tuple[float, StepSample]] = field(default_factory=lambda: deque(maxlen=MOST_BEATS))
 
     @property
     def is_live(self) -> bool:

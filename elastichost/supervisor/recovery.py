@@ -227,7 +227,7 @@ class Recovery:
         run.launcher.spawn(
             process,
             run.entries.of(spec.role),
-            self._arguments(record, self._issue(process)),
+            self._arguments(record, self._issue(record)),
             run.directory.log_of(process),
             host=spec.host,
             cores=() if run.job.emulate.enabled else spec.cores,  # virtual ones are the process' own affair
@@ -248,11 +248,11 @@ class Recovery:
         )
         self._run.send(process, wire_control.Repin(spec.cores, spec.threads))
 
-    def _issue(self, process: ProcessId) -> KeyPair | None:
+    def _issue(self, record: ProcessRecord) -> KeyPair | None:
         """Its keys, where there are other machines; PS are told of it before it is started."""
         if self._run.keyring is None:
             return None
-        keys = self._run.keyring.issue(process)
+        keys = self._run.keyring.issue(record.process, is_elsewhere=record.spec.host in self._run.elsewhere)
         self._tell_gates()
         return keys
 
@@ -294,6 +294,12 @@ class Recovery:
     def replace(self, process: ProcessId, reason: str) -> None:
         """Kills a life that is too slow; its next one is started as after any loss."""
         self._kill(Kill(process, "slow", reason), self._run.now_s())
+
+    def expel(self, process: ProcessId, reason: str) -> None:
+        """Kills a life that says what cannot be; its key is revoked with it, and its next one gets another."""
+        record = self._run.fleet.find(process)
+        if record is not None and record.state != State.KILLING:
+            self._kill(Kill(process, "exit", reason), self._run.now_s())
 
     def _kill(self, action: Kill, now_s: float) -> None:
         record = self._run.fleet.find(action.process)

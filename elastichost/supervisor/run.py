@@ -32,6 +32,7 @@ from elastichost.supervisor.rundir import RunDirectory
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.facts import ServerAddress
+from elastichost.wire.keys import gate_at
 from elastichost.wire.sockets import ControlServer
 
 __all__ = ["Entries", "PlanCause", "Run"]
@@ -159,7 +160,7 @@ class Run:
         """Of the processes of a host."""
         if host in self.elsewhere:
             return self.elsewhere[host]
-        gate = f"tcp://{self.machines.address}:*" if self.machines is not None else ""
+        gate = gate_at(self.machines.address) if self.machines is not None else ""
         arena = self.other_arenas.get(host, self.arena)
         paths = (str(arena), str(self.sockets), str(self.directory.path))
         return Place(*paths, self.control_address, gate)

@@ -94,12 +94,9 @@ class Training:
         )
 
     def progressed(self, process: ProcessId, message: LeaseProgress) -> None:
-        """Also of a life that has ended meanwhile: the ledger ignores what it does not hold any more."""
-        try:
-            counted = self.ledger.progress(process, message.lease_id, message.stop, message.samples, message.skipped)
-        except ProtocolError as error:
-            raise miscount(error) from error
-        if counted:
+        """Also of a life that has ended meanwhile: the ledger ignores what it does not hold any more. Raises
+        ProtocolError when the numbers cannot be."""
+        if self.ledger.progress(process, message.lease_id, message.stop, message.samples, message.skipped):
             self.serve()
 
     def drained(self, process: ProcessId) -> None:
@@ -239,5 +236,5 @@ class Training:
 
 
 def miscount(error: ProtocolError) -> JobFailedError:
-    """Dropping such a message would leave a lease open for ever: better an end than a wrong count."""
+    """A PS' record of what it applied decides: where that cannot be, better an end than a wrong count."""
     return JobFailedError(error.message, hint="this is a fault of elastichost; the journal holds every lease")

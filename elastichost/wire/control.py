@@ -3,6 +3,10 @@ who sends it to whom, and which raw frames follow it."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from elastichost.errors import SampleRange
 from elastichost.specs import ModelSpec
 from elastichost.wire.control_hosts import (
@@ -18,8 +22,11 @@ from elastichost.wire.control_hosts import (
     Unmapped,
 )
 from elastichost.wire.facts import (
+    Amount,
     AppliedBatch,
     CommittedBatch,
+    Count,
+    Count32,
     Lease,
     Message,
     ServerAddress,
@@ -71,6 +78,8 @@ __all__ = [
     "Unsettled",
 ]
 
+Word = Annotated[str, msgspec.Meta(max_length=200)]
+
 # --- process -> supervisor -----------------------------------------------------------------------------
 
 
@@ -78,9 +87,9 @@ class Hello(Message, frozen=True):
     """First message of every process. PS: `address` is where its data socket is bound on its own machine."""
 
     role: str  # "worker" | "server" | "probe"
-    index: int
-    life: int
-    pid: int
+    index: Count32
+    life: Count32
+    pid: Count
     address: str = ""
     outer: str = ""  # where other machines reach that socket
 
@@ -98,50 +107,50 @@ class Ready(Message, frozen=True):
     `committed`, of the dense owner with served access: batches staged under older epochs that count; it commits no
     other of those any more."""
 
-    shard_map_epoch: int
+    shard_map_epoch: Count
     committed: tuple[CommittedBatch, ...] = ()
 
 
 class Heartbeat(Message, frozen=True):
     """From the work loop, every HEARTBEAT_S; `progress` only grows while the loop makes progress."""
 
-    progress: int
+    progress: Count
     sample: StepSample
-    state: str = ""  # what the loop is doing, in a word
-    gpu_memory_bytes: int = 0
+    state: Word = ""  # what the loop is doing, in a word
+    gpu_memory_bytes: Count = 0
 
 
 class LeaseRequest(Message, frozen=True):
     """Worker: the pipeline wants more. The answer is LeaseGrant, EvaluationGrant, or nothing until there is one."""
 
-    samples_per_s: float
+    samples_per_s: Amount
 
 
 class LeaseProgress(Message, frozen=True):
     """Worker: positions up to `stop` of this lease are applied (acknowledged by the PS)."""
 
-    lease_id: int
-    stop: int
-    samples: int  # trained in this lease so far
-    skipped: int  # bad rows skipped in this lease so far
+    lease_id: Count
+    stop: Count
+    samples: Count  # trained in this lease so far
+    skipped: Count  # bad rows skipped in this lease so far
 
 
 class EvaluationScores(Message, frozen=True):
     """Worker: one evaluation lease is scored. Frames: logits float32 [n * labels], labels float32 [n * labels],
     weights float32 [n] or empty, truth float32 [n] or empty."""
 
-    round: int
-    unit: int
-    start: int
-    stop: int
-    samples: int
-    skipped: int
+    round: Count32
+    unit: Count32
+    start: Count
+    stop: Count
+    samples: Count
+    skipped: Count
 
 
 class Paused(Message, frozen=True):
     """Worker: stands at a batch boundary with every push acknowledged; LeaseProgress was sent before."""
 
-    cut: int
+    cut: Count
 
 
 class Drained(Message, frozen=True):
@@ -151,17 +160,17 @@ class Drained(Message, frozen=True):
 class SnapshotCut(Message, frozen=True):
     """PS: its buckets are copied; training may go on."""
 
-    cut: int
-    rows: int
-    bytes: int
+    cut: Count
+    rows: Count
+    bytes: Count
 
 
 class SnapshotWritten(Message, frozen=True):
     """PS: the copied buckets are on disk and fsynced. Frame: msgpack list of checkpoint BlockRecords. With `failure`
     its disk refused, nothing of them is there, and there is no frame."""
 
-    cut: int
-    dense_version: int
+    cut: Count
+    dense_version: Count
     failure: str = ""
     hint: str = ""
 
@@ -169,23 +178,23 @@ class SnapshotWritten(Message, frozen=True):
 class Fenced(Message, frozen=True):
     """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch."""
 
-    worker: int
-    life: int
+    worker: Count32
+    life: Count32
     applied: AppliedBatch
 
 
 class Unsettled(Message, frozen=True):
     """PS: a push of this worker life is staged here, and the life speaks no more: was its batch committed?"""
 
-    worker: int
-    life: int
+    worker: Count32
+    life: Count32
 
 
 class Settled(Message, frozen=True):
     """PS: nothing of this worker life is staged here any more."""
 
-    worker: int
-    life: int
+    worker: Count32
+    life: Count32
 
 
 class Repinned(Message, frozen=True):
@@ -199,7 +208,7 @@ class FailureReport(Message, frozen=True):
     another exception's; `traceback_text` is for the log and, for ModelError, the user's own; `samples`: the batch that
     a NonFiniteError is about."""
 
-    error_type: str
+    error_type: Word
     message: str
     hint: str
     traceback_text: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastichost.wire.facts import BucketMove, Message
+from elastichost.wire.facts import BucketMove, Count, Message
 
 __all__ = [
     "Admit",
@@ -23,35 +23,35 @@ __all__ = [
 class BucketsMeasured(Message, frozen=True):
     """PS: what each of the buckets it was asked for takes now, in the order of the question."""
 
-    request: int
-    bytes: tuple[int, ...]
+    request: Count
+    bytes: tuple[Count, ...]
 
 
 class Copied(Message, frozen=True):
     """PS: all buckets of CopyBuckets are copied but for rows that change all the time, `bytes` of them. With
     `failure` it cannot hold them, and says why."""
 
-    copy: int
-    bytes: int
+    copy: Count
+    bytes: Count
     failure: str = ""
 
 
 class Forgotten(Message, frozen=True):
     """PS: its arena holds nothing of the buckets of ForgetBuckets any more."""
 
-    request: int
+    request: Count
 
 
 class Unmapped(Message, frozen=True):
     """Worker with mixed access: it uses no row in place any more by a shard map older than this one."""
 
-    shard_map_epoch: int
+    shard_map_epoch: Count
 
 
 class Admitted(Message, frozen=True):
     """PS: whoever was named by Admit of this number, and before it, is let in."""
 
-    number: int
+    number: Count
 
 
 # --- supervisor -> process -----------------------------------------------------------------------------

@@ -3,9 +3,12 @@ docstring says who sends it to whom, and which raw frames follow it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from elastichost.wire.facts import Message
+import msgspec
+
+from elastichost.micro_batches import MAX_MICRO_BATCHES
+from elastichost.wire.facts import Amount, Count, Count32, Message, Sequence
 
 __all__ = [
     "BucketFetch",
@@ -27,6 +30,12 @@ __all__ = [
     "StepReached",
 ]
 
+Micro = Annotated[int, msgspec.Meta(ge=0, lt=MAX_MICRO_BATCHES)]
+Micros = Annotated[int, msgspec.Meta(ge=1, le=MAX_MICRO_BATCHES)]
+Mailbox = Annotated[int, msgspec.Meta(ge=-1, le=1)]
+Batch = Annotated[int, msgspec.Meta(ge=-1, le=1 << 62)]
+Loss = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+
 # --- worker -> PS -----------------------------------------------------------------------------------------------------
 
 
@@ -37,13 +46,13 @@ class Pull(Message, frozen=True):
     is the row. With `create`, dynamic tables make rows for new ids (subject to admission).
     """
 
-    request: int
-    shard_map_epoch: int
+    request: Count
+    shard_map_epoch: Count
     create: bool
     weights: bool
-    counts: tuple[int, ...]  # one per table of the model
-    clock: int = 0  # samples trained so far, for eviction by age
-    step: int = 0  # sync mode: the step these rows are for; all before it are committed
+    counts: tuple[Count32, ...]  # one per table of the model
+    clock: Count = 0  # samples trained so far, for eviction by age
+    step: Sequence = 0  # sync mode: the step these rows are for; all before it are committed
 
 
 class Push(Message, frozen=True):
@@ -54,22 +63,22 @@ class Push(Message, frozen=True):
     gradients float32, summed over the batch, laid out as the weights of Pulled.
     """
 
-    request: int
-    sequence: int  # the worker's batch; a PS applies a (worker, life, sequence) once
-    shard_map_epoch: int
-    counts: tuple[int, ...]  # one per table of the model
-    committed: int = 0  # this life's batches up to here are committed
-    step: int = 0  # sync mode: instead of `sequence`; all before it are committed
-    micro: int = 0  # sync mode: the number of the micro-batch within the step
-    learning_rate_scale: float = 1.0
+    request: Count
+    sequence: Sequence  # the worker's batch; a PS applies a (worker, life, sequence) once
+    shard_map_epoch: Count
+    counts: tuple[Count32, ...]  # one per table of the model
+    committed: Sequence = 0  # this life's batches up to here are committed
+    step: Sequence = 0  # sync mode: instead of `sequence`; all before it are committed
+    micro: Micro = 0  # sync mode: the number of the micro-batch within the step
+    learning_rate_scale: Amount = 1.0
 
 
 class RowsCommitted(Message, frozen=True):
     """Worker -> PS: this life's batches up to `sequence` are committed: apply what is staged of them. The answer is
     RowsApplied."""
 
-    request: int
-    sequence: int
+    request: Count
+    sequence: Sequence
 
 
 class DensePush(Message, frozen=True):
@@ -80,48 +89,48 @@ class DensePush(Message, frozen=True):
     lies in that half (0 or 1) of the worker's mailbox in the arena, with this very message, and there is no frame.
     """
 
-    request: int
-    sequence: int
-    mailbox: int
-    lease_id: int
-    epoch: int
-    unit: int
-    start: int
-    stop: int
-    samples: int
-    skipped: int
+    request: Count
+    sequence: Sequence
+    mailbox: Mailbox
+    lease_id: Count
+    epoch: Count32
+    unit: Count32
+    start: Count
+    stop: Count
+    samples: Count32
+    skipped: Count32
     want_parameters: bool  # answer with the parameters (served access)
-    learning_rate_scale: float = 1.0
-    shard_map_epoch: int = 0  # under which rows were staged (served access); of an older one it is refused
-    loss_sum: float = 0.0  # over the samples
-    step: int = 0  # sync mode: the step that this micro-batch is part of ...
-    micro: int = 0  # ... its number ...
-    micros: int = 1  # ... how many the step has ...
+    learning_rate_scale: Amount = 1.0
+    shard_map_epoch: Count = 0  # under which rows were staged (served access); of an older one it is refused
+    loss_sum: Loss = 0.0  # over the samples
+    step: Sequence = 0  # sync mode: the step that this micro-batch is part of ...
+    micro: Micro = 0  # ... its number ...
+    micros: Micros = 1  # ... how many the step has ...
     is_left_out: bool = False  # ... and whether it is skipped because workers died on it
 
 
 class DenseFetch(Message, frozen=True):
     """Worker -> dense owner: the present dense vector, please (served access; at start and before evaluation)."""
 
-    request: int
+    request: Count
 
 
 class StepAsk(Message, frozen=True):
     """Worker -> dense owner (sync mode): may I begin this step? Answered with StepReached when all steps before it are
     committed; when it is committed itself, with the one that is next. `shard_map_epoch` must be the PS' own."""
 
-    request: int
-    step: int
-    shard_map_epoch: int
+    request: Count
+    step: Sequence
+    shard_map_epoch: Count
 
 
 class ClockAdvanced(Message, frozen=True):
     """Worker -> dense owner (bounded mode): this life has finished `batch` batches; answer ClockReached when every
     member has finished `batch - staleness`. `batch` -1: idle, do not wait for me (answered at once)."""
 
-    request: int
-    batch: int
-    staleness: int
+    request: Count
+    batch: Batch
+    staleness: Count
 
 
 # --- PS -> PS ---------------------------------------------------------------------------------------------------------
@@ -137,12 +146,12 @@ class BucketFetch(Message, frozen=True):
     `again`: the answer to the request before never came, or was damaged.
     """
 
-    request: int
-    table: int
-    bucket: int
+    request: Count
+    table: Count32
+    bucket: Count32
     what: Literal["open", "rows", "changed", "check"]
-    start: int = 0
-    stop: int = 0
+    start: Count = 0
+    stop: Count = 0
     again: bool = False
 
 
@@ -155,13 +164,13 @@ class BucketPart(Message, frozen=True):
     a dynamic table ids int64, stamps uint32 [stop - start].
     """
 
-    request: int
-    rows: int
-    start: int
-    stop: int
-    crc32: int
-    left: int = 0
-    heat: int = 0  # keys asked for in this bucket so far
+    request: Count
+    rows: Count
+    start: Count
+    stop: Count
+    crc32: Count32
+    left: Count = 0
+    heat: Count = 0  # keys asked for in this bucket so far
 
 
 # --- PS -> worker -----------------------------------------------------------------------------------------------------

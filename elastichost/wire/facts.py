@@ -3,15 +3,21 @@ dtype and length before it uses them."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 __all__ = [
     "HEARTBEAT_S",
+    "Amount",
     "AppliedBatch",
     "BucketMove",
     "CommittedBatch",
+    "Count",
+    "Count32",
     "Lease",
     "Message",
+    "Sequence",
     "ServerAddress",
     "StepSample",
     "TensorEvent",
@@ -19,6 +25,12 @@ __all__ = [
 ]
 
 HEARTBEAT_S = 0.5
+
+# What a message may say at all: checked when it is decoded, before anybody computes with it. No NaN is an Amount.
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Count32 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+Sequence = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # of batches and steps: the lower bits of a stamp
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True, array_like=False):
@@ -56,23 +68,23 @@ class CommittedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a process did since its last heartbeat; sums over the steps."""
 
-    steps: int = 0
-    samples: int = 0
-    seconds: float = 0.0  # wall time covered
-    wait_input_s: float = 0.0  # waiting for the pipeline (reader or lease)
-    read_s: float = 0.0  # reading samples (in the prefetch thread: overlapped)
-    lookup_s: float = 0.0  # ids to rows, pulls (in the prefetch thread: overlapped)
-    compute_s: float = 0.0  # forward and backward
-    push_s: float = 0.0  # rows and dense gradients
-    wait_peers_s: float = 0.0  # bounded mode
+    steps: Count = 0
+    samples: Count = 0
+    seconds: Amount = 0.0  # wall time covered
+    wait_input_s: Amount = 0.0  # waiting for the pipeline (reader or lease)
+    read_s: Amount = 0.0  # reading samples (in the prefetch thread: overlapped)
+    lookup_s: Amount = 0.0  # ids to rows, pulls (in the prefetch thread: overlapped)
+    compute_s: Amount = 0.0  # forward and backward
+    push_s: Amount = 0.0  # rows and dense gradients
+    wait_peers_s: Amount = 0.0  # bounded mode
     loss_sum: float = 0.0  # sum over samples of the loss
-    ids: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    requests: int = 0  # PS: requests served
-    busy_s: float = 0.0  # PS: time spent serving
-    taken_s: float = 0.0  # when, by the clock that all processes of a host share; 0: not told
-    cpu_s: float | None = None  # CPU time of an emulated process, by its costs; None: the kernel knows
+    ids: Count = 0
+    bytes_sent: Count = 0
+    bytes_received: Count = 0
+    requests: Count = 0  # PS: requests served
+    busy_s: Amount = 0.0  # PS: time spent serving
+    taken_s: Amount = 0.0  # when, by the clock that all processes of a host share; 0: not told
+    cpu_s: Amount | None = None  # CPU time of an emulated process, by its costs; None: the kernel knows
 
 
 class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

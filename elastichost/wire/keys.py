@@ -18,7 +18,17 @@ import zmq
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
 
-__all__ = ["AllowList", "Gate", "KeyPair", "Pass", "new_keys", "open_gate", "present"]
+__all__ = [
+    "AllowList",
+    "Gate",
+    "KeyPair",
+    "Pass",
+    "gate_at",
+    "guard",
+    "is_version_6",
+    "new_keys",
+    "present",
+]
 
 DOMAIN = "elastichost"
 # Whoever does not shake hands within this is sent away: what waits at the door costs a descriptor.
@@ -70,6 +80,10 @@ class AllowList:
         """For whom the holder of this key speaks; None: for nobody."""
         return self._names.get(key)
 
+    def is_allowed(self, name: str) -> bool:
+        """Whether that process has a key."""
+        return name in self._names.values()
+
     def callback(self, domain: str, key: bytes) -> bool:
         """As `zmq.auth` asks, at each handshake."""
         return domain == DOMAIN and key.decode("ascii", "replace") in self._names
@@ -77,16 +91,25 @@ class AllowList:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Where other machines reach a socket. address: of one interface, `tcp://10.0.0.1:*` (any free port)."""
+    """Where other machines reach a socket. address: of one interface, as `gate_at` names it, or with a port."""
 
     address: str
     keys: KeyPair
     allowed: AllowList
 
 
-def open_gate(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -> ThreadAuthenticator:
-    """Binds the socket there. `stop` what is returned before the context ends. Raises zmq.ZMQError when the address is
-    none of this machine's, or taken."""
+def gate_at(address: str) -> str:
+    """Any free port of an address, as a gate is named."""
+    return f"tcp://[{address}]:*" if ":" in address else f"tcp://{address}:*"
+
+
+def is_version_6(address: str) -> bool:
+    """Whether `tcp://[::1]:5000` is an address of IPv6."""
+    return address.startswith("tcp://[")
+
+
+def guard(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.Socket[bytes]]) -> ThreadAuthenticator:
+    """Before the socket is bound there. `stop` what is returned before the context ends."""
     from zmq.auth.thread import ThreadAuthenticator  # asyncio comes with it: only where there is a gate
 
     authenticator = ThreadAuthenticator(context)
@@ -97,11 +120,6 @@ def open_gate(gate: Gate, socket: zmq.Socket[bytes], context: zmq.Context[zmq.So
     socket.setsockopt(zmq.CURVE_SECRETKEY, gate.keys.secret.encode())
     socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-    try:
-        socket.bind(gate.address)
-    except zmq.ZMQError:
-        authenticator.stop()
-        raise
     return authenticator
 
 

@@ -4,7 +4,8 @@ A ROUTER drops messages to unknown peers silently unless ROUTER_MANDATORY is set
 a peer, so every incarnation has its own; LINGER 0 lets a process exit at once. Large frames are sent without a
 copy, so the caller must not write into them again.
 
-A bound socket is a file of this machine; where other machines are to reach it, it has a *gate* as well (`wire.keys`).
+A bound socket is a file of this machine; where other machines are to reach it, it has a *gate* as well (`wire.keys`,
+`wire.outer`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope, Frame, fr
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.data import DataMessage
 from elastichost.wire.facts import ServerAddress
-from elastichost.wire.keys import Gate, KeyPair, Pass, open_gate, present
+from elastichost.wire.keys import Gate, KeyPair, Pass, is_version_6, present
+from elastichost.wire.outer import OuterRouter, Waiting, cut, unforeseen
+from elastichost.wire.refusals import RefusalLog
 
 __all__ = [
     "VIA_SUFFIX",
@@ -38,6 +41,9 @@ __all__ = [
 ]
 
 HIGH_WATER_MARK = 10_000
+# At a gate. An answer on its way to a worker may be a dense vector or the rows of a batch: whoever has left so many
+# unread gets no more, and asks again. Of the control conversation all are small.
+DATA_WAITING, CONTROL_WAITING = Waiting(to_peer=8, from_peer=64), Waiting(to_peer=256, from_peer=256)
 ZERO_COPY_BYTES = 64 * 1024
 M = TypeVar("M")
 # For tests and `elastichost chaos`: with this variable set, a fault proxy stands between a socket and its clients.
@@ -68,93 +74,66 @@ def _receive_parts(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
         return None
 
 
-def _next(socket: zmq.Socket[bytes], codec: Codec[M]) -> Envelope[M] | None:
-    """The next message that is one. What is malformed is told and dropped: whoever waits for it will ask again."""
-    while (parts := _receive_parts(socket)) is not None:
-        try:
-            return codec.decode(parts)
-        except ProtocolError as error:
-            print(f"refused a message: {error}", flush=True)
-    return None
+def _named(parts: list[memoryview] | None) -> tuple[bytes, list[memoryview]] | None:
+    """(identity, parts) of what a ROUTER has received."""
+    return None if parts is None else (bytes(parts[0]), parts[1:])
 
 
 class _Router:
     """A bound ROUTER: many peers, each named by its identity; with a gate, a second one for those from elsewhere."""
 
-    def __init__(self, address: str, gate: Gate | None = None) -> None:
+    def __init__(self, address: str, gate: Gate | None, waiting: Waiting) -> None:
         self._context = zmq.Context()
-        self._local = self._make()
+        self._local = self._context.socket(zmq.ROUTER)
+        _configure(self._local)
+        self._local.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._local.bind(address)
         self.address = address
-        self._outer: zmq.Socket[bytes] | None = None
-        self._gate = gate
-        self._from_outside: set[bytes] = set()  # identities
-        self._turn = 0
+        self._outer: OuterRouter | None = None
+        self._is_outers_turn = False
         if gate is not None:
-            self._outer = self._make()
             try:
-                self._authenticator = open_gate(gate, self._outer, self._context)
-            except zmq.ZMQError:
+                self._outer = OuterRouter(gate, waiting, self._context)
+            except OSError:
                 self._context.destroy(linger=0)
                 raise
-
-    def _make(self) -> zmq.Socket[bytes]:
-        socket = self._context.socket(zmq.ROUTER)
-        _configure(socket)
-        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        return socket
 
     @property
     def outer_address(self) -> str:
         """Where other machines reach it; "" when they cannot."""
-        return "" if self._outer is None else self._outer.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        return "" if self._outer is None else self._outer.address
 
     @property
     def sockets(self) -> tuple[zmq.Socket[bytes], ...]:
-        return (self._local,) if self._outer is None else (self._local, self._outer)
+        return (self._local,) if self._outer is None else (self._local, self._outer.socket)
 
     def _receive(self) -> tuple[bytes, list[memoryview]] | None:
         """(identity, parts), from inside and outside in turn. Raises ProtocolError for one that is not whom it says."""
         if self._outer is None:
-            parts = _receive_parts(self._local)
-            return None if parts is None else (bytes(parts[0]), parts[1:])
+            return _named(_receive_parts(self._local))
         for _ in self.sockets:
-            self._turn ^= 1
-            found = self._receive_outer(self._outer) if self._turn else _receive_parts(self._local)
-            if found is None:
-                continue
-            identity = bytes(found[0])
-            (self._from_outside.add if self._turn else self._from_outside.discard)(identity)
-            return identity, found[1:]
+            self._is_outers_turn = not self._is_outers_turn
+            found = self._outer.receive() if self._is_outers_turn else _named(_receive_parts(self._local))
+            if found is not None:
+                return found
         return None
 
-    def _receive_outer(self, socket: zmq.Socket[bytes]) -> list[memoryview] | None:
-        try:
-            frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return None
-        assert self._gate is not None
-        identity, key = frames[0].bytes, str(frames[-1].get("User-Id"))
-        speaker = self._gate.allowed.speaker(key)
-        if speaker is None or identity.partition(b"/")[0] != speaker.encode():
-            raise ProtocolError(f"peer {identity!r} has the key of {speaker or 'nobody who may speak'}")
-        return [frame.buffer for frame in frames]
-
     def _send(self, identity: bytes, parts: Sequence[Frame]) -> None:
-        is_outside = self._outer is not None and identity in self._from_outside
+        outer = self._outer if self._outer is not None and self._outer.knows(identity) else None
         try:
-            _send_parts(self.sockets[is_outside], [identity, *parts], zmq.NOBLOCK)
+            if outer is None:
+                _send_parts(self._local, [identity, *parts], zmq.NOBLOCK)
+            else:
+                _send_parts(outer.socket, [outer.routing_id(identity), *parts], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                self._from_outside.discard(identity)
                 raise ProtocolError(f"peer {identity.decode(errors='replace')} cannot be reached") from error
             raise
 
     def close(self) -> None:
-        for socket in self.sockets:
-            socket.close()
+        self._local.close()
         if self._outer is not None:
-            self._authenticator.stop()
+            self._outer.close()
         self._context.term()
 
 
@@ -162,7 +141,7 @@ class ControlServer(_Router):
     """The supervisor's end of the control conversation."""
 
     def __init__(self, address: str, job_id: int, gate: Gate | None = None) -> None:
-        super().__init__(address, gate)
+        super().__init__(address, gate, CONTROL_WAITING)
         self._codec: Codec[ControlMessage] = Codec(ControlMessage, job_id, None)
 
     def poll(
@@ -196,7 +175,7 @@ class DataServer(_Router):
     """A PS' end of the data conversation. Peers are (worker incarnation, channel)."""
 
     def __init__(self, address: str, job_id: int, process: ProcessId, gate: Gate | None = None) -> None:
-        super().__init__(address, gate)
+        super().__init__(address, gate, DATA_WAITING)
         self._codec: Codec[DataMessage] = Codec(DataMessage, job_id, process)
 
     def receive(self) -> tuple[bytes, Envelope[DataMessage]] | None:
@@ -223,11 +202,14 @@ class _Dealer:
     ) -> None:
         self._context = context
         self._socket = self._context.socket(zmq.DEALER)
-        _configure(self._socket, identity=identity.encode())
+        self._is_outer = shown is not None
+        _configure(self._socket, identity=unforeseen(identity) if self._is_outer else identity.encode())
         if shown is not None:
             present(shown, self._socket)
+            self._socket.setsockopt(zmq.IPV6, is_version_6(address))
         self._socket.connect(address + VIA_SUFFIX if os.environ.get(VIA_VARIABLE) else address)
         self.address = address
+        self._refused = RefusalLog()
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
@@ -236,6 +218,18 @@ class _Dealer:
     @property
     def sockets(self) -> tuple[zmq.Socket[bytes], ...]:
         return (self._socket,)
+
+    def _next(self, codec: Codec[M]) -> Envelope[M] | None:
+        """The next message that is one. What is malformed is told and dropped: whoever waits for it will ask again."""
+        while (parts := _receive_parts(self._socket)) is not None:
+            try:
+                return codec.decode(parts)
+            except ProtocolError as error:
+                self._refused(str(error))
+        return None
+
+    def _send(self, parts: Sequence[Frame]) -> None:
+        _send_parts(self._socket, list(cut(parts)) if self._is_outer else parts)
 
     def close(self) -> None:
         self._socket.close()
@@ -251,10 +245,10 @@ class ControlClient(_Dealer):
         self._codec: Codec[ControlMessage] = Codec(ControlMessage, job_id, process)
 
     def send(self, message: ControlMessage, frames: Sequence[Frame] = ()) -> None:
-        _send_parts(self._socket, self._codec.encode(message, frames))
+        self._send(self._codec.encode(message, frames))
 
     def receive(self) -> Envelope[ControlMessage] | None:
-        return _next(self._socket, self._codec)
+        return self._next(self._codec)
 
     def flush(self, timeout_s: float) -> None:
         """Lets queued messages leave, for at most `timeout_s`, and closes; the last thing a process does."""
@@ -272,10 +266,10 @@ class DataClient(_Dealer):
         self._codec: Codec[DataMessage] = Codec(DataMessage, job_id, process)
 
     def send(self, message: DataMessage, frames: Sequence[Frame] = ()) -> None:
-        _send_parts(self._socket, self._codec.encode(message, frames))
+        self._send(self._codec.encode(message, frames))
 
     def receive(self) -> Envelope[DataMessage] | None:
-        return _next(self._socket, self._codec)
+        return self._next(self._codec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from elastichost.wire.sockets import VIA_SUFFIX, VIA_VARIABLE, ControlClient, Co
 
 WORKER = ProcessId("worker", 0, 1)
 MESSAGES = 200
+LAST = 1e9  # a rate that no other request has
 
 
 @pytest.fixture
@@ -65,8 +66,8 @@ def send_all(pair: Pair) -> list[float]:
     """Many of one kind, and what arrived of them before the last one."""
     for number in range(MESSAGES):
         pair.client.send(LeaseRequest(samples_per_s=float(number)))
-    pair.client.send(LeaseRequest(samples_per_s=-1.0))
-    return pair.received(-1.0)[:-1]
+    pair.client.send(LeaseRequest(samples_per_s=LAST))
+    return pair.received(LAST)[:-1]
 
 
 def test_without_faults_everything_arrives_in_order_in_both_directions(sockets: Path, pair: Pair) -> None:
@@ -142,8 +143,8 @@ def test_spoilt_messages_are_refused_and_never_misread(sockets: Path, pair: Pair
 
 def test_a_partition_is_one_way(sockets: Path, pair: Pair) -> None:
     with FaultProxy(sockets, 1, MessageRates()) as proxy:
-        pair.client.send(LeaseRequest(samples_per_s=-1.0))
-        pair.received(-1.0)
+        pair.client.send(LeaseRequest(samples_per_s=LAST))
+        pair.received(LAST)
         proxy.partition("supervisor", "worker", 3600.0)
         pair.server.send(WORKER, Drain())
         assert len(send_all(pair)) == MESSAGES

@@ -124,6 +124,10 @@ class Bed:
         places = [line.split()[3] for line in told]
         return [place for place in places if not place.endswith(f":{SSH_PORT}")]
 
+    def pin_sshd(self, host: int, cores: Sequence[int]) -> None:
+        """Whoever logs in there from now on has these cores."""
+        os.sched_setaffinity(self._daemons[host].pid, cores)
+
     # --- processes ------------------------------------------------------------------------------------------
 
     def run(self, host: int, command: Sequence[str], **settings: object) -> subprocess.Popen[str]:

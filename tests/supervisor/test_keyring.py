@@ -10,9 +10,9 @@ WORKER, SECOND, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 0, 2), P
 
 def test_a_life_is_known_to_a_server_that_has_answered_since() -> None:
     ring = Keyring()
-    ring.issue(SERVER)
+    ring.issue(SERVER, is_elsewhere=True)
     before = ring.message()
-    ring.issue(WORKER)
+    ring.issue(WORKER, is_elsewhere=True)
     ring.admitted(SERVER, before.number)
     assert not ring.is_known_to(WORKER, SERVER)
     ring.admitted(SERVER, ring.message().number)
@@ -23,7 +23,7 @@ def test_a_life_is_known_to_a_server_that_has_answered_since() -> None:
 
 def test_every_life_has_a_key_of_its_own_and_none_when_it_has_ended() -> None:
     ring = Keyring()
-    first, second = ring.issue(WORKER), ring.issue(SECOND)
+    first, second = ring.issue(WORKER, is_elsewhere=True), ring.issue(SECOND, is_elsewhere=True)
     assert first.public != second.public
     assert ring.allowed.speaker(first.public) == "worker-0.1"
     assert ring.revoke(WORKER) and not ring.revoke(WORKER)
@@ -35,8 +35,8 @@ def test_every_life_has_a_key_of_its_own_and_none_when_it_has_ended() -> None:
 
 def test_a_server_that_has_ended_knows_nobody() -> None:
     ring = Keyring()
-    ring.issue(SERVER)
-    ring.issue(WORKER)
+    ring.issue(SERVER, is_elsewhere=True)
+    ring.issue(WORKER, is_elsewhere=True)
     ring.admitted(SERVER, ring.message().number)
     ring.revoke(SERVER)
     assert not ring.is_known_to(WORKER, SERVER)
@@ -46,3 +46,10 @@ def test_a_server_that_has_ended_knows_nobody() -> None:
 
 def test_a_server_reaches_itself() -> None:
     assert Keyring().is_known_to(SERVER, SERVER)
+
+
+def test_the_supervisors_gate_is_for_lives_on_other_machines() -> None:
+    ring = Keyring()
+    keys = ring.issue(WORKER, is_elsewhere=False)
+    assert ring.allowed.speaker(keys.public) is None, "it comes by the socket of this machine"
+    assert ring.message().keys == ((keys.public, "worker-0.1"),), "PS of others let it in"

@@ -109,6 +109,12 @@ def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_cou
     assert sorted(event.process for event in run.events("process_lost")) == ["worker-0", "worker-1"]
 
 
+def test_tables_of_fixed_size_are_not_limited_there_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start(folder, monkeypatch, template=JOB.replace('rows = "dynamic"', "rows = 500"))
+    assert_done(run)
+    assert run.events("process_lost") == []
+
+
 def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch)
     run.wait_trained(1)

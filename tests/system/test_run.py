@@ -6,6 +6,7 @@ Every test ends with nothing left: no process of the run, no arena, no socket di
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -156,6 +157,13 @@ def processes_of(folder: Path) -> list[int]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A scratch directory with an arena root of its own; looked over when the test is done."""
+    with folder_of(tmp_path, monkeypatch) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def folder_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As `folder`, for as long as its user wants."""
     arenas = arena_root() / f"test-{os.getpid()}-{tmp_path.name}"
     arenas.mkdir()
     sockets = Path(tempfile.mkdtemp(prefix="ehs-"))  # short: a socket's path has 108 bytes

@@ -13,6 +13,7 @@ from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
+from elastichost.ps.rules import Rules
 from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
 from elastichost.ps.store import RowStore
@@ -62,6 +63,13 @@ class ThreadedServers:
             DenseOptimizerSpec(),
             applier,
             AppliedLog(self.run_dir),
+            Rules(
+                is_sync=False,
+                is_served=False,
+                batch_size=1 << 20,
+                micro_batches=128,
+                places=self.arena.layout.max_workers,
+            ),
         )
         service.is_dense_owner = index == 0
         self.services.append(service)

@@ -1,4 +1,4 @@
-"""How an agent is started, here or over ssh, and what is left of its last words when it ends early."""
+"""How an agent is started, here, over ssh or on a node of Ray, and its last words when it ends early."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from elastichost.config_hosts import HostSection
 __all__ = ["AgentProcess", "agent_command"]
 
 AGENT_MODULE = "elastichost.supervisor.launch.agent"
+RELAY_MODULE = "elastichost.supervisor.launch.ray_relay"
 ENDS_S = 2.0
 # A host that does not answer within three of these is given up by ssh itself, whatever the supervisor does meanwhile.
 ALIVE_EVERY_S, ALIVE_TIMES = 2, 3
@@ -23,13 +24,21 @@ CONNECT_TIMEOUT_S = 10
 
 
 def agent_command(host: HostSection, control_path: Path | None) -> list[str]:
-    """argv. control_path: a socket that later connections to the host share; None: none."""
-    python = host.python or sys.executable
-    there = [python, "-m", AGENT_MODULE]
+    """argv of the process at this end. control_path: a socket that later connections of ssh to the host share; None:
+    none."""
+    there = [host.python or sys.executable, "-m", AGENT_MODULE]
     if host.arena_directory:
         there = ["env", f"ELASTICHOST_ARENA_DIR={host.arena_directory}", *there]
-    if host.transport == "local":
-        return there
+    match host.transport:
+        case "local":
+            return there
+        case "ray":
+            return [sys.executable, "-m", RELAY_MODULE, host.cluster, host.node, str(host.cores), *there]
+        case "ssh":
+            return _ssh_command(host, control_path, there)
+
+
+def _ssh_command(host: HostSection, control_path: Path | None, there: list[str]) -> list[str]:
     options = [
         "BatchMode=yes",
         "StrictHostKeyChecking=yes",
@@ -47,14 +56,15 @@ def agent_command(host: HostSection, control_path: Path | None) -> list[str]:
 
 
 def _environment(host: HostSection) -> dict[str, str] | None:
-    """ssh's own is this process'. An agent of this very machine did not come over the connection that we did."""
-    if host.transport == "ssh":
+    """ssh and Ray have this process'. An agent of this very machine did not come over the connection that we did."""
+    if host.transport != "local":
         return None
     return {name: value for name, value in os.environ.items() if name != "SSH_CONNECTION"}
 
 
 class AgentProcess:
-    """The process at this end: ssh, or the agent itself. What it writes to stderr is kept for the error message."""
+    """The process at this end: ssh, the relay of Ray, or the agent itself. What it writes to stderr is kept for the
+    error message."""
 
     def __init__(self, host: HostSection, control_path: Path | None) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process

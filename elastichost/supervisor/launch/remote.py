@@ -76,7 +76,7 @@ class RemoteLauncher:
 
     @property
     def pid(self) -> int:
-        """Of the process at this end: of ssh, or of the agent itself where there is no ssh."""
+        """Of the process at this end: of ssh, of the relay of Ray, or of the agent itself."""
         return self._process.pid
 
     # --- asking ---------------------------------------------------------------------------------------------
@@ -325,7 +325,9 @@ class RemoteLauncher:
         deadline_s = time.monotonic() + timeout_s
         while not is_there():
             if self.lost:
-                raise PreflightError(f"host {self.host.shown}: {self.lost}", hint="run `elastichost doctor --hosts`")
+                raise PreflightError(
+                    f"host {self.host.shown}: {self.lost}", hint="`elastichost doctor` checks the same hosts"
+                )
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise PreflightError(f"host {self.host.shown} took more than {timeout_s:g} s {for_what}")

@@ -1,0 +1,468 @@
+"""Hostile peers at every gate of a run over two machines: nothing changes, and nothing is kept of what they sent.
+
+One run for all cases, in sync mode: its model is compared bit by bit with that of a run that nobody attacked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import stat
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+import zmq
+
+from benchmarks import attackers
+from benchmarks.attackers import CURVE_GREETING, Target, connect, greeting, is_let_in, knock_and_go, wait_closed
+from benchmarks.hostile_supervisor import ENDED, INSIDERS
+from elastichost.arena.host import arena_root
+from elastichost.plan import ProcessId
+from elastichost.wire.codec import Codec, Frame
+from elastichost.wire.control import ControlMessage, Fenced, Heartbeat, Hello, LeaseProgress, Stop
+from elastichost.wire.data import (
+    BucketFetch,
+    ClockAdvanced,
+    DataMessage,
+    DenseFetch,
+    DensePush,
+    DensePushed,
+    Pull,
+    Push,
+    Retry,
+    RowsCommitted,
+    StepAsk,
+)
+from elastichost.wire.facts import AppliedBatch, StepSample
+from elastichost.wire.keys import KeyPair, Pass, new_keys
+from elastichost.wire.outer import PART_BYTES
+from elastichost.wire.sockets import DataClient, wait_readable
+from tests.hostile.victims import Attacked, alone, outcome_of, over_two_machines
+from tests.system.test_run import ROOT, folder_of
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
+
+PATIENCE_S = 30.0
+TABLES = 4
+WORKER, SERVER = INSIDERS
+LOCAL, ELSEWHERE = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)  # living ones, by their machine
+HANDSHAKE_S = 3.0
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    """At the end it has trained what the run beside it has that nobody attacked, and nobody was blamed."""
+    with pytest.MonkeyPatch.context() as patch, folder_of(tmp_path_factory.mktemp("hostile"), patch) as folder:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        run, beside = over_two_machines(folder / "attacked"), alone(folder / "alone")
+        expected = outcome_of(beside)
+        victims = Attacked(run)
+        yield victims
+        victims.go_on()
+        assert outcome_of(run) == expected, "the same losses, and the same model"
+        for kind in ("process_lost", "failure", "host_lost", "torn_batch", "quarantine", "warning"):
+            assert [event.text for event in run.events(kind)] == []
+        assert run.result()["processes"]["restarts"] == 0
+
+
+@pytest.fixture(autouse=True)
+def unharmed(attacked: Attacked) -> Iterator[None]:
+    """After each case."""
+    before = attacked.begin()
+    yield
+    attacked.settle(before)
+
+
+# --- who is not let in ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        os.urandom(4096),
+        bytes(4096),
+        greeting(b"NULL"),
+        greeting(b"PLAIN"),
+        CURVE_GREETING + b"\x06" + (1 << 30).to_bytes(8, "big"),  # a command of 1 GiB
+        CURVE_GREETING + b"\x06" + (1 << 63).to_bytes(8, "big"),
+        CURVE_GREETING + b"\x04\xc8\x05HELLO" + bytes(194),
+    ],
+    ids=["http", "noise", "zeros", "null", "plain", "1 GiB", "8 EiB", "hello of zeros"],
+)
+def test_what_is_no_handshake_is_cut_off(attacked: Attacked, beginning: bytes) -> None:
+    guests = [connect(gate) for gate in attacked.gates.values() for _ in range(20)]
+    for guest in guests:
+        with contextlib.suppress(OSError):  # cut off within it
+            guest.sendall(beginning)
+    assert wait_closed(guests, HANDSHAKE_S + PATIENCE_S) == 0
+    for guest in guests:
+        guest.close()
+
+
+def test_who_does_not_go_on_is_cut_off_and_what_he_sent_not_kept(attacked: Attacked) -> None:
+    """One byte, half a greeting, a whole one, a command as large as may be but for its last byte; from many at once."""
+    almost = CURVE_GREETING + b"\x06" + PART_BYTES.to_bytes(8, "big") + bytes(PART_BYTES - 1)
+    guests = []
+    for beginning in (b"\xff", b"\xff" + bytes(8) + b"\x7f\x03", CURVE_GREETING, almost):
+        for gate in attacked.gates.values():
+            for _ in range(50):
+                guests.append(connect(gate))
+                guests[-1].sendall(beginning)
+    assert wait_closed(guests, HANDSHAKE_S + PATIENCE_S) == 0
+    for guest in guests:
+        guest.close()
+
+
+def test_a_command_of_a_gigabyte_is_not_read(attacked: Attacked) -> None:
+    """Strangers have not shown a key yet when they send it."""
+    for gate in attacked.gates.values():
+        with connect(gate) as guest, pytest.raises(OSError, match=r"reset|[Bb]roken"):
+            guest.sendall(CURVE_GREETING + b"\x06" + (1 << 30).to_bytes(8, "big") + bytes(256 << 20))
+
+
+def keys_of_nobody(attacked: Attacked, gate: Target) -> dict[str, Pass | None]:
+    return {
+        "no key": None,
+        "a key that is not listed": Pass(new_keys(), gate.key),
+        "the key of another server": Pass(attacked.keys[str(WORKER)], new_keys().public),
+        "a life that is over": Pass(attacked.keys[str(ENDED)], gate.key),
+        "the server's own public key": Pass(KeyPair(gate.key, new_keys().secret), gate.key),
+    }
+
+
+@pytest.mark.parametrize("who", ["no key", "a key that is not listed", "the key of another server"])
+def test_strangers_are_turned_away(attacked: Attacked, who: str) -> None:
+    for gate in attacked.gates.values():
+        assert not is_let_in(gate, "worker-0.1", keys_of_nobody(attacked, gate)[who])
+
+
+@pytest.mark.parametrize("who", ["a life that is over", "the server's own public key"])
+def test_keys_that_are_not_theirs_open_nothing(attacked: Attacked, who: str) -> None:
+    for gate in attacked.gates.values():
+        assert not is_let_in(gate, str(ENDED), keys_of_nobody(attacked, gate)[who])
+
+
+def test_a_process_of_the_supervisors_machine_has_no_business_at_its_gate(attacked: Attacked) -> None:
+    gate = attacked.gates["supervisor"]
+    parents = {name: psutil.Process(attacked.run.pid(name)).ppid() for name in ("worker-0", "worker-1")}
+    assert parents["worker-0"] == attacked.run.process.pid != parents["worker-1"]
+    assert not is_let_in(gate, str(LOCAL), attacked.shown(str(LOCAL), gate))
+    assert is_let_in(gate, str(WORKER), attacked.shown(str(WORKER), gate)), "as somebody elsewhere is"
+
+
+def test_ten_thousand_come_and_go(attacked: Attacked) -> None:
+    for gate in attacked.gates.values():
+        knock_and_go(gate, 10_000)
+
+
+def test_a_thousand_stay_and_whoever_may_comes_in_all_the_same(attacked: Attacked) -> None:
+    guests = [connect(gate) for gate in attacked.gates.values() for _ in range(340)]
+    for number, guest in enumerate(guests):
+        if number % 2:
+            guest.sendall(CURVE_GREETING)
+    for gate in attacked.servers.values():
+        with client(attacked, gate, WORKER, "late") as newcomer:
+            assert isinstance(ask(newcomer, DenseFetch(request=1)), DensePushed | Retry)
+    for guest in guests:
+        guest.close()
+
+
+# --- who is let in, and misbehaves: PS --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def client(attacked: Attacked, gate: Target, life: ProcessId, channel: str) -> Iterator[DataClient]:
+    made = attacked.insider(gate, life, f"{channel}{time.monotonic_ns()}")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def ask(peer: DataClient, message: DataMessage, frames: Sequence[Frame] = ()) -> DataMessage:
+    """The answer to it; answers to other requests are an error."""
+    peer.send(message, frames)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        if (envelope := peer.receive()) is not None:
+            assert envelope.message.request == message.request, "what should be dropped was answered"
+            return envelope.message
+        wait_readable(peer.sockets, 0.1)
+    raise AssertionError(f"no answer to {message}")
+
+
+def assert_lives(peer: DataClient) -> int:
+    """It answers what is no harm. Returns its epoch."""
+    answer = ask(peer, Pull(request=1 << 40, shard_map_epoch=1 << 40, create=False, weights=True, counts=(0,) * TABLES))
+    assert isinstance(answer, Retry) and not answer.final and "shard map epoch" in answer.reason
+    return answer.shard_map_epoch
+
+
+def commit(epoch: int, **facts: Any) -> DensePush:
+    micro = {"start": 0, "stop": 32, "samples": 32, "skipped": 0, "step": 1 << 39, "micro": 0, "micros": 4}
+    fixed = {"request": 1, "sequence": 1, "mailbox": -1, "lease_id": 1, "epoch": 0, "unit": 0, "want_parameters": True}
+    return DensePush(**{**fixed, **micro, "shard_map_epoch": epoch, **facts})
+
+
+def pull(epoch: int, **facts: Any) -> Pull:
+    fixed = {"request": 1, "shard_map_epoch": epoch, "create": False, "weights": True, "counts": (1, 0, 0, 0)}
+    return Pull(**{**fixed, **facts})
+
+
+def push(epoch: int, **facts: Any) -> Push:
+    fixed = {"request": 1, "sequence": 1, "shard_map_epoch": epoch, "counts": (1, 0, 0, 0), "step": 1}
+    return Push(**{**fixed, **facts})
+
+
+ONE_KEY, ONE_LINE = np.ones(1, np.int64), np.ones(8, np.float32)
+NAN = np.full(8, np.nan, np.float32)
+Made = Callable[[int], DataMessage]
+# what, from whom, frames, whether its sender is told never to come back with it
+MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
+    "a PS commits": (commit, SERVER, (), True),
+    "a PS pulls": (pull, SERVER, (ONE_KEY,), True),
+    "a worker copies a bucket": (lambda _: BucketFetch(1, 0, 0, "open"), WORKER, (), True),
+    "a worker answers as a PS": (lambda _: DensePushed(1, 1, 1, 1), WORKER, (), True),
+    "a bucket that there is not": (lambda _: BucketFetch(1, 1 << 20, 0, "rows", 0, 10), SERVER, (), True),
+    "frames are missing": (pull, WORKER, (), True),
+    "a frame is too short": (pull, WORKER, (b"1234567",), True),
+    "a frame is too long": (pull, WORKER, (bytes(PART_BYTES * 20),), True),
+    "too few counts": (lambda e: pull(e, counts=(1,)), WORKER, (ONE_KEY,), True),
+    "huge counts": (lambda e: pull(e, counts=((1 << 32) - 1,) * TABLES), WORKER, (ONE_KEY,), True),
+    "a map of the future": (lambda e: pull(e + 5), WORKER, (ONE_KEY,), False),
+    "a map of the past": (lambda e: push(e - 1), WORKER, (ONE_KEY, ONE_LINE), False),
+    "gradients that are no numbers": (push, WORKER, (ONE_KEY, NAN), True),
+    "a push of no step": (lambda e: push(e, step=0), WORKER, (ONE_KEY, ONE_LINE), True),
+    "more samples than positions": (lambda e: commit(e, samples=33), WORKER, (), True),
+    "more samples than a batch": (lambda e: commit(e, stop=4096, samples=4096), WORKER, (), True),
+    "a mailbox": (lambda e: commit(e, mailbox=0), WORKER, (), True),
+    "more micro-batches than there are": (lambda e: commit(e, micros=128), WORKER, (), True),
+    "a step of the future": (commit, WORKER, (), False),
+    "an epoch of the future": (lambda e: StepAsk(1, 1, e + 1), WORKER, (), False),
+}
+
+
+@pytest.mark.parametrize("what", MISBEHAVIOUR)
+def test_who_misbehaves_is_told_so_and_the_ps_lives_on(attacked: Attacked, what: str) -> None:
+    make, life, frames, is_final = MISBEHAVIOUR[what]
+    for name, gate in attacked.servers.items():
+        with client(attacked, gate, life, "bad") as peer, client(attacked, gate, WORKER, "good") as good:
+            epoch = assert_lives(good)
+            answer = ask(peer, make(epoch), frames)
+            assert isinstance(answer, Retry), (name, answer)
+            # What only the dense owner answers is refused elsewhere without a look at it.
+            assert answer.final == is_final or "own the dense vector" in answer.reason, (name, answer)
+            assert assert_lives(good) == epoch
+
+
+def test_rows_for_the_future_and_gradients_of_rows_that_are_not_there(attacked: Attacked) -> None:
+    """Of the steps that workers speak of the PS beside the dense vector knows better."""
+    gate = attacked.gates["server-0"]
+    with client(attacked, gate, WORKER, "bad") as peer:
+        epoch = assert_lives(peer)
+        for message in (pull(epoch, step=1 << 39, create=True), push(epoch, step=1 << 39)):
+            answer = ask(peer, message, (ONE_KEY, ONE_LINE))
+            assert isinstance(answer, Retry) and "nobody can have come to step" in answer.reason
+
+
+def test_what_was_applied_is_not_applied_again(attacked: Attacked) -> None:
+    """With the key of a living worker: a step that is over, a push of it, word of batches that there never were."""
+    for name, gate in attacked.servers.items():
+        with client(attacked, gate, LOCAL, "replay") as peer:
+            epoch = assert_lives(peer)
+            for _ in range(3):
+                answer = ask(peer, push(epoch), (ONE_KEY, ONE_LINE))
+                assert not isinstance(answer, Retry), "acknowledged, as any push of a step that is over"
+                ask(peer, RowsCommitted(request=1, sequence=1 << 39))
+                again = ask(peer, commit(epoch, step=1))
+                assert (isinstance(again, DensePushed) and again.duplicate) or name != "server-0"
+                ask(peer, ClockAdvanced(1, -1, 0))
+
+
+def parts_of(job_id: int, sender: ProcessId | None, message: DataMessage) -> list[bytes]:
+    codec: Codec[DataMessage] = Codec(DataMessage, job_id, sender)
+    return [bytes(memoryview(part)) for part in codec.encode(message)]  # type: ignore[arg-type]
+
+
+def nonsense(job_id: int) -> Iterator[list[bytes]]:
+    """What is no message of worker-30.1 in this job."""
+    header, body = parts_of(job_id, WORKER, DenseFetch(request=1))
+    yield parts_of(job_id ^ 1, WORKER, DenseFetch(request=1))
+    yield parts_of(job_id, None, DenseFetch(request=1))  # as the supervisor
+    yield parts_of(job_id, LOCAL, DenseFetch(request=1))
+    yield parts_of(job_id, ProcessId("worker", 30, 2), DenseFetch(request=1))  # another life
+    yield [b""]
+    yield [header]
+    yield [header[:-1], body]
+    yield [b"XXXX" + header[4:], body]
+    yield [header, body, b"a frame too many"]
+    yield [header, body[:-1]]
+    yield [os.urandom(48), os.urandom(4096)]
+    yield [b""] * 6000
+    yield [bytes(PART_BYTES)] * 3  # ends within a frame
+    bodies = (
+        pickle.dumps(_Trap()),
+        msgspec.msgpack.encode({"type": "DenseFetch", "request": 1, "more": 1}),
+        msgspec.msgpack.encode({"type": "Pull"}),
+        msgspec.msgpack.encode({"type": "DenseFetch", "request": -1}),
+        msgspec.msgpack.encode({"type": "DenseFetch", "request": float("nan")}),
+        b"\xc1",
+        b"\x91" * 60_000,
+        b"\xdd\xff\xff\xff\xff",  # a list of 4 billion, of which nothing follows
+        b"",
+    )
+    for bad in bodies:
+        start = len(header) - 20
+        sizes = len(bad).to_bytes(4, "little") + bytes(12) + zlib.crc32(bad).to_bytes(4, "little")
+        yield [header[:start] + sizes, bad]
+
+
+class _Trap:
+    """Whoever unpickles it ends."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (99,)
+
+
+def test_what_is_no_message_is_dropped(attacked: Attacked) -> None:
+    for name, gate in attacked.servers.items():
+        with attackers.stranger(gate, f"{WORKER}/nonsense", attacked.shown(str(WORKER), gate)) as dealer:
+            dealer.connect(gate.address)
+            sent = 0
+            for parts in nonsense(attacked.job_id):
+                dealer.send_multipart(parts)
+                sent += 1
+            dealer.send_multipart(parts_of(attacked.job_id, WORKER, DenseFetch(request=77)))
+            assert dealer.poll(int(PATIENCE_S * 1000)), name
+            answers = [dealer.recv_multipart()]
+            while dealer.poll(0):
+                answers.append(dealer.recv_multipart())
+            assert len(answers) == 1 and sent > 20, "only what came last is a message"
+    assert "refused a message: " in attacked.log_of("server-0")
+
+
+@pytest.mark.parametrize("who", ["worker-0.1/pull1", "worker-1.1/step1", "server-1.1/move1", "supervisor", ""])
+def test_a_key_speaks_for_its_own_life_only(attacked: Attacked, who: str) -> None:
+    for gate in attacked.servers.values():
+        with attackers.stranger(gate, who, attacked.shown(str(WORKER), gate)) as dealer:
+            dealer.connect(gate.address)
+            for _ in range(3):
+                dealer.send_multipart(parts_of(attacked.job_id, LOCAL, DenseFetch(request=1)))
+            with client(attacked, gate, WORKER, "good") as good:
+                assert_lives(good)
+                assert_lives(good)
+            assert not dealer.poll(0)
+
+
+def test_a_part_that_is_too_long_ends_the_connection(attacked: Attacked) -> None:
+    for gate in attacked.servers.values():
+        with attackers.stranger(gate, f"{WORKER}/long", attacked.shown(str(WORKER), gate)) as dealer:
+            monitor = dealer.get_monitor_socket(zmq.Event.DISCONNECTED)
+            dealer.connect(gate.address)
+            dealer.send_multipart([bytes(64 << 20)])
+            assert monitor.poll(int(PATIENCE_S * 1000)), "it is cut off"
+            dealer.disable_monitor()
+            monitor.close()
+
+
+def test_of_answers_that_are_not_read_few_are_kept(attacked: Attacked) -> None:
+    for gate in attacked.servers.values():
+        with attackers.stranger(gate, f"{WORKER}/deaf", attacked.shown(str(WORKER), gate)) as dealer:
+            dealer.setsockopt(zmq.RCVHWM, 1)
+            dealer.connect(gate.address)
+            parts = parts_of(attacked.job_id, WORKER, DenseFetch(request=1))
+            for _ in range(20_000):
+                dealer.send_multipart(parts)
+            with client(attacked, gate, WORKER, "good") as good:
+                assert_lives(good)
+
+
+def test_large_messages_without_sense_are_not_kept(attacked: Attacked) -> None:
+    """200 MB for each PS, in parts that are allowed."""
+    for gate in attacked.servers.values():
+        with client(attacked, gate, WORKER, "large") as peer:
+            epoch = assert_lives(peer)
+            for _ in range(20):
+                answer = ask(peer, pull(epoch), (bytes(10 << 20),))
+                assert isinstance(answer, Retry) and answer.final
+
+
+# --- who is let in, and misbehaves: the supervisor --------------------------------------------------------------------
+
+
+def control_parts(attacked: Attacked, sender: ProcessId, message: ControlMessage) -> list[bytes]:
+    codec: Codec[ControlMessage] = Codec(ControlMessage, attacked.job_id, sender)
+    return [bytes(memoryview(part)) for part in codec.encode(message)]  # type: ignore[arg-type]
+
+
+LEASED = LeaseProgress(lease_id=1, stop=1 << 40, samples=1 << 40, skipped=0)
+FENCED = Fenced(worker=0, life=1, applied=AppliedBatch(1, 1, 1 << 30, 1 << 30, 0), torn=5)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [FENCED, LEASED, Stop(), Hello("worker", 1, 1, 1), Heartbeat(1 << 60, StepSample())],
+    ids=lambda message: type(message).__name__,
+)
+def test_with_the_name_of_a_process_that_is_there_already(attacked: Attacked, message: ControlMessage) -> None:
+    """Even with its key: whoever came first under a name keeps it."""
+    gate, told = attacked.gates["supervisor"], len(attacked.refused())
+    life = str(ELSEWHERE)
+    with attackers.stranger(gate, life, attacked.shown(life, gate)) as dealer:
+        dealer.connect(gate.address)
+        dealer.send_multipart(control_parts(attacked, ELSEWHERE, message))
+        attacked.run.wait_until(lambda: len(attacked.refused()) > told)
+        assert "comes a second time" in attacked.refused()[-1]
+
+
+def test_a_life_that_there_is_not_is_not_heard(attacked: Attacked) -> None:
+    """A key that is let in, of no process: whatever it says, and for whomever."""
+    gate = attacked.gates["supervisor"]
+    with attackers.stranger(gate, str(WORKER), attacked.shown(str(WORKER), gate)) as dealer:
+        dealer.connect(gate.address)
+        for message in (Hello("worker", 30, 1, 1), LEASED, FENCED, Stop()):
+            dealer.send_multipart(control_parts(attacked, WORKER, message))
+        dealer.send_multipart(control_parts(attacked, ProcessId("server", 0, 1), FENCED))
+        attacked.wait_refused("speaks for server-0.1")
+
+
+def test_a_flood_of_nonsense_fills_no_journal(attacked: Attacked) -> None:
+    gate, told = attacked.gates["supervisor"], len(attacked.refused())
+    with attackers.stranger(gate, str(WORKER), attacked.shown(str(WORKER), gate)) as dealer:
+        dealer.connect(gate.address)
+        for number in range(50_000):
+            dealer.send_multipart([b"x" * 48, number.to_bytes(8, "little")])
+        # The last of them was taken when nothing of it is left to be sent.
+        deadline_s = time.monotonic() + PATIENCE_S
+        trained = attacked.facts()["samples_trained"]
+        attacked.run.wait_until(lambda: attacked.facts()["samples_trained"] > trained)
+        assert time.monotonic() < deadline_s
+    assert len(attacked.refused()) - told < 100
+
+
+# --- the sockets of one machine ---------------------------------------------------------------------------------------
+
+
+def test_nobody_else_on_the_machine_can_reach_a_socket_or_a_row(attacked: Attacked) -> None:
+    """libzmq makes sockets that all may write to: the directory is the boundary."""
+    sockets = [Path(path) for path in Path(os.environ["XDG_RUNTIME_DIR"]).rglob("*") if path.is_socket()]
+    assert len(sockets) >= 4, "of the supervisor, its commands, and a PS on each machine"
+    homes = {path.parent for path in sockets} | set(arena_root().iterdir())
+    for home in homes:
+        facts = home.stat()
+        assert (stat.S_IMODE(facts.st_mode), facts.st_uid) == (0o700, os.geteuid()), home
+
+
+def test_the_run_is_still_there(attacked: Attacked) -> None:
+    """Each case looked by itself; here that all processes are the first lives."""
+    lives = {f"{one['role']}-{one['index']}.{one['life']}" for one in attacked.facts()["processes"]}
+    assert {"worker-0.1", "worker-1.1", "server-0.1", "server-1.1"} <= lives

@@ -1,0 +1,120 @@
+"""What a worker may say to a PS: numbers that no batch has, and words of another mode, are refused before anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.ps.rules import Rules, require_finite
+from elastichost.wire.data import ClockAdvanced, DataMessage, DenseFetch, DensePush, Pull, Push, StepAsk
+
+WORKER = ProcessId("worker", 1, 1)
+COMMIT = DensePush(
+    request=1,
+    sequence=1,
+    mailbox=-1,
+    lease_id=1,
+    epoch=0,
+    unit=0,
+    start=0,
+    stop=100,
+    samples=99,
+    skipped=1,
+    want_parameters=True,
+    shard_map_epoch=1,
+)
+SERVED = Rules(is_sync=False, sends_gradients=True, batch_size=128, micro_batches=4, places=8)
+SYNC = Rules(is_sync=True, sends_gradients=True, batch_size=128, micro_batches=4, places=8)
+IN_STEP = msgspec.structs.replace(COMMIT, step=5, micro=1, micros=4)
+
+
+def changed(message: DensePush, **facts: Any) -> DensePush:
+    return msgspec.structs.replace(message, **facts)
+
+
+def test_what_workers_send_passes() -> None:
+    direct = Rules(is_sync=False, sends_gradients=False, batch_size=128, micro_batches=4, places=8)
+    for message in (
+        COMMIT,
+        changed(COMMIT, skipped=50),
+        changed(COMMIT, shard_map_epoch=0),
+        DenseFetch(request=1),
+        ClockAdvanced(1, -1, 2),
+    ):
+        SERVED.check(WORKER, message)
+    direct.check(WORKER, changed(COMMIT, mailbox=1, shard_map_epoch=0))
+    for message in (IN_STEP, StepAsk(1, 5, 1), Pull(1, 1, True, True, (3,), step=5), Pull(1, 1, False, True, (3,))):
+        SYNC.check(WORKER, message)
+    SYNC.check(WORKER, changed(IN_STEP, samples=0, skipped=100, is_left_out=True))
+
+
+@pytest.mark.parametrize(
+    ("rules", "message", "said"),
+    [
+        (SERVED, changed(COMMIT, step=5), "not in sync mode"),
+        (SERVED, Push(1, 1, 1, (3,), step=5), "not in sync mode"),
+        (SERVED, Pull(1, 1, True, True, (3,), step=5), "not in sync mode"),
+        (SERVED, StepAsk(1, 5, 1), "not in sync mode"),
+        (SYNC, COMMIT, "in sync mode"),
+        (SYNC, Push(1, 1, 1, (3,)), "in sync mode"),
+        (SYNC, changed(IN_STEP, micros=5), "at most 4"),
+        (SERVED, changed(COMMIT, stop=0, start=1), "99 samples"),
+        (SERVED, changed(COMMIT, samples=101, skipped=0), "101 samples"),
+        (SERVED, changed(COMMIT, samples=10, skipped=10), "10 skipped"),
+        (SERVED, changed(COMMIT, stop=1000, samples=900, skipped=100), "no batch"),
+        (SERVED, changed(COMMIT, mailbox=0), "mailbox"),
+    ],
+)
+def test_what_no_worker_of_this_job_can_mean_is_refused(rules: Rules, message: DataMessage, said: str) -> None:
+    with pytest.raises(ProtocolError, match=said):
+        rules.check(WORKER, message)
+
+
+def test_there_are_so_many_places() -> None:
+    with pytest.raises(ProtocolError, match="8 workers"):
+        SERVED.check(ProcessId("worker", 8, 1), DenseFetch(request=1))
+
+
+def test_gradients_are_numbers() -> None:
+    large = np.full(4, 3e38, np.float32)
+    require_finite(large, "worker-0.1")  # their sum is infinite, they are not
+    require_finite(np.zeros(0, np.float32), "worker-0.1")
+    for bad in (np.nan, np.inf, -np.inf):
+        gradients = np.ones(100, np.float32)
+        gradients[57] = bad
+        with pytest.raises(ProtocolError, match="of worker-0.1 are not finite"):
+            require_finite(gradients, "worker-0.1")
+
+
+DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(DataMessage)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"samples": -1},
+        {"skipped": 1 << 32},
+        {"sequence": 1 << 40},
+        {"stop": 1 << 63},
+        {"lease_id": -1},
+        {"epoch": 1 << 32},
+        {"mailbox": 2},
+        {"mailbox": -2},
+        {"micro": 128},
+        {"micros": 0},
+        {"learning_rate_scale": float("nan")},
+        {"learning_rate_scale": float("inf")},
+        {"learning_rate_scale": -1.0},
+        {"loss_sum": float("nan")},
+        {"shard_map_epoch": -1},
+    ],
+)
+def test_numbers_that_nothing_counts_are_no_message(facts: dict[str, Any]) -> None:
+    assert DECODER.decode(msgspec.msgpack.encode(COMMIT)) == COMMIT
+    with pytest.raises(msgspec.ValidationError):
+        DECODER.decode(msgspec.msgpack.encode(changed(COMMIT, **facts)))
