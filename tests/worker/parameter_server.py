@@ -65,7 +65,7 @@ class ThreadedServers:
             AppliedLog(self.run_dir),
             Rules(
                 is_sync=False,
-                is_served=False,
+                sends_gradients=False,
                 batch_size=1 << 20,
                 micro_batches=128,
                 places=self.arena.layout.max_workers,
