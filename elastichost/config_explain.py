@@ -216,7 +216,7 @@ def cross_problems(
             problems += _sync_problems(train, tables or {})
         elif train.access == "direct" and resources is not None and resources.hosts > 1:
             problems.append(
-                f'train.access = "direct": with resources.hosts = {resources.hosts} rows are served; '
+                f'train.access = "direct": with resources.hosts = {resources.hosts} rows of other hosts are served; '
                 'allowed: "auto", "served"'
             )
     if data is not None and evaluate is not None and not data.test and data.format != "synthetic":

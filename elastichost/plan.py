@@ -6,9 +6,11 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Plan", "ProcessId", "ProcessSpec", "Role"]
+__all__ = ["Access", "Plan", "ProcessId", "ProcessSpec", "Role"]
 
 Role = Literal["worker", "server", "probe"]
+# How workers reach rows: all in the mapped arena, all by messages, or those of their own host in the arena.
+Access = Literal["direct", "served", "mixed"]
 
 
 class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
@@ -29,7 +31,7 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=T
 
 class ProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One process of a plan: the cores it is pinned to (empty: all of the job's), threads, GPU share, and the host
-    whose arena it uses (workers: 0)."""
+    whose arena it uses."""
 
     role: Role
     index: int
@@ -44,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that should run, and why."""
 
     processes: tuple[ProcessSpec, ...]
-    access: Literal["direct", "served"]
+    access: Access
     reason: str
 
     @property

@@ -67,11 +67,13 @@ def bucket_of_hash(mixed: int, buckets: int) -> int:
 
 
 class ShardMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`owners[table][bucket]` is a PS index, or NOBODY within a hand-over; `dense_owner` owns the dense vector."""
+    """`owners[table][bucket]` is a PS index, or NOBODY within a hand-over; `dense_owner` owns the dense vector. served:
+    (table, bucket) whose rows no worker may use in place, because they are about to go to another host."""
 
     epoch: int
     owners: tuple[tuple[int, ...], ...]
     dense_owner: int
+    served: tuple[tuple[int, int], ...] = ()
 
     def buckets_of(self, server: int) -> tuple[tuple[int, int], ...]:
         """(table, bucket) pairs that this PS owns."""

@@ -270,10 +270,10 @@ def test_examples_are_valid(name: str) -> None:
     assert load_job(ROOT / "examples" / f"{name}.toml", environ={}).model.build
 
 
-def test_with_several_hosts_rows_are_served(job_file: Path) -> None:
+def test_with_several_hosts_not_all_rows_can_be_mapped(job_file: Path) -> None:
     assert load_job(job_file, ["resources.hosts=2"], environ={}).train.access == "auto"
     path, overrides = job_file, ["resources.hosts=2", "train.access=direct"]
     with pytest.raises(ConfigError) as caught:
         load_job(path, overrides, environ={})
     (problem,) = caught.value.problems
-    assert problem.startswith('train.access = "direct": with resources.hosts = 2 rows are served')
+    assert problem.startswith('train.access = "direct": with resources.hosts = 2 rows of other hosts are served')

@@ -79,7 +79,8 @@ def chain_ids(
     chain: Int64,
     scales: Float32,
 ) -> int:
-    """Fills the workspace from the ids of entries[first:stop] of one embedding; gives the number of distinct rows."""
+    """Fills the workspace from the ids of entries[first:stop] of one embedding; gives the number of distinct rows.
+    Values less than 0 are rows of another place (`place_kernels`), and passed over."""
     bits = _bits_for(entries, first, stop, offsets)
     mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
     slots[: mask + 1] = 0
@@ -92,6 +93,8 @@ def chain_ids(
             scale = np.float32(1.0) / np.float32(end - begin) if is_mean else np.float32(1.0)
             for k in range(begin, end):
                 row, previous = values[k], -1
+                if row < 0:
+                    continue
                 slot = signed(np.uint64(row) * np.uint64(_GOLDEN) >> shift)
                 which = signed(slots[slot]) - 1
                 while which >= 0 and distinct[which] != row:

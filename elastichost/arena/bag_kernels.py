@@ -25,6 +25,7 @@ __all__ = [
     "ROWS_OFFSET",
     "STRIDE",
     "add_line",
+    "pool_bag",
     "pool_bags",
     "prefetch_row",
     "rows_ahead",
@@ -72,7 +73,7 @@ def _pool(rows: Array, first: int, width: int, values: Int64, start: int, stop: 
 
 
 @inlined
-def _pool_bag(
+def pool_bag(
     rows: Array,
     base: int,
     width: int,
@@ -118,7 +119,7 @@ def pool_bags(rows: Array, entries: Int64, values: Int64, offsets: Int64, output
             prefetch_row(output, at + ahead * stride, dim)
             if stop == start + 1:  # most bags of most data sets: here the compiler knows that it is one row
                 prefetch_row(rows, base + values[min(start + ahead, last)] * width, dim)
-                _pool_bag(rows, base, width, values, start, start + 1, np.float32(1.0), output, at, dim)
+                pool_bag(rows, base, width, values, start, start + 1, np.float32(1.0), output, at, dim)
             elif stop == start:
                 for element in range(dim):
                     output[at + element] = np.float32(0.0)
@@ -126,7 +127,7 @@ def pool_bags(rows: Array, entries: Int64, values: Int64, offsets: Int64, output
                 for k in range(start, stop):
                     prefetch_row(rows, base + values[min(k + ahead, last)] * width, dim)
                 scale = np.float32(1.0) / np.float32(stop - start) if is_mean else np.float32(1.0)
-                _pool_bag(rows, base, width, values, start, stop, scale, output, at, dim)
+                pool_bag(rows, base, width, values, start, stop, scale, output, at, dim)
             at += stride
 
 

@@ -1,8 +1,8 @@
 """What the double of an arena on another machine is kept alike by: words that changed, sent and set.
 
-A double has the bucket headers and the memory board of an arena, and no rows. Each word has one writer: PS write theirs
-in the arena, the supervisor its own in the double. Either side sends what has changed of the words that are written on
-it, and sets what the other one sent, each with one aligned store.
+A double has the bucket headers, the memory board and the watermarks of an arena, and no rows. Each word has one writer:
+PS write theirs in the arena, the supervisor its own in the double. Either side sends what has changed of the words that
+are written on it, and sets what the other one sent, each with one aligned store.
 """
 
 from __future__ import annotations

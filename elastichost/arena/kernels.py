@@ -21,6 +21,7 @@ from elastichost.arena.line_kernels import (
     scatter_states,
     update_lines,
 )
+from elastichost.arena.place_kernels import pool_placed_bags, scatter_pulled, split_by_place
 from elastichost.arena.row_kernels import (
     KEY_CHECKED,
     KEY_HASHED,
@@ -49,11 +50,14 @@ __all__ = [
     "mark_seen",
     "mix64",
     "pool_bags",
+    "pool_placed_bags",
     "scatter_gradients",
     "scatter_lines",
+    "scatter_pulled",
     "scatter_states",
     "seen_stamp",
     "split_by_owner",
+    "split_by_place",
     "take_keys",
     "unique_by_table",
     "update_lines",
@@ -132,6 +136,8 @@ def _warm_keys(keys: key_kernels.Int64, zeros: key_kernels.Int64) -> None:
     owners, counts = np.zeros(1, np.uint16), np.zeros((1, 1), np.int64)
     split_by_owner(keys, bounds, keys + 1, owners, zeros, zeros, out[0], counts, out[1], out[2])
     take_keys(keys, bounds, tables, control, HEADER_WORDS, out[0])
+    places = [out[0], out[1], out[2], bounds.copy(), out[1].copy(), out[2].copy(), bounds.copy()]
+    split_by_place(keys, bounds, keys + 1, zeros, np.ones(1, np.bool_), *places)
     first_bad_row(zeros, bounds, tables, control, HEADER_WORDS)
 
 
@@ -155,5 +161,7 @@ def _warm_bags(line: bag_kernels.Float32, values: bag_kernels.Int64) -> None:
     space = UpdateWorkspace(4)
     for rows in (line.copy(), np.zeros(4, np.uint16)):
         pool_bags(rows, entries, values, offsets, line)
+        pool_placed_bags(rows, line, entries, values, values, offsets, line.copy())
         update_rows(rows, line, entries, updates, rates, values, offsets, line, *space.arrays(), np.uint64(0))
     scatter_gradients(line, entries, values, offsets, line.copy())
+    scatter_pulled(line, entries, values, values, offsets, line.copy())

@@ -1,7 +1,7 @@
 """A small fact about each worker that must outlive it: a file of words in the arena.
 
-`begun[worker] = (life, sequence)`: the batch whose row updates that worker began last in place (direct access). Beyond
-the dense owner's applied record after a death it means a torn batch: rows updated, never committed.
+`begun[worker] = (life, sequence)`: the batch whose row updates that worker began last in place, in the arena that it
+maps. Beyond the dense owner's applied record after a death it means a torn batch: rows updated, never committed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Watermarks:
 
     def __init__(self, arena_directory: Path) -> None:
         self._file = MappedFile.attach(arena_directory / FILE_NAME, _BYTES)
-        self._begun = self._file.array(np.int64, 0, _BYTES // 8).reshape(MAX_WORKERS, 2)
+        self.words = self._file.array(np.int64, 0, _BYTES // 8)  # int64 [2 * workers], for a double
+        self._begun = self.words.reshape(MAX_WORKERS, 2)
 
     @staticmethod
     def create(arena_directory: Path) -> None:

@@ -310,7 +310,8 @@ def _judge(
 def _judge_twins(order: ChaosOrder, say: Say) -> tuple[Verdict, Verdict]:
     """D and B of a small run of the job in sync mode."""
     if not order.has_twins:
-        return Verdict.none("D", "no twins were wanted"), Verdict.none("B", "direct access; no twins were wanted")
+        why = "no twins were wanted"
+        return Verdict.none("D", why), Verdict.none("B", f"workers change rows in place; {why}")
     try:
         bits, hand_overs = run_twins(order.job, order.settings, order.seed, lambda text: say(order.duration_s, text))
     except ConfigError as error:

@@ -214,7 +214,7 @@ def check_applied(facts: RunFacts) -> Verdict:
     torn = torn + with_supervisor
     if torn and facts.access == "served":
         problems.append(f"served access left torn batches: {', '.join(map(str, sorted(torn)))}")
-    kind = "at most one a killed worker" if facts.access == "direct" else "none allowed"
+    kind = "none allowed" if facts.access == "served" else "at most one a killed worker"
     figures = f"{counted} samples in the dense vector; {torn.total()} torn batches ({facts.access}: {kind})"
     return Verdict.of("A", figures, problems)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from elastichost.arena.dense import DenseStore
+from elastichost.arena.watermarks import Watermarks
 from elastichost.ps.eviction import Applied, EvictionRounds
 from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
@@ -19,8 +20,8 @@ AGES_EVERY_S = 0.5
 
 
 class Evictor:
-    """The dense vector of this host tells how far training is; with `has_dense` False there is none, and what workers
-    say in their requests does."""
+    """The dense vector of this host tells how far training is. Where there is none, what workers say in their requests
+    does, and those of this host tell by `watermarks` which batch they are at."""
 
     def __init__(
         self,
@@ -29,13 +30,12 @@ class Evictor:
         dense: DenseStore,
         service: DataService,
         session: Session,
-        *,
-        has_dense: bool,
+        watermarks: Watermarks | None,
     ) -> None:
         self._tables = [table for table in tables if table.is_dynamic]
         self._rounds = EvictionRounds(self._tables)
         self._store, self._dense, self._service, self._session = store, dense, service, session
-        self._has_dense = has_dense
+        self._watermarks = watermarks
         self._next_s = self._ages_at_s = 0.0
 
     def turn(self, owned: Iterable[tuple[int, int]], show_progress: Callable[[], object], now_s: float) -> None:
@@ -48,7 +48,7 @@ class Evictor:
             self._ages_at_s = now_s + AGES_EVERY_S
             for table in self._tables:
                 self._rounds.set_age(table.index, self._store.evict_after(table.index))
-        clock = self._dense.samples_applied() if self._has_dense else self._service.clock
+        clock = self._dense.samples_applied() if self._watermarks is None else self._service.clock
         applied = self._applied()
         if self._rounds.grace_is_over(applied):
             self._store.confirm_grace()
@@ -65,6 +65,11 @@ class Evictor:
 
     def _applied(self) -> Applied:
         members = self._session.members.items()
-        if self._has_dense:
+        if self._watermarks is None:
             return {worker: (life, self._dense.applied(worker, life).sequence) for worker, life in members}
-        return {worker: (life, self._service.committed_of(worker, life)) for worker, life in members}
+        # Who changes rows in place has committed all batches before the one it has begun.
+        begun = self._watermarks.begun
+        return {
+            worker: (life, max(self._service.committed_of(worker, life), begun(worker, life) - 1))
+            for worker, life in members
+        }

@@ -106,7 +106,7 @@ class ServerLoop:
             self._dense,
             self._service,
             self._session,
-            has_dense=arguments.host == 0,
+            None if arguments.host == 0 else self._watermarks,
         )
         self._snapshots = SnapshotWriter()
         address = f"ipc://{arguments.socket_directory}/{self._process}"
@@ -327,12 +327,11 @@ class ServerLoop:
         self._send(outgoing_clock(self._session.fence(worker, life)))
         if not self._service.is_dense_owner:
             return
-        begun = self._watermarks.begun(worker, life)  # batches that changed rows in place
-        if begun > self._dense.applied(worker, life).sequence and not self._is_sync:
+        begun = self._watermarks.begun(worker, life)
+        if self._arguments.access == "direct" and begun > self._dense.applied(worker, life).sequence:
             self._service.commit_posted(worker, life)
         applied: AppliedBatch = self._dense.applied(worker, life)
-        torn = max(0, begun - applied.sequence)
-        self._control.send(Fenced(worker=worker, life=life, applied=applied, torn=torn))
+        self._control.send(Fenced(worker=worker, life=life, applied=applied))
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 

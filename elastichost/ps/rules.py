@@ -7,14 +7,13 @@ batch can be, is refused before anything is changed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from elastichost.config import JobSpec
 from elastichost.errors import ProtocolError
-from elastichost.plan import ProcessId
+from elastichost.plan import Access, ProcessId
 from elastichost.wire.data import DataMessage, DensePush, Pull, Push, StepAsk
 
 __all__ = ["Rules", "require_finite"]
@@ -22,19 +21,20 @@ __all__ = ["Rules", "require_finite"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """places: for workers, in the arena; has_dense: the dense vector lies there; the rest as in the job file."""
+    """places: for workers, in the arena; has_dense: the dense vector lies there; sends_gradients:
+    of the dense part, as every access but the direct one does; the rest as in the job file."""
 
     is_sync: bool
-    is_served: bool
+    sends_gradients: bool
     batch_size: int
     micro_batches: int
     places: int
     has_dense: bool = False
 
     @classmethod
-    def of(cls, job: JobSpec, access: Literal["direct", "served"], places: int, *, has_dense: bool) -> Rules:
+    def of(cls, job: JobSpec, access: Access, places: int, *, has_dense: bool) -> Rules:
         is_sync, of_step = job.train.mode == "sync", (job.train.batch_size, job.train.micro_batches)
-        return cls(is_sync, access == "served", *of_step, places, has_dense)
+        return cls(is_sync, access != "direct", *of_step, places, has_dense)
 
     def check(self, sender: ProcessId, message: DataMessage) -> None:
         """Raises ProtocolError for a message that no worker of this job can mean."""
@@ -66,8 +66,8 @@ class Rules:
             raise ProtocolError(f"{message.samples} samples are no batch: there are {self.batch_size} in one")
         if message.micros > self.micro_batches:
             raise ProtocolError(f"{message.micros} micro-batches: a step has at most {self.micro_batches}")
-        if self.is_served and message.mailbox >= 0:
-            raise ProtocolError("a commit with a mailbox: this job has served access")
+        if self.sends_gradients and message.mailbox >= 0:
+            raise ProtocolError("a commit with a mailbox: this job has no direct access")
 
 
 def require_finite(gradients: npt.NDArray[np.float32], whose: str) -> None:

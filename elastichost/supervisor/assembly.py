@@ -297,11 +297,20 @@ def _parts(
         is_due = judge.is_open or 0 < every_samples <= since
         return may_evaluate() and not (is_sync and test_units and is_due)
 
+    marks: dict[Path, Watermarks] = {}
+
+    def begun(worker: int, life: int) -> int:
+        # A life was on one host, and no other life of the run bears its number. A machine may join, or be lost.
+        for directory in (run.arena, *(path for host, path in run.other_arenas.items() if run.uses(host))):
+            if directory not in marks:
+                marks[directory] = Watermarks(directory)
+        return max(mark.begun(worker, life) for mark in marks.values())
+
     test_units = tuple(unit.samples for unit in prepared.test.units) if prepared.test is not None else ()
     training = (
         CrewTraining(run, ledger, may_grant, may_evaluate, beginning.dense, Watermarks(beginning.arena.directory))
         if is_sync
-        else Training(run, ledger, may_grant)
+        else Training(run, ledger, may_grant, begun)
     )
     judge = Judge(run, test_units, model.num_labels, may_evaluate)
     judge.recall(beginning.lineage.judge)

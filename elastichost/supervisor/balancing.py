@@ -108,9 +108,11 @@ class Balancer:
 
 def _blindness(run: Run) -> str:
     """Why nothing is known of the load, in words; "" when it is."""
+    if run.other_arenas:
+        return "the rows are in the arenas of several hosts"
     if run.plan.access != "served":
         return "with direct access workers read rows themselves, and a PS is asked for new ids only"
-    return "the rows are in the arenas of several hosts" if run.other_arenas else ""
+    return ""
 
 
 def _owners(shard_map: ShardMap) -> dict[BucketKey, int]:

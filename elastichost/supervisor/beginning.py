@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ from elastichost.datasets.remote import remote_rate
 from elastichost.errors import HistoryError
 from elastichost.history import History, history_path
 from elastichost.job_features import JobFeatures, JobRecord
-from elastichost.plan import Plan
+from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice, Parallelism
 from elastichost.specs import TableSpec
 from elastichost.supervisor.pinning import capacity_of, pin
@@ -52,20 +52,20 @@ def begin(
     gpus: tuple[GpuDevice, ...],
     gpu_memory_fraction: float,
     ended: EndedSize | None = None,
-    elsewhere: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+    elsewhere: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Beginning:
     """ended: of the run that is resumed. elsewhere: cores of other machines, by their
-    hosts. A history that cannot be read is a warning."""
-    capacity = capacity_of(len(cores), elsewhere)
+    hosts; None: there are none, and none may join. A history that cannot be read is a warning."""
+    others = elsewhere or {}
+    capacity = capacity_of(len(cores), others)
     all_cores = sum(capacity) or len(cores)
-    is_served = job.train.mode == "sync" or job.emulate.enabled
     request = FirstPlanRequest(
         cores=cores,
         workers=_setting(job.resources.workers),
         servers=_setting(job.resources.servers),
         gpus=gpus,
         gpu_memory_fraction=gpu_memory_fraction,
-        access="served" if is_served else job.train.access,
+        access=_access(job, may_join=elsewhere is not None),
         hosts=job.resources.hosts,
         capacity=capacity,
     )
@@ -102,8 +102,15 @@ def begin(
         within = asked_bounds(job, cold, all_cores) if ended.was_asked else bounds
         request = msgspec.structs.replace(request, ended=size, ended_bounds=within, was_asked=ended.was_asked)
     first = first_plan(request)
-    pinned = pin(first.plan, cores, elsewhere)
+    pinned = pin(first.plan, cores, others)
     return Beginning(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
+
+
+def _access(job: JobSpec, *, may_join: bool) -> Access | Literal["auto"]:
+    """may_join: machines may, so that not all rows will be in one arena."""
+    if job.train.mode == "sync" or job.emulate.enabled or job.train.access == "served":
+        return "served"
+    return "mixed" if may_join else job.train.access
 
 
 def _setting(value: Parallelism) -> str | int | tuple[int, int]:

@@ -36,6 +36,7 @@ from elastichost.wire.control import (
     Settled,
     SnapshotCut,
     SnapshotWritten,
+    Unmapped,
     Unsettled,
 )
 from elastichost.wire.refusals import Refusals
@@ -166,6 +167,8 @@ class Dispatcher:
                 if self._run.keyring is not None:
                     self._run.keyring.admitted(record.process, number)
                     parts.roster.admitted()
+            case Unmapped(shard_map_epoch=epoch) if record.process.role == "worker":
+                parts.roster.unmapped(record.process, epoch)
             case (BucketsMeasured() | Copied() | Forgotten()) as answer if record.process.role == "server":
                 parts.roster.moving(record, answer)
             case Settled() as settled if record.process.role == "server":

@@ -43,7 +43,7 @@ class CrewTraining(Training):
         dense: DenseStore,
         watermarks: Watermarks,
     ) -> None:
-        super().__init__(run, ledger, may_grant)
+        super().__init__(run, ledger, may_grant, watermarks.begun)
         self._may_tell = may_tell
         self._dense, self._watermarks = dense, watermarks
         self._next_step = dense.version()

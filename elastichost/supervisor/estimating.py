@@ -66,7 +66,7 @@ def memory_facts(
         model=model,
         workers=len(plan.workers),
         servers=len(plan.servers),
-        access=plan.access,
+        access="direct" if plan.access == "direct" else "served",  # mixed: at most what served access takes
         batch_size=batch_size,
         rows=tuple(rows for rows, _ in kept),
         ids=tuple(ids for _, ids in kept),

@@ -83,7 +83,7 @@ def run_job(
         if machines is not None:
             machines.check()
             machines.measure_links()
-        elsewhere = machines.cores() if machines is not None else {}
+        elsewhere = machines.cores() if machines is not None else None
         if resume_from is None:
             opened = _open_new(job, run_dir, lent, elsewhere)
         else:
@@ -126,7 +126,7 @@ class _Opened:
 
 
 def _open_new(
-    job: JobSpec, run_dir: Path | None, lent: HostInventory | None, elsewhere: Mapping[int, tuple[int, ...]]
+    job: JobSpec, run_dir: Path | None, lent: HostInventory | None, elsewhere: Mapping[int, tuple[int, ...]] | None
 ) -> _Opened:
     prepared = preflight(job, lent=lent, elsewhere=elsewhere)
     run_id = _new_run_id()
@@ -140,7 +140,7 @@ def _open_again(
     resume_from: Path,
     held: tuple[Hold, ...],
     lent: HostInventory | None,
-    elsewhere: Mapping[int, tuple[int, ...]],
+    elsewhere: Mapping[int, tuple[int, ...]] | None,
 ) -> _Opened:
     """The arena first: its guardian keeps it for a few seconds only."""
     run_id = _new_run_id()

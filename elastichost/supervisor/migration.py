@@ -1,9 +1,11 @@
 """Buckets go from one host's arena to another's, a round of them at a time. Pure.
 
-    planned -> copying -> draining -> committed -> released
-       \\----------\\----------\\----> aborted
+    planned [-> unmapping] -> copying -> draining -> committed -> released
+       \\-----------\\-----------\\----------\\----> aborted
 
-planned: the PS that have the buckets say how large they are, and so many are taken as one round may have. copying:
+planned: the PS that have the buckets say how large they are, and so many are taken as one round may have. unmapping,
+where workers use rows in place: a shard map says that these buckets are served to everybody, and every worker of the
+hosts they are on answers once it changes no row of them by itself any more, so that their PS see every change. copying:
 their new owners fetch them while they are used where they are. draining: they are handed over (`handover`); a new owner
 says Ready when the last row has come. committed: a line of the journal says that they have moved, then workers learn
 it. released: the old owners have given the memory back. aborted, before that line only: the buckets stay where they
@@ -41,6 +43,7 @@ MOST_DEATHS = 4  # of those that take part in a round
 
 class MigrationState(StrEnum):
     PLANNED = "planned"
+    UNMAPPING = "unmapping"
     COPYING = "copying"
     DRAINING = "draining"
     COMMITTED = "committed"
@@ -49,8 +52,12 @@ class MigrationState(StrEnum):
 
 
 TRANSITIONS: dict[tuple[MigrationState, str], MigrationState] = {
-    # it is known how large they are
+    # it is known how large they are, and nobody but their PS changes them ...
     (MigrationState.PLANNED, "measured"): MigrationState.COPYING,
+    # ... or workers do, too ...
+    (MigrationState.PLANNED, "measured, mapped"): MigrationState.UNMAPPING,
+    # ... until all that may have done so have said that they do not
+    (MigrationState.UNMAPPING, "unmapped"): MigrationState.COPYING,
     # everything is copied but what changes all the time: the hand-over begins
     (MigrationState.COPYING, "drain"): MigrationState.DRAINING,
     # every new owner has all rows; the journal says so next
@@ -58,6 +65,7 @@ TRANSITIONS: dict[tuple[MigrationState, str], MigrationState] = {
     (MigrationState.COMMITTED, "all forgotten"): MigrationState.RELEASED,
     # the plan is another one, a new owner has no room, or PS die again and again
     (MigrationState.PLANNED, "abort"): MigrationState.ABORTED,
+    (MigrationState.UNMAPPING, "abort"): MigrationState.ABORTED,
     (MigrationState.COPYING, "abort"): MigrationState.ABORTED,
     (MigrationState.DRAINING, "abort"): MigrationState.ABORTED,
 }
@@ -118,9 +126,17 @@ MigrationEffect = Measure | Copy | CallBack | Forget | Keep
 
 class Migration:
     """One round. moves: all that are to be made; `moves` are those of this round once it copies. numbers: of requests,
-    no two the same, growing. Every method returns the effects to perform, in order."""
+    no two the same, growing. are_mapped: workers use rows of these buckets in place. Every method returns the effects
+    to perform, in order."""
 
-    def __init__(self, moves: Iterable[Move], connected: Iterable[ProcessId], numbers: Iterator[int]) -> None:
+    def __init__(
+        self,
+        moves: Iterable[Move],
+        connected: Iterable[ProcessId],
+        numbers: Iterator[int],
+        *,
+        are_mapped: bool = False,
+    ) -> None:
         self.state = MigrationState.PLANNED
         self.moves = tuple(sorted(moves))
         self.bytes = 0  # of the rows and all that goes with them, as they were fetched
@@ -132,6 +148,9 @@ class Migration:
         self._last_copy: dict[int, int] = {}  # PS -> number of its last Copy
         self._copied: dict[int, int] = {}  # PS -> bytes
         self._deaths = 0
+        self._are_mapped = are_mapped
+        self._served_epoch = 0  # since which workers know that these buckets are served
+        self._mapping: set[ProcessId] = set()  # workers that may still use them in place
 
     # --- facts ----------------------------------------------------------------------------------------------
 
@@ -147,6 +166,11 @@ class Migration:
     def buckets(self) -> tuple[tuple[int, int], ...]:
         """(table, bucket) pairs."""
         return tuple(move.key for move in self.moves)
+
+    @property
+    def has_to_be_served(self) -> bool:
+        """Workers have to learn that they may not use these buckets in place."""
+        return self.state == MigrationState.UNMAPPING and not self._served_epoch
 
     @property
     def is_copied(self) -> bool:
@@ -183,10 +207,32 @@ class Migration:
         self._sizes.update(zip(asked, sizes, strict=False))
         if len(self._sizes) < len(self.moves):
             return ()
-        self._move("measured")
+        self._move("measured, mapped" if self._are_mapped else "measured")
         self._requests.clear()  # of lives that came meanwhile, and are asked what is known already
         self.moves = tuple(self._one_round())
-        return self._copy(self.targets)
+        return () if self._are_mapped else self._copy(self.targets)
+
+    def served(self, epoch: int, workers: Iterable[ProcessId]) -> tuple[MigrationEffect, ...]:
+        """Workers have been told by the shard map of this epoch; these may still use the buckets in place: all that
+        know an older one. Whoever comes later cannot."""
+        if not self.has_to_be_served:
+            return ()
+        self._served_epoch, self._mapping = epoch, set(workers)
+        return self._unmapped()
+
+    def unmapped(self, worker: ProcessId, epoch: int) -> tuple[MigrationEffect, ...]:
+        """It uses no row in place any more by a map older than this one."""
+        if self.state != MigrationState.UNMAPPING or not 0 < self._served_epoch <= epoch:
+            return ()
+        self._mapping.discard(worker)
+        return self._unmapped()
+
+    def worker_lost(self, worker: ProcessId) -> tuple[MigrationEffect, ...]:
+        """A life has ended: it changes nothing any more."""
+        if self.state != MigrationState.UNMAPPING or worker not in self._mapping:
+            return ()
+        self._mapping.discard(worker)
+        return self._unmapped()
 
     def copied(self, server: ProcessId, number: int, bytes_: int, failure: str = "") -> tuple[MigrationEffect, ...]:
         """The answer to Copy. A failure may come later than that, too, within the hand-over."""
@@ -223,7 +269,7 @@ class Migration:
         self._move("abort")
         self.reason = reason
         self._requests.clear()
-        if was == MigrationState.PLANNED:
+        if was in (MigrationState.PLANNED, MigrationState.UNMAPPING):
             return ()
         back = (CallBack(reason),) if was == MigrationState.DRAINING else ()
         keeps = (
@@ -267,8 +313,10 @@ class Migration:
         is done without them."""
         for index in servers:
             self._connected.pop(index, None)
-        is_early = self.state in (MigrationState.PLANNED, MigrationState.COPYING, MigrationState.DRAINING)
-        effects = self.abort(reason) if is_early and servers & (self.sources | self.targets) else ()
+        is_early = (self.state, "abort") in TRANSITIONS
+        # A hand-over is called back, whoever of its PS are gone.
+        is_hit = bool(servers & (self.sources | self.targets)) or self.state == MigrationState.DRAINING
+        effects = self.abort(reason) if is_early and is_hit else ()
         for index in servers:
             self._requests.pop(index, None)
         if self.state == MigrationState.COMMITTED and not self._requests:
@@ -282,6 +330,12 @@ class Migration:
             self.state = TRANSITIONS[self.state, event]
         except KeyError:
             raise IllegalTransitionError("a round of moves", self.state.value, event) from None
+
+    def _unmapped(self) -> tuple[MigrationEffect, ...]:
+        if self._mapping:
+            return ()
+        self._move("unmapped")
+        return self._copy(self.targets)
 
     def _answers(self, server: ProcessId, request: int) -> bool:
         """Whether this is the answer to what this life was asked last."""

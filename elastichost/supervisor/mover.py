@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from elastichost.metrics import JournalValue
 from elastichost.plan import ProcessId
 from elastichost.sharding import NOBODY, ShardMap
+from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.migration import (
     CallBack,
     Copy,
@@ -64,6 +65,11 @@ class Mover:
         return self._round is not None
 
     @property
+    def to_serve(self) -> tuple[tuple[int, int], ...]:
+        """(table, bucket) that a shard map has to say are served to everybody, before they can be copied."""
+        return self._round.buckets if self._round is not None and self._round.has_to_be_served else ()
+
+    @property
     def is_copied(self) -> bool:
         """The hand-over of `moves` may begin."""
         return self._round is not None and self._round.is_copied
@@ -110,7 +116,7 @@ class Mover:
         """As many of these as one round may have."""
         self._began_s = self._run.now_s()
         there = [record.process for record in self._run.fleet.live("server") if record.address]
-        self._round = Migration(moves, there, self._numbers)
+        self._round = Migration(moves, there, self._numbers, are_mapped=self._run.plan.access == "mixed")
         self._perform(self._round.begin())
 
     def drain(self) -> None:
@@ -121,7 +127,8 @@ class Mover:
 
     def give_up(self, reason: str) -> None:
         """Unless it is too late for that: then it will soon be done."""
-        if self._round is not None and self._round.state in (MigrationState.PLANNED, MigrationState.COPYING):
+        early = (MigrationState.PLANNED, MigrationState.UNMAPPING, MigrationState.COPYING)
+        if self._round is not None and self._round.state in early:
             self._perform(self._round.abort(reason))
 
     def commit(self, shard_map: ShardMap) -> None:
@@ -151,10 +158,33 @@ class Mover:
             self._retries = succeeded(self._retries, _name(host))
         crash_point("supervisor.move.after_commit")
 
-    def published(self) -> None:
+    def published(self, shard_map: ShardMap) -> None:
         """Workers have been told."""
-        if self._round is not None and self._round.state == MigrationState.COMMITTED:
+        if self._round is None:
+            return
+        if self._round.state == MigrationState.COMMITTED:
             self._perform(self._round.published())
+        elif self.to_serve and set(self.to_serve) <= set(shard_map.served):
+            self._perform(self._round.served(shard_map.epoch, self._mapping_workers()))
+
+    def _mapping_workers(self) -> Iterator[ProcessId]:
+        """Those on the hosts that the buckets leave, which may have had a map before."""
+        assert self._round is not None
+        hosts = {self._host(source) for source in self._round.sources}
+        for record in self._run.fleet.live("worker"):
+            if record.spec.host in hosts and record.state not in (State.REQUESTED, State.STARTED):
+                yield record.process
+
+    # --- workers --------------------------------------------------------------------------------------------
+
+    def unmapped(self, worker: ProcessId, epoch: int) -> None:
+        """It uses no row in place any more by a shard map older than this one."""
+        if self._round is not None:
+            self._perform(self._round.unmapped(worker, epoch))
+
+    def worker_lost(self, worker: ProcessId) -> None:
+        if self._round is not None:
+            self._perform(self._round.worker_lost(worker))
 
     # --- PS -------------------------------------------------------------------------------------------------
 

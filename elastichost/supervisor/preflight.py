@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from elastichost.arena.host import arena_root, free_bytes
 from elastichost.build_source import check_build_source
@@ -51,11 +50,11 @@ def preflight(
     spare_bytes: int = 0,
     ended: EndedSize | None = None,
     lent: HostInventory | None = None,
-    elsewhere: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+    elsewhere: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Preparation:
     """Checks model source, data, tables, memory and cores. spare_bytes: what an arena takes that this run goes on from;
     ended: the size it had. lent: what it may use of its host; None: all there is. elsewhere: cores of other machines,
-    by their hosts.
+    by their hosts; None: there are none, and none may join.
 
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
     """
@@ -125,7 +124,7 @@ def _begin(
     host: HostInventory,
     cores: tuple[int, ...],
     ended: EndedSize | None,
-    elsewhere: Mapping[int, tuple[int, ...]],
+    elsewhere: Mapping[int, tuple[int, ...]] | None,
 ) -> Beginning:
     resources = job.resources
     gpus = gpu_budget(resources.gpus, host.gpus)

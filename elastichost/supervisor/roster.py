@@ -19,15 +19,7 @@ from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.recovery import Holdings
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.shard_map_messages import for_servers, for_workers, named, owner_frames
-from elastichost.wire.control import (
-    BucketsMeasured,
-    Copied,
-    Forgotten,
-    Membership,
-    Ready,
-    Restore,
-    ShardMapUpdate,
-)
+from elastichost.wire.control import BucketsMeasured, Copied, Forgotten, Membership, Ready, Restore, ShardMapUpdate
 from elastichost.wire.facts import CommittedBatch, ServerAddress
 
 __all__ = ["Roster"]
@@ -140,6 +132,9 @@ class Roster:
         if self._mover.is_open:
             self._follow_round(wanted)
             return
+        if self.shard_map.served and not self._stays:
+            self._mark(())  # of a round that was given up
+            return
         if self._is_reached or self._waits:
             return
         there = {r.process.index for r in fleet.live("server") if r.state == State.CONNECTED or r.can_work}
@@ -204,6 +199,8 @@ class Roster:
     def _follow_round(self, wanted: frozenset[int]) -> None:
         if self._stays or wanted != self._round_for:
             self._mover.give_up("the plan is another one now")
+        elif to_serve := self._mover.to_serve:
+            self._mark(to_serve)
         elif self._mover.is_copied:
             goal, moves = self._goal(wanted), self._mover.moves
             is_last = len(moves) == len(moves_between(self.shard_map, goal, self.hosts))
@@ -211,6 +208,11 @@ class Roster:
             self._mover.drain()
             made_for = wanted if is_last else self._made_for | wanted
             self._begin(target, made_for, tuple(move.key for move in moves), is_last=is_last)
+
+    def _mark(self, served: tuple[tuple[int, int], ...]) -> None:
+        """The same owners; workers learn which buckets they may not use in place."""
+        marked = msgspec.structs.replace(self.shard_map, served=served)
+        self._perform(self._hand_over.begin(marked, self._run.now_s()))
 
     def _begin(
         self,
@@ -241,7 +243,7 @@ class Roster:
         """Who is to own what. The dense vector lies in the arena of host 0."""
         goal, hosts = rebalanced_shard_map(self.shard_map, sorted(wanted)), self.hosts
         if self._relocation is not None:
-            goal = msgspec.structs.replace(self._relocation[0], epoch=self.shard_map.epoch)
+            goal = msgspec.structs.replace(self._relocation[0], epoch=self.shard_map.epoch, served=())
         if hosts[goal.dense_owner] == 0:
             return goal
         owners = [index for index in sorted(wanted) if hosts[index] == 0]
@@ -312,7 +314,7 @@ class Roster:
                     published = effect
                     self._mover.commit(effect.shard_map)
                     self._publish(effect)
-                    self._mover.published()
+                    self._mover.published(effect.shard_map)
         return published
 
     def _publish(self, published: Publish) -> None:
@@ -359,15 +361,23 @@ class Roster:
         self._members[record.process.index] = record.process.life
         self._publish_members()
         if self.is_published:
-            self._introductions.tell(record.process, self._update(self.shard_map), owner_frames(self.shard_map))
+            self._tell(record.process)
 
     def admitted(self) -> None:
         """A PS has let somebody in: workers that waited for that learn where the PS are."""
         for process in self._introductions.waiting if self.is_published else ():
-            self._introductions.tell(process, self._update(self.shard_map), owner_frames(self.shard_map))
+            self._tell(process)
+
+    def _tell(self, worker: ProcessId) -> None:
+        self._introductions.tell(worker, self._update(self.shard_map), owner_frames(self.shard_map))
+
+    def unmapped(self, worker: ProcessId, shard_map_epoch: int) -> None:
+        """It uses no row in place any more by a map older than this one."""
+        self._mover.unmapped(worker, shard_map_epoch)
 
     def worker_gone(self, process: ProcessId) -> None:
         self._introductions.forget(process)
+        self._mover.worker_lost(process)
         if self._members.get(process.index) == process.life:
             del self._members[process.index]
             self._publish_members()

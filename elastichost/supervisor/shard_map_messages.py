@@ -24,6 +24,7 @@ def for_workers(
         servers=addresses,
         dense_owner=shard_map.dense_owner,
         made_anew=tuple((table, bucket, epoch) for (table, bucket), epoch in sorted(made_anew.items())),
+        served=shard_map.served,
     )
 
 

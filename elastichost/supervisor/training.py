@@ -21,12 +21,15 @@ __all__ = ["Training", "miscount"]
 
 
 class Training:
-    """`may_grant` is False while an answer would cross a Pause, or the run is stopping."""
+    """`may_grant` is False while an answer would cross a Pause, or the run is stopping. begun: the batch for which a
+    life (worker, life) changed rows in place last, 0 for none."""
 
-    def __init__(self, run: Run, ledger: Ledger, may_grant: Callable[[], bool]) -> None:
+    def __init__(
+        self, run: Run, ledger: Ledger, may_grant: Callable[[], bool], begun: Callable[[int, int], int]
+    ) -> None:
         self._run = run
         self.ledger = ledger
-        self._may_grant = may_grant
+        self._may_grant, self._begun = may_grant, begun
         self._waiting: dict[ProcessId, float] = {}  # worker -> samples per second; in the order they asked
         self._fences: dict[tuple[int, int], ProcessId] = {}
         self._ended: dict[tuple[int, int], int] = {}  # (worker, life) -> sequence of its last committed batch
@@ -151,21 +154,26 @@ class Training:
         if process is None:
             return  # answered by the life before as well
         self._ended[process.index, process.life] = message.applied.sequence
-        if self._run.plan.access == "served":
+        if self._run.plan.access != "direct":
             self._settle_rows(process)
-        self._run.torn_batches += message.torn
-        if message.torn:
-            self._run.note(
-                "torn_batch",
-                str(TornLife(process.index, process.life, message.torn)),
-                process=process.name,
-                data={"life": process.life, "batches": message.torn},
-            )
+        self._count_torn(process, self._begun(process.index, process.life) - message.applied.sequence)
         try:
             settlement = self.ledger.give_back(process, message.applied, failed=True)
         except ProtocolError as error:
             raise miscount(error) from error
         self._settled(process, settlement)
+
+    def _count_torn(self, process: ProcessId, batches: int) -> None:
+        """Batches of a dead life of which rows may hold a part, but that were never committed."""
+        if batches <= 0:
+            return
+        self._run.torn_batches += batches
+        self._run.note(
+            "torn_batch",
+            str(TornLife(process.index, process.life, batches)),
+            process=process.name,
+            data={"life": process.life, "batches": batches},
+        )
 
     def _settle_rows(self, process: ProcessId) -> None:
         """Every PS applies what the life has committed and drops what it has not."""

@@ -41,7 +41,7 @@ def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int, 
     return Workload(
         batch_size=job.train.batch_size,
         mode=job.train.mode,
-        access="served" if access == "served" else "direct",
+        access="direct" if access == "direct" else "served",  # mixed: PS have rows to serve as well
         host_cores=0 if job.emulate.enabled else cores,  # virtual cores are nobody else's
         dense_bytes=4 * model.dense.parameters if model is not None else 0,
         row_bytes=row_bytes,
@@ -60,7 +60,7 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     has_gpus = any(spec.gpu is not None for spec in plan.workers)
     most = most_sharing(resources.workers, cores) if has_gpus else int(cores * OVERSUBSCRIPTION)
     workers = _range(resources.workers, min(MAX_WORKERS, most))
-    servers = _range(resources.servers, min(MAX_SERVERS, cores if plan.access == "served" else DIRECT_SERVERS))
+    servers = _range(resources.servers, min(MAX_SERVERS, DIRECT_SERVERS if plan.access == "direct" else cores))
     is_fixed = workers[0] == workers[1] or has_gpus or job.train.mode == "sync"
     worker_cores = (threads, threads) if is_fixed else (1, cores)
     beyond = 1.0 if job.emulate.enabled else OVERSUBSCRIPTION  # virtual threads are never in each other's way

@@ -44,7 +44,7 @@ class AutoTuner:
         self.settings, self.state = settings, TunerState()
         self._dense = DenseStore(parts.arena)
         micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
-        self._counter = Counter(run.fleet, micro_batches, run.plan.access == "served", run.cpu_elsewhere_s)
+        self._counter = Counter(run.fleet, micro_batches, run.plan.access != "direct", run.cpu_elsewhere_s)
         self._plan = run.plan  # the newest that trains
         self._next_s = self._looked_s = 0.0
         self._has_failed = False

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.plan import Plan, ProcessSpec
+from elastichost.plan import Access, Plan, ProcessSpec
 from elastichost.resources import GpuDevice, Parallelism, bounds_of
 from elastichost.tuner.gpu_shares import most_sharing, share_of
 
@@ -22,7 +22,7 @@ def initial_plan(
     servers: Parallelism = "auto",
     gpus: tuple[GpuDevice, ...] = (),
     gpu_memory_fraction: float = 0.9,
-    access: Literal["auto", "direct", "served"] = "auto",
+    access: Access | Literal["auto"] = "auto",
     hosts: int = 1,
     capacity: tuple[int, ...] = (),
 ) -> Plan:
@@ -34,12 +34,13 @@ def initial_plan(
     only makes new rows and applies dense updates. A [min, max] starts at its bound nearest to that.
     GPUs are dealt to workers round-robin, and of `gpu_memory_fraction` of its memory each worker on one gets the share
     that it would have with as many workers as there may ever be (`gpu_shares`). With several hosts PS are dealt to them
-    round-robin, and rows are served. capacity: cores of each host, where workers are dealt to them by that, 0 for a
-    host that nothing is to be on; (): they are all on host 0.
+    round-robin, and workers use the rows of their own host in place. capacity: cores of each host, where workers are
+    dealt to them by that, 0 for a host that nothing is to be on; (): they are all on host 0.
     """
     worker_count = _clamp(workers, sum(capacity) or len(cores))
     server_count = _clamp(servers, 1)
-    chosen: Literal["direct", "served"] = "served" if access == "served" or hosts > 1 else "direct"
+    by_place: Access = "mixed" if hosts > 1 or access == "mixed" else "direct"
+    chosen: Access = "served" if access == "served" else by_place
     devices = tuple(gpu.index for gpu in gpus)
     share = share_of(gpu_memory_fraction, most_sharing(workers, len(cores)), len(devices))
     placed = _hosts_of_workers({}, range(worker_count), capacity)
@@ -149,10 +150,14 @@ def _clamp(setting: Parallelism, wish: int) -> int:
     return max(1, min(max(wish, low), high))
 
 
-def _reason(workers: int, servers: int, cores: tuple[int, ...], access: str) -> str:
+def _reason(workers: int, servers: int, cores: tuple[int, ...], access: Access) -> str:
     some = "core" if len(cores) == 1 else "cores"
     first = f"cold start: {workers} worker{'s' * (workers != 1)} on {len(cores)} {some}"
     if workers == len(cores):
         first += ", one each"
-    how = "rows in shared memory" if access == "direct" else "rows served over sockets"
+    how = {
+        "direct": "rows in shared memory",
+        "served": "rows served over sockets",
+        "mixed": "rows of a worker's own host in shared memory, others served over sockets",
+    }[access]
     return f"{first}; {servers} PS, {how}; nothing measured yet"

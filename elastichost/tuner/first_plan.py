@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
-from elastichost.plan import Plan
+from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice
 from elastichost.tuner.candidates import (
     LIMIT,
@@ -42,7 +42,7 @@ class FirstPlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     servers: str | int | tuple[int, int]
     gpus: tuple[GpuDevice, ...] = ()
     gpu_memory_fraction: float = 0.9
-    access: Literal["auto", "direct", "served"] = "auto"
+    access: Access | Literal["auto"] = "auto"
     hosts: int = 1
     capacity: tuple[int, ...] = ()  # cores of each host, where workers are on several
     wished: Configuration | None = None

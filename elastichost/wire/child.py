@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-from elastichost.plan import ProcessId, Role
+from elastichost.plan import Access, ProcessId, Role
 from elastichost.wire.keys import AllowList, Gate, KeyPair, Pass
 
 __all__ = ["ChildArguments"]
@@ -25,11 +23,11 @@ class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     socket_directory: str
     cores: tuple[int, ...]
     threads: int
-    access: Literal["direct", "served"]
+    access: Access
     supervisor_pid: int
     gpu: int | None = None
     gpu_memory_fraction: float = 1.0
-    host: int = 0  # whose arena it is; the dense vector and the workers are on host 0
+    host: int = 0  # whose arena it is; the dense vector is on host 0
     gate: str = ""  # of a PS that other machines are to reach: `tcp://10.0.0.1:*`
     keys: KeyPair | None = None  # its own, where there are several machines
     supervisor_key: str = ""  # the supervisor's public one; "": it is on this machine

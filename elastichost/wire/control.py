@@ -19,6 +19,7 @@ from elastichost.wire.control_hosts import (
     Forgotten,
     KeepBuckets,
     MeasureBuckets,
+    Unmapped,
 )
 from elastichost.wire.facts import (
     Amount,
@@ -73,6 +74,7 @@ __all__ = [
     "SnapshotWritten",
     "StepsGrant",
     "Stop",
+    "Unmapped",
     "Unsettled",
 ]
 
@@ -174,13 +176,11 @@ class SnapshotWritten(Message, frozen=True):
 
 
 class Fenced(Message, frozen=True):
-    """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch.
-    `torn`: batches of it of which rows may hold a part, but that were never committed."""
+    """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch."""
 
     worker: Count32
     life: Count32
     applied: AppliedBatch
-    torn: Count
 
 
 class Unsettled(Message, frozen=True):
@@ -237,6 +237,9 @@ class ShardMapUpdate(Message, frozen=True):
     # answers Ready when they are whole
     moved: tuple[tuple[int, int], ...] = ()
     settles: bool = False  # all workers of before are dead: of what is staged `committed` counts, the rest is dropped
+    # (table, bucket) whose rows no worker may use in place: they are about to go to another host, and their PS has to
+    # see every change of them
+    served: tuple[tuple[int, int], ...] = ()
     # (table, bucket) whose rows are lost with their host: their new owner fills them from `checkpoint`, a directory of
     # its host, or makes their initial rows if it is ""
     remade: tuple[tuple[int, int], ...] = ()
@@ -355,6 +358,7 @@ ControlMessage = (
     | Copied
     | Admitted
     | Forgotten
+    | Unmapped
     | FailureReport
     | Admit
     | Membership

@@ -14,6 +14,7 @@ __all__ = [
     "Forgotten",
     "KeepBuckets",
     "MeasureBuckets",
+    "Unmapped",
 ]
 
 # --- process -> supervisor -----------------------------------------------------------------------------
@@ -39,6 +40,12 @@ class Forgotten(Message, frozen=True):
     """PS: its arena holds nothing of the buckets of ForgetBuckets any more."""
 
     request: Count
+
+
+class Unmapped(Message, frozen=True):
+    """Worker with mixed access: it uses no row in place any more by a shard map older than this one."""
+
+    shard_map_epoch: Count
 
 
 class Admitted(Message, frozen=True):

@@ -159,6 +159,10 @@ class Channel:
         """The connections there are now, to wait on."""
         return tuple(client for _, client in self._clients.values())
 
+    def directory(self) -> Directory:
+        """The present shard map. Raises StoppedError."""
+        return self._holder.current()
+
     def next_request(self) -> int:
         self._request += 1
         return self._request

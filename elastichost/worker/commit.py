@@ -1,7 +1,8 @@
 """The dense exchange of a worker, and with it the commit of every batch.
 
 Direct access: gradients go through the worker's mailbox in the arena and parameters are read from it; messages only
-say that they are there. Served access: both travel in the messages.
+say that they are there. Served access: both travel in the messages. Mixed access: gradients travel in the messages, and
+parameters are read from the arena by workers of its host.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class BatchRange:
 
 
 class Committer:
-    """Owns the channel to the dense owner. `dense` is the arena's dense store, or None with served access, where the
-    rows of a batch go through `rows` first."""
+    """Owns the channel to the dense owner. `dense` is the arena's dense store, or None where that is not mapped;
+    `rows`: where rows of a batch go through first, None with direct access."""
 
     def __init__(
         self,
@@ -65,10 +66,13 @@ class Committer:
         self.channel = Channel("dense", holder, pump)
         self._stream = DenseStream()
         self._account = LeaseAccount()
-        self._halves = [np.zeros(elements, dtype=np.float32) for _ in range(WINDOW)] if dense is None else []
+        self._has_mailbox = dense is not None and rows is None
+        self._halves = [] if self._has_mailbox else [np.zeros(elements, dtype=np.float32) for _ in range(WINDOW)]
         self._owner = (0, 0)  # index and life of the dense owner; life 0: none yet, -1: it refused
         self._resend = Resend(time.monotonic())
         self._version = -1
+        self._newest: tuple[int, memoryview] | None = None  # version, parameters: not in the model yet
+        self._keeps_model = False
         self.samples_applied = 0
 
     @property
@@ -84,7 +88,9 @@ class Committer:
                 self._version = self._dense.read_into(self.flat.values)
                 self.flat.loaded()
             self.samples_applied = self._dense.samples_applied()
-        elif self._version < 0:
+            return
+        self._load_newest()
+        if self._version < 0:
             self.fetch()
 
     def forget_vector(self) -> None:
@@ -103,8 +109,8 @@ class Committer:
     def commit(self, batch: BatchRange, learning_rate_scale: float, rows: RowGradients | None = None) -> None:
         """Sends the gradients that lie in the model as one push; waits while two are on the way already.
 
-        With `rows` (served access) these are sent, and the push follows when they are staged. Waits for the batch
-        before to be committed.
+        With `rows` (served and mixed access) these are sent, and the push follows when they are staged. Waits for the
+        batch before to be committed.
         """
         if rows is None:
             self._collect()
@@ -122,6 +128,20 @@ class Committer:
         """Commits the batch before if its rows are staged. Never blocks, and leaves the model as it is."""
         if self._rows is not None and (message := self._rows.poll()) is not None:
             self._release(message)
+
+    def await_commit(self) -> float:
+        """Seconds until the batch before was committed. To be called before a batch changes rows in place, if others
+        are pushed: so a worker that is killed tears that one only. Leaves the model as it is: parameters that come
+        meanwhile wait for the next `refresh`."""
+        if self._rows is None:
+            return 0.0  # what is released is committed even if its worker dies
+        began_s = time.monotonic()
+        self._keeps_model = True
+        try:
+            self._settle_commits()
+        finally:
+            self._keeps_model = False
+        return time.monotonic() - began_s
 
     def settle(self) -> None:
         """Returns when every push is acknowledged and every row updated."""
@@ -174,8 +194,7 @@ class Committer:
     def _stage(self, batch: BatchRange, learning_rate_scale: float) -> DensePush:
         """Copies the model's gradients to where the push will take them from."""
         sequence = self.next_sequence
-        half = half_of(sequence)
-        dense = self._dense
+        half, dense = half_of(sequence), self._dense if self._has_mailbox else None
         self.flat.write_push(self._halves[half] if dense is None else dense.mailbox(self._process.index, half).vector)
         return DensePush(
             request=self.channel.next_request(),
@@ -188,14 +207,14 @@ class Committer:
             stop=batch.stop,
             samples=batch.samples,
             skipped=batch.skipped,
-            want_parameters=dense is None,
+            want_parameters=self._dense is None,
             learning_rate_scale=learning_rate_scale,
         )
 
     def _release(self, message: DensePush) -> None:
         crash_point("worker.batch.before_commit")
         self._stream.push(message)
-        if self._dense is not None:
+        if self._dense is not None and message.mailbox >= 0:
             mailbox = self._dense.mailbox(self._process.index, message.mailbox)
             mailbox.post(self._process.life, message.sequence, msgspec.msgpack.encode(message))
             crash_point("worker.batch.posted")
@@ -296,10 +315,18 @@ class Committer:
         expected = self.flat.values.nbytes
         if not isinstance(message, DensePushed) or not envelope.frames or envelope.frames[0].nbytes != expected:
             raise ProtocolError(f"{envelope.sender} sent no dense vector of {expected} bytes")
-        if message.version >= self._version:
-            vector: npt.NDArray[np.float32] = np.frombuffer(envelope.frames[0], dtype=np.float32)
-            self.flat.values[:] = vector
-            self.flat.loaded()
-            self._version = message.version
+        if message.version >= self._version and (self._newest is None or message.version >= self._newest[0]):
+            self._newest = message.version, envelope.frames[0]
+        if not self._keeps_model:
+            self._load_newest()
         self.channel.traffic.received += expected
         self.samples_applied = max(self.samples_applied, message.samples_applied)
+
+    def _load_newest(self) -> None:
+        """Into the model."""
+        if self._newest is None:
+            return
+        (self._version, frame), self._newest = self._newest, None
+        vector: npt.NDArray[np.float32] = np.frombuffer(frame, dtype=np.float32)
+        self.flat.values[:] = vector
+        self.flat.loaded()

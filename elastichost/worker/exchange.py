@@ -19,7 +19,7 @@ from elastichost.errors import ProtocolError
 from elastichost.wire.control import LeaseProgress
 from elastichost.wire.data import DensePush, DensePushed
 
-__all__ = ["WINDOW", "DenseStream", "LeaseAccount", "PauseGate", "RowStream", "half_of"]
+__all__ = ["WINDOW", "DenseStream", "LeaseAccount", "MapsLeft", "PauseGate", "RowStream", "half_of"]
 
 WINDOW = 2
 
@@ -170,6 +170,27 @@ class PauseGate:
             return False
         self._answered = cut
         return True
+
+
+@dataclass(slots=True)
+class MapsLeft:
+    """Mixed access: by which shard maps rows may still be used in place. Batches are trained in the order in which they
+    were prepared, so once one is over that was prepared by some map, nothing that is to come is by an older one."""
+
+    _trained: int = 0  # epoch of the map by which the last batch was prepared
+    _told: int = 0
+
+    def trained(self, epoch: int) -> None:
+        self._trained = max(self._trained, epoch)
+
+    def due(self, present: int, *, is_idle: bool) -> int | None:
+        """Between two batches: the epoch to be told that nothing here is older than. present: of the newest map;
+        is_idle: nothing is prepared or being prepared."""
+        reached = present if is_idle else self._trained
+        if reached <= self._told:
+            return None
+        self._told = reached
+        return reached
 
 
 @dataclass(slots=True)

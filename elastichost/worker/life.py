@@ -31,12 +31,13 @@ from elastichost.wire.control import (
     Repinned,
     ShardMapUpdate,
     Stop,
+    Unmapped,
 )
 from elastichost.wire.facts import HEARTBEAT_S, Lease
 from elastichost.wire.sockets import Caller, ControlClient, wait_readable
 from elastichost.worker.channel import DirectoryHolder, StoppedError
 from elastichost.worker.commit import Committer
-from elastichost.worker.exchange import PauseGate
+from elastichost.worker.exchange import MapsLeft, PauseGate
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.pipeline import LeaseFinished
 from elastichost.worker.routing import Directory
@@ -82,6 +83,7 @@ class WorkerLife(ABC, Generic[Batch]):
         self._committer: Committer | None = None
         self._batches: Batches[Batch] | None = None
         self._pause = PauseGate()
+        self._maps = MapsLeft()
         self._repin: Repin | None = None
         self._draining = False
         self._drained = False
@@ -176,6 +178,7 @@ class WorkerLife(ABC, Generic[Batch]):
         self._pump()
         self._change_cores()
         committer.poll()
+        self._leave_maps(batches)
         if self._pause.asked is not None or self._draining:
             self._stand_still(committer)
             return
@@ -190,6 +193,15 @@ class WorkerLife(ABC, Generic[Batch]):
         elif batches.is_idle:
             self._state = "idle"
             self._leave_clock(committer)
+
+    def _leave_maps(self, batches: Batches[Batch]) -> None:
+        """Buckets that are to go to another host are copied once nobody changes rows of them in place any more."""
+        if self._arguments.access != "mixed":
+            return
+        is_idle = batches.is_idle  # before the epoch is looked at: what begins later is by that map, or a newer one
+        epoch = self._maps.due(self._holder.epoch, is_idle=is_idle)
+        if epoch is not None:
+            self.control.send(Unmapped(epoch))
 
     def _change_cores(self) -> None:
         """At a batch boundary: threads of a batch under way would not know what happens to them."""
@@ -231,6 +243,7 @@ class WorkerLife(ABC, Generic[Batch]):
                         servers={server.index: server for server in update.servers},
                         dense_owner=update.dense_owner,
                         owners=tuple(np.frombuffer(frame, dtype=np.uint16) for frame in envelope.frames),
+                        served=update.served,
                         made_anew=update.made_anew,
                     )
                 )

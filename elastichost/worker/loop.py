@@ -41,6 +41,7 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
         self._made: WorkerParts | None = None
         self._evaluations: deque[EvaluationGrant] = deque()
         self._steps = StepQueue(self._process.index, job.train.batch_size, job.train.micro_batches)
+        self._waited_s = 0.0  # in the present batch, for the commit of the one before
         self._crew: CrewMember | None = None  # sync mode: in place of batches, leases and commits of its own
 
     # --- what it trains with --------------------------------------------------------------------------------
@@ -142,8 +143,10 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
         committer.refresh()
         scale = self._learning_rate_scale(committer.samples_applied)
         rows = self._load_rows(self._parts, batch)
+        self._waited_s = 0.0
         loss = self._forward_backward(self._parts, batch, scale)
-        computed_s = time.perf_counter()
+        self._maps.trained(batch.mapped_by)
+        computed_s, waited_s = time.perf_counter(), self._waited_s
         if loss is None:
             self._carried[batch.lease_id] = self._carried.get(batch.lease_id, 0) + samples.size + samples.skipped
             return
@@ -155,10 +158,12 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
             rows,
         )
         self._finished += 1
-        self._meter.count(batch, loss, computed_s - began_s, time.perf_counter() - computed_s)
+        pushed_s = time.perf_counter() - computed_s
+        self._meter.count(batch, loss, computed_s - began_s - waited_s, pushed_s + waited_s)
 
     def _load_rows(self, parts: WorkerParts, batch: PreparedBatch) -> RowGradients | None:
-        """Served access: gives the model its rows, and the rows' gradients a place, where they are after backward."""
+        """Served and mixed access: gives the model its rows, and the rows' gradients a place, where they are after
+        backward."""
         if batch.pulled is None:
             return None
         sums = parts.sums.zeros(parts.committer.next_sequence, len(batch.pulled.weights))
@@ -168,7 +173,7 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
 
     def _forward_backward(self, parts: WorkerParts, batch: PreparedBatch, scale: float) -> float | None:
         """Mean loss, or None when it or a gradient was not finite and the job says to skip such batches. Gradients
-        stay in the model; with direct access the rows are updated, those of a skipped batch perhaps in part, but with
+        stay in the model; mapped rows are updated, those of a skipped batch perhaps in part, but with
         numbers only."""
         for direct in parts.direct:
             direct.set_learning_rate_scale(scale)
@@ -181,6 +186,7 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
         trouble = "" if np.isfinite(value) else f"the loss is {value}"
         if not trouble:
             if parts.direct:
+                self._waited_s = parts.committer.await_commit()
                 begun = parts.committer.next_sequence
                 parts.watermarks.note_begun(self._process.index, self._process.life, begun)
             parts.committer.poll_rows()

@@ -14,7 +14,7 @@ from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import TableSpec
 from elastichost.wire.facts import ServerAddress
 
-__all__ = ["Directory", "Router", "ServerPart", "key_router", "row_router"]
+__all__ = ["Directory", "Router", "ServerPart", "key_divisors", "key_router", "row_router"]
 
 Int64 = npt.NDArray[np.int64]
 
@@ -22,13 +22,15 @@ Int64 = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Directory:
     """One epoch of the shard map with the addresses of that moment; `owners[table]` uint16 [buckets]; made_anew:
-    (table, bucket, epoch) of buckets that were lost and made anew, in that epoch."""
+    (table, bucket, epoch) of buckets that were lost and made anew, in that epoch; served: (table, bucket) whose rows
+    nobody may use in place."""
 
     epoch: int
     servers: dict[int, ServerAddress]
     dense_owner: int
     owners: tuple[npt.NDArray[np.uint16], ...]
     made_anew: tuple[tuple[int, int, int], ...] = ()
+    served: tuple[tuple[int, int], ...] = ()
 
     def lost_since(self, epoch: int) -> tuple[tuple[int, int], ...]:
         """(table, bucket) of which rows pulled in that epoch are others now."""
@@ -115,11 +117,14 @@ def _parts(servers: Sequence[int], counts: Int64, positions: Int64, sorted_items
     return parts
 
 
+def key_divisors(tables: Sequence[TableSpec]) -> list[int]:
+    """How `Router` finds the buckets of keys; a fixed table's key is its row."""
+    return [bucket_count(t).bit_length() - 65 if t.is_dynamic else rows_per_bucket(t) for t in tables]
+
+
 def key_router(tables: Sequence[TableSpec]) -> Router:
     """For keys; a fixed table's key is its row."""
-    return Router(
-        [bucket_count(t).bit_length() - 65 if t.is_dynamic else rows_per_bucket(t) for t in tables], may_miss=False
-    )
+    return Router(key_divisors(tables), may_miss=False)
 
 
 def row_router(bucket_rows: Sequence[int]) -> Router:

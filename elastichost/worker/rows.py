@@ -1,13 +1,14 @@
 """From a batch of ids to a batch of rows, in the prefetch thread: lookups, misses, pulls.
 
 Direct access: key values become row numbers of the arena; ids without a row are asked of their PS in one message
-per PS. Served access: key values become positions among the batch's unique rows, whose weights are pulled.
+per PS. Served access: key values become positions among the batch's unique rows, whose weights are pulled. Mixed
+access does either, by where the bucket of an id is: see `arena.place_kernels` for its values.
 An id that has no row (not admitted yet, or unknown while evaluating) leaves its bag.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -18,6 +19,7 @@ from elastichost.arena.arena import Arena
 from elastichost.datasets.api import SampleBatch
 from elastichost.errors import IdOutOfRangeError
 from elastichost.specs import ModelSpec, TableSpec
+from elastichost.worker.places import Places, SplitBatch
 from elastichost.worker.row_channels import PullChannel
 from elastichost.worker.served import PulledRows
 from elastichost.worker.unique import UniqueKeys, UniqueKeysFinder
@@ -25,14 +27,17 @@ from elastichost.worker.unique import UniqueKeys, UniqueKeysFinder
 __all__ = ["KeyedBatch", "PreparedBatch", "RowPreparer"]
 
 Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 KEPT_SHAPES = 8
+NO_ROW = np.iinfo(np.int64).min  # among the values of mixed access, where other numbers below 0 are pulled rows
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
     """A batch ready for the model. `values` int64 in KeyedJaggedTensor order; `offsets` int64 [features * size + 1];
-    `length_per_key` one int per feature; `pulled` with served access only."""
+    `length_per_key` one int per feature; `pulled` with served and mixed access; `mapped_by`, with mixed access: epoch
+    of the shard map by which rows count as mapped."""
 
     samples: SampleBatch
     lease_id: int
@@ -43,6 +48,7 @@ class PreparedBatch:
     length_per_key: list[int]
     pulled: PulledRows | None
     lookup_s: float
+    mapped_by: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,19 @@ class _Shape:
 class RowPreparer:
     """Turns SampleBatches into PreparedBatches. Belongs to one thread.
 
-    features: the job's categorical columns in order; files: names for error messages.
+    features: the job's categorical columns in order; files: names for error messages. host: that of the arena, with
+    mixed access; None: access is of one kind.
     """
 
     def __init__(
-        self, arena: Arena, features: tuple[str, ...], files: tuple[str, ...], channel: PullChannel, *, served: bool
+        self,
+        arena: Arena,
+        features: tuple[str, ...],
+        files: tuple[str, ...],
+        channel: PullChannel,
+        *,
+        served: bool,
+        host: int | None = None,
     ) -> None:
         self._arena = arena
         self._model: ModelSpec = arena.model
@@ -84,6 +98,7 @@ class RowPreparer:
         self._served = served
         self._table_of = [self._find_table(feature) for feature in features]
         tables = [table.index for table in self._table_of]
+        self._places = None if host is None else Places(self._model.tables, tables, host)
         self._unique = UniqueKeysFinder(
             [[number for number, table in enumerate(tables) if table == spec.index] for spec in self._model.tables]
         )
@@ -104,17 +119,31 @@ class RowPreparer:
             pulled = self.channel.pull(unique.keys, unique.bounds, weights=True, create=create, clock=clock)
             return self.with_rows(keyed, pulled, epoch=epoch, lookup_s=perf_counter() - began_s)
         shape = self._shape_of(batch)
+        if self._places is not None:
+            directory = self.channel.directory()
+            split = self._places.split(self._keys(batch, shape.bounds), shape.bounds, directory)
+            values, pulled = self._mixed_values(split, create, clock)
+            keep = values != NO_ROW
+            prepared = self._prepared(batch, shape, values, keep, pulled, lease_id, epoch, perf_counter() - began_s)
+            return replace(prepared, mapped_by=directory.epoch)
         values, gaps = self._direct_values(batch, shape.bounds, create, clock)
-        return self._prepared(batch, shape, values, gaps, None, lease_id, epoch, perf_counter() - began_s)
+        keep = values >= 0 if gaps else None
+        return self._prepared(batch, shape, values, keep, None, lease_id, epoch, perf_counter() - began_s)
 
     def find_keys(self, batch: SampleBatch, tag: int) -> KeyedBatch:
         """Served access: what has to be pulled for the batch. Raises IdOutOfRangeError naming table, feature and id."""
         began_s = perf_counter()
-        keys, shape = batch.keys, self._shape_of(batch)
-        if len(self._dynamic) < len(self._features):
-            keys = batch.keys.copy()  # a fixed table's key is its row
-            self._fixed_rows(batch, shape.bounds, keys)
-        return KeyedBatch(batch, tag, self._unique.find(keys, shape.bounds), shape, perf_counter() - began_s)
+        shape = self._shape_of(batch)
+        unique = self._unique.find(self._keys(batch, shape.bounds), shape.bounds)
+        return KeyedBatch(batch, tag, unique, shape, perf_counter() - began_s)
+
+    def _keys(self, batch: SampleBatch, bounds: Int64Array) -> Int64Array:
+        """The batch's keys, int64; a fixed table's key is its row."""
+        if len(self._dynamic) == len(self._features):
+            return batch.keys
+        keys = batch.keys.copy()
+        self._fixed_rows(batch, bounds, keys)
+        return keys
 
     def with_rows(self, keyed: KeyedBatch, pulled: PulledRows, *, epoch: int, lookup_s: float) -> PreparedBatch:
         """The batch with what was pulled for its unique keys: key values are positions among them."""
@@ -122,22 +151,22 @@ class RowPreparer:
         gaps = len(pulled.rows) > 0 and int(pulled.rows.min()) < 0
         if gaps:
             self._unique.leave_out(unique, pulled.rows, shape.bounds)
-        return self._prepared(keyed.samples, shape, unique.positions, gaps, pulled, keyed.tag, epoch, lookup_s)
+        keep = unique.positions >= 0 if gaps else None
+        return self._prepared(keyed.samples, shape, unique.positions, keep, pulled, keyed.tag, epoch, lookup_s)
 
     def _prepared(
         self,
         batch: SampleBatch,
         shape: _Shape,
         values: Int64Array,
-        gaps: bool,
+        keep: BoolArray | None,
         pulled: PulledRows | None,
         lease_id: int,
         epoch: int,
         lookup_s: float,
     ) -> PreparedBatch:
-        """Values of -1, of which there are some if `gaps`, leave their bags."""
-        if gaps:
-            keep = values >= 0
+        """Values that are not to be kept leave their bags; keep bool [n], or None when all are."""
+        if keep is not None and not keep.all():
             bag = np.repeat(np.arange(len(shape.lengths)), shape.lengths)
             lengths = np.bincount(bag[keep], minlength=len(shape.lengths)).astype(np.int64)
             values, shape = values[keep], _shape(lengths, len(self._features))
@@ -172,23 +201,28 @@ class RowPreparer:
         """Row numbers, and whether some are -1."""
         values = np.empty(len(batch.keys), dtype=np.int64)
         self._fixed_rows(batch, bounds, values)
+        return values, self._look_up(batch.keys, bounds, values, create, clock)
+
+    def _look_up(self, keys: Int64Array, bounds: Int64Array, values: Int64Array, create: bool, clock: int) -> bool:
+        """Row numbers of keys of dynamic tables, each at its key's place; whether some are -1. Features of fixed tables
+        are passed over."""
         missing: dict[int, Int64Array] = {}  # by the feature's number
         for number, table in self._dynamic:
-            keys, out = batch.keys[bounds[number] : bounds[number + 1]], values[bounds[number] : bounds[number + 1]]
-            if self._arena.lookup(table.index, keys, out):
-                missing[number] = keys[out < 0]
+            of_feature, out = keys[bounds[number] : bounds[number + 1]], values[bounds[number] : bounds[number + 1]]
+            if self._arena.lookup(table.index, of_feature, out):
+                missing[number] = of_feature[out < 0]
         gaps = bool(missing)
         if missing and create:
             self._create(missing, clock)
             left = 0
             for number, table in self._dynamic:
                 if number in missing:
-                    keys = batch.keys[bounds[number] : bounds[number + 1]]
-                    left += self._arena.lookup(table.index, keys, values[bounds[number] : bounds[number + 1]])
+                    of_feature = keys[bounds[number] : bounds[number + 1]]
+                    left += self._arena.lookup(table.index, of_feature, values[bounds[number] : bounds[number + 1]])
             gaps = left > 0
         if create:
             self._mark_seen(values, bounds, clock)
-        return values, gaps
+        return gaps
 
     def _create(self, missing: dict[int, Int64Array], clock: int) -> None:
         counts = [len(missing[number]) if number in missing else 0 for number in range(len(self._features))]
@@ -202,6 +236,20 @@ class RowPreparer:
             if self._arena.notes_seen(table.index):
                 rows = values[bounds[number] : bounds[number + 1]]
                 kernels.mark_seen(self._arena.seen_view(table.index), rows, kernels.seen_stamp(clock))
+
+    # --- mixed ----------------------------------------------------------------------------------------------
+
+    def _mixed_values(self, split: SplitBatch, create: bool, clock: int) -> tuple[Int64Array, PulledRows]:
+        """Row numbers of what is mapped, ~positions among what is pulled, and NO_ROW."""
+        values, mapped, elsewhere = split.values, split.mapped, split.elsewhere
+        rows = np.empty(len(mapped.keys), np.int64)
+        gaps = self._look_up(mapped.keys, mapped.bounds, rows, create, clock)
+        values[mapped.at] = np.where(rows < 0, NO_ROW, rows) if gaps else rows
+        unique = self._unique.find(elsewhere.keys, elsewhere.bounds)
+        pulled = self.channel.pull(unique.keys, unique.bounds, weights=True, create=create, clock=clock)
+        self._unique.leave_out(unique, pulled.rows, elsewhere.bounds)
+        values[elsewhere.at] = np.where(unique.positions < 0, NO_ROW, ~unique.positions)
+        return values, pulled
 
     # --- both -----------------------------------------------------------------------------------------------
 

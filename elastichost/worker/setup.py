@@ -23,6 +23,7 @@ from elastichost.worker.device import choose_device
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.embedding import meta_collections, replace_collections, table_rows
 from elastichost.worker.fusion import fuse_modules
+from elastichost.worker.mixed import MixedLookup
 from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.rows import RowPreparer
 from elastichost.worker.served import GradientSums, ServedLookup
@@ -33,7 +34,8 @@ __all__ = ["WorkerParts", "build_parts"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
-    """Everything a worker needs after Hello. Exactly one of `direct` and `served` is not empty."""
+    """Everything a worker needs after Hello. direct: lookups that update rows in place; served: those that rows have to
+    be loaded into. With mixed access all are both, else one of the two is empty."""
 
     job: JobSpec
     arena: Arena
@@ -44,7 +46,7 @@ class WorkerParts:
     push: PushChannel
     cutter: RowCutter
     direct: tuple[DirectLookup, ...]
-    served: tuple[ServedLookup, ...]
+    served: tuple[ServedLookup | MixedLookup, ...]
     sums: GradientSums
     train_reader: Reader
     train_description: DatasetDescription
@@ -60,25 +62,28 @@ def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder
     arena_directory = Path(arguments.arena_directory)
     arena = Arena.attach(arena_directory)
     model = arena.model
-    is_served = arguments.access == "served"
+    is_served, is_mixed = arguments.access == "served", arguments.access == "mixed"
     with meta_collections():
         module = build_model(job, model.tables, table_rows(model.tables), model.num_dense_features, model.num_labels)
     paths = list(dict.fromkeys(e.module for e in model.embeddings))
     of_path = {path: [e for e in model.embeddings if e.module == path] for path in paths}
-    direct = {} if is_served else {path: DirectLookup(arena, of_path[path], device) for path in paths}
-    served = {path: ServedLookup(of_path[path], device) for path in paths} if is_served else {}
-    replace_collections(module, {**direct, **served})
+    mixed = {path: MixedLookup(arena, of_path[path], device) for path in paths if is_mixed}
+    served = {path: ServedLookup(of_path[path], device) for path in paths if is_served}
+    direct = {path: DirectLookup(arena, of_path[path], device) for path in paths if not (is_served or is_mixed)}
+    replace_collections(module, {**direct, **served, **mixed})
     if job.model.fused:
         fuse_modules(module)
     flat = FlatDense(module, model.dense, device)
-    dense = None if is_served else DenseStore(arena)
+    # The dense vector lies in the arena of host 0.
+    dense = None if is_served or arguments.host != 0 else DenseStore(arena)
     bucket_rows = [
         arena.layout.bucket_capacity(table.index) if table.is_dynamic else rows_per_bucket(table)
         for table in model.tables
     ]
     cutter = RowCutter(model, bucket_rows)
     push = PushChannel(holder, cutter, pump)
-    committer = Committer(holder, flat, dense, model.dense.elements, pump, push if is_served else None)
+    rows = push if is_served or is_mixed else None
+    committer = Committer(holder, flat, dense, model.dense.elements, pump, rows)
     features = tuple(job.data.categorical)
     train_reader = open_reader(job, "train")
     train_description = train_reader.describe()
@@ -87,6 +92,7 @@ def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder
     pull = PullChannel(holder, model)
     test_pull = PullChannel(holder, model, name="test", pump=pump)
     test_files = test_description.files if test_description is not None else ()
+    host = arguments.host if is_mixed else None
     return WorkerParts(
         job=job,
         arena=arena,
@@ -96,15 +102,15 @@ def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder
         committer=committer,
         push=push,
         cutter=cutter,
-        direct=tuple(direct.values()),
-        served=tuple(served.values()),
+        direct=(*direct.values(), *mixed.values()),
+        served=(*served.values(), *mixed.values()),
         sums=GradientSums(),
         train_reader=train_reader,
         train_description=train_description,
         test_reader=test_reader,
         test_description=test_description,
-        train_rows=RowPreparer(arena, features, train_description.files, pull, served=is_served),
-        test_rows=RowPreparer(arena, features, test_files, test_pull, served=is_served),
+        train_rows=RowPreparer(arena, features, train_description.files, pull, served=is_served, host=host),
+        test_rows=RowPreparer(arena, features, test_files, test_pull, served=is_served, host=host),
     )
 
 

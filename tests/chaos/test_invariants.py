@@ -205,6 +205,8 @@ def test_a_dense_vector_that_counted_otherwise_breaks_a(facts: RunFacts) -> None
         ("direct", (1, 1), False, False),
         ("direct", (3,), True, True),
         ("direct", (4,), True, False),
+        ("mixed", (1,), False, True),
+        ("mixed", (2,), False, False),
         ("served", (1,), False, False),
     ],
 )

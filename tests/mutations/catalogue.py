@@ -239,6 +239,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "!= (self.worker,)",
         ("tests/worker/test_step_queue.py",),
     ),
+    # --- access by place ------------------------------------------------------------------------------------------
+    Mutation(
+        "buckets are copied while workers change them in place",
+        "supervisor/migration.py",
+        "self._served_epoch, self._mapping = epoch, set(workers)",
+        "self._served_epoch, self._mapping = epoch, set()",
+        ("tests/supervisor/test_migration.py",),
+    ),
+    Mutation(
+        "a map counts as left behind that batches were prepared by",
+        "worker/exchange.py",
+        "reached = present if is_idle else self._trained",
+        "reached = present",
+        ("tests/worker/test_exchange.py",),
+    ),
+    Mutation(
+        "rows change in place before the batch before is committed",
+        "worker/commit.py",
+        "            self._settle_commits()\n        finally:",
+        "            pass\n        finally:",
+        ("tests/worker/test_commit.py",),
+    ),
+    Mutation(
+        "parameters change between forward and backward",
+        "worker/commit.py",
+        "if not self._keeps_model:",
+        "if True:",
+        ("tests/worker/test_commit.py",),
+    ),
     # --- checkpoints ----------------------------------------------------------------------------------------------
     Mutation(
         "copies are taken while workers train",

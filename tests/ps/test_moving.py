@@ -13,6 +13,7 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applier import RowApplier
@@ -108,22 +109,29 @@ def test_buckets_that_there_are_not_and_a_ps_that_asks_for_other_things(bench: B
         bench.moving.answer(b"", Envelope(peer, 0, DenseFetch(1), ()))
 
 
-def test_rows_grow_old_by_what_workers_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("maps_rows", [False, True])
+def test_rows_grow_old_by_what_workers_say(tmp_path: Path, maps_rows: bool) -> None:
+    """One that maps the rows itself need not push any: its watermark tells."""
     bench = Bench(tmp_path, evict_after_samples=1 << 16)
     keys = np.arange(100)
     bench.store.rows_for(DYNAMIC, keys, True, 0)
     session = Session(members={0: 1})
-    told = SimpleNamespace(clock=1 << 20, committed=5, committed_of=lambda worker, life: told.committed)
+    told = SimpleNamespace(clock=1 << 20, committed=0, committed_of=lambda worker, life: told.committed)
     dense = SimpleNamespace(samples_applied=lambda: 0)
+    marks = Watermarks(bench.arena.directory)
     tables = bench.arena.model.tables
     now_s = itertools.count(1.0)
-    evictor = Evictor(tables, bench.store, dense, told, session, has_dense=False)  # type: ignore[arg-type]
+    evictor = Evictor(tables, bench.store, dense, told, session, marks)  # type: ignore[arg-type]
     evictor.turn(BUCKETS, lambda: None, next(now_s))
     assert bench.store.statistics().evicted_rows == 100
     for _ in range(5):
         evictor.turn(BUCKETS, lambda: None, next(now_s))
     assert bench.store.needs_grace, "the worker may still hold the rows"
-    while bench.store.needs_grace:
-        told.committed += GRACE_BATCHES
+    for done in range(1, 9):
+        if maps_rows:
+            marks.note_begun(0, 1, done * GRACE_BATCHES + 1)
+        else:
+            told.committed = done * GRACE_BATCHES
         evictor.turn(BUCKETS, lambda: None, next(now_s))
+    assert not bench.store.needs_grace
     bench.close()

@@ -28,8 +28,8 @@ COMMIT = DensePush(
     want_parameters=True,
     shard_map_epoch=1,
 )
-SERVED = Rules(is_sync=False, is_served=True, batch_size=128, micro_batches=4, places=8)
-SYNC = Rules(is_sync=True, is_served=True, batch_size=128, micro_batches=4, places=8)
+SERVED = Rules(is_sync=False, sends_gradients=True, batch_size=128, micro_batches=4, places=8)
+SYNC = Rules(is_sync=True, sends_gradients=True, batch_size=128, micro_batches=4, places=8)
 IN_STEP = msgspec.structs.replace(COMMIT, step=5, micro=1, micros=4)
 
 
@@ -38,7 +38,7 @@ def changed(message: DensePush, **facts: Any) -> DensePush:
 
 
 def test_what_workers_send_passes() -> None:
-    direct = Rules(is_sync=False, is_served=False, batch_size=128, micro_batches=4, places=8)
+    direct = Rules(is_sync=False, sends_gradients=False, batch_size=128, micro_batches=4, places=8)
     for message in (
         COMMIT,
         changed(COMMIT, skipped=50),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -179,6 +180,47 @@ def test_what_is_settled_cannot_be_called_back() -> None:
         settled().call_back()
 
 
+def test_a_mark_is_published_and_goes_with_the_next_move() -> None:
+    hand_over, served = settled(), ((0, 1), (1, 0))
+    freeze = asked(hand_over.begin(msgspec.structs.replace(hand_over.present, served=served), 2.0))
+    assert freeze.shard_map.served == ()
+    adopt = asked(hand_over.ready(server(0), 2, COMMITTED))
+    assert (adopt.servers, adopt.shard_map.served) == ((server(0), server(1)), served), "nobody has to let go"
+    hand_over.ready(server(1), 3)
+    (published,) = hand_over.ready(server(0), 3)
+    assert isinstance(published, Publish)
+    assert (published.shard_map.served, published.shard_map.owners, published.moved) == (served, FIRST.owners, 0)
+    hand_over.connected(server(2), 3.0)
+    target = rebalanced_shard_map(hand_over.present, (0, 1, 2))
+    assert target.served == ()
+    hand_over.begin(target, 4.0, target.buckets_of(2))
+    hand_over.ready(server(0), 4, COMMITTED)
+    release = asked(hand_over.call_back())
+    for index in (0, 1):
+        assert hand_over.ready(server(index), release.shard_map.epoch) == ()
+    back = asked(hand_over.ready(server(2), release.shard_map.epoch))
+    for index in (0, 1):
+        hand_over.ready(server(index), back.shard_map.epoch)
+    assert hand_over.is_settled and hand_over.present.served == served, "what goes back is served still"
+
+
+def test_a_replaced_ps_keeps_the_mark() -> None:
+    hand_over, served = settled(), ((0, 0),)
+    hand_over.begin(msgspec.structs.replace(hand_over.present, served=served), 2.0)
+    hand_over.lost(server(1))
+    hand_over.ready(server(0), 2, COMMITTED)
+    hand_over.connected(server(1, 2), 3.0)
+    hand_over.ready(server(0), 3)
+    (published,) = hand_over.ready(server(1, 2), 3)
+    assert isinstance(published, Publish) and published.shard_map.served == served
+    hand_over.lost(server(1, 2))
+    hand_over.connected(server(1, 3), 4.0)
+    hand_over.ready(server(0), 4, COMMITTED)
+    hand_over.ready(server(0), 5)
+    (again,) = hand_over.ready(server(1, 3), 5)
+    assert isinstance(again, Publish) and again.shard_map.served == served
+
+
 def test_what_a_lost_host_had_is_made_anew_by_others() -> None:
     hand_over = settled()
     hand_over.connected(server(2), 1.0)
@@ -244,6 +286,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
         self.wanted = set(range(servers))
         self.published: ShardMap | None = None
         self.held: dict[int, frozenset[tuple[int, int]]] = {}  # what each PS index owned when it was alive last
+        self.marked: tuple[tuple[int, int], ...] = ()  # by the hand-over that was begun last
         self.lost: set[tuple[int, int]] = set()  # buckets whose rows are nowhere
         self.now_s = 0.0
 
@@ -316,8 +359,16 @@ class HandOversUnderFire(RuleBasedStateMachine):
     @precondition(lambda self: self.hand_over.is_settled)
     @rule(servers=st.sets(st.integers(0, 5), min_size=1, max_size=5))
     def the_plan_changes(self, servers: set[int]) -> None:
-        self.wanted = servers
+        self.wanted, self.marked = servers, ()
         self.perform(self.hand_over.begin(rebalanced_shard_map(self.hand_over.present, sorted(servers)), self.now_s))
+
+    @precondition(lambda self: self.hand_over.is_settled)
+    @rule(data=st.data())
+    def buckets_are_served_to_everybody(self, data: st.DataObject) -> None:
+        """Or not any more."""
+        served = tuple(sorted(data.draw(st.sets(st.sampled_from(sorted(self.buckets()))))))
+        self.marked = served
+        self.perform(self.hand_over.begin(msgspec.structs.replace(self.hand_over.present, served=served), self.now_s))
 
     @rule(data=st.data())
     def a_host_is_lost(self, data: st.DataObject) -> None:
@@ -331,6 +382,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
             self.servers.pop(index, None)
             self.held.pop(index, None)
         self.perform(self.hand_over.gone(gone, sorted(self.wanted), self.now_s))
+        self.marked = self.hand_over.present.served  # whatever was under way is called back
 
     @precondition(lambda self: set(self.servers) - self.wanting())
     @rule()
@@ -355,6 +407,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
         if not hasattr(self, "servers") or not self.hand_over.is_settled:
             return
         assert self.published == self.hand_over.present
+        assert self.published.served == self.marked, "whoever is replaced meanwhile"
         for index in self.published.servers() & set(self.servers):
             living = self.servers[index]
             assert living.epoch == self.published.epoch

@@ -29,8 +29,21 @@ def server(index: int, life: int = 1) -> ProcessId:
     return ProcessId("server", index, life)
 
 
-def planned() -> Migration:
-    return Migration(MOVES, [server(index) for index in range(4)], itertools.count(1))
+def worker(index: int, life: int = 1) -> ProcessId:
+    return ProcessId("worker", index, life)
+
+
+def planned(*, are_mapped: bool = False) -> Migration:
+    return Migration(MOVES, [server(index) for index in range(4)], itertools.count(1), are_mapped=are_mapped)
+
+
+def unmapping() -> Migration:
+    made = planned(are_mapped=True)
+    made.begin()
+    made.measured(server(0), 1, (1000, 1000))
+    assert made.measured(server(2), 2, (1000,)) == ()
+    assert made.has_to_be_served and made.buckets == (*KEYS_OF_0, *KEY_OF_2)
+    return made
 
 
 def copying(size: int = 1000) -> Migration:
@@ -118,11 +131,42 @@ def test_the_successor_of_one_that_was_asked_for_sizes() -> None:
     assert made.measured(server(0, 2), 3, (1, 1)) == ()
 
 
-@pytest.mark.parametrize("state", ["planned", "copying", "draining"])
+def test_nothing_is_copied_before_every_worker_has_let_go_of_it() -> None:
+    made = unmapping()
+    assert made.unmapped(worker(0), 6) == (), "it has not been told yet"
+    assert made.served(7, [worker(0), worker(1), worker(2)]) == ()
+    assert not made.has_to_be_served and made.served(8, []) == ()
+    assert made.unmapped(worker(0), 6) == (), "by an older map they are used in place"
+    assert made.unmapped(worker(0), 7) == ()
+    assert made.unmapped(worker(0), 7) == ()
+    assert made.worker_lost(worker(2, 2)) == ()
+    assert made.worker_lost(worker(2)) == ()
+    assert (made.state, made.needed) == (MigrationState.UNMAPPING, {0, 1, 2, 3})
+    first, second = made.unmapped(worker(1), 9)
+    assert isinstance(first, Copy) and isinstance(second, Copy)
+    assert made.state == MigrationState.COPYING
+    assert made.unmapped(worker(1), 10) == made.worker_lost(worker(1)) == ()
+
+
+def test_without_workers_on_their_hosts_they_are_copied_at_once() -> None:
+    assert [type(effect) for effect in unmapping().served(7, [])] == [Copy, Copy]
+
+
+def test_a_ps_that_dies_while_workers_let_go() -> None:
+    made = unmapping()
+    made.served(7, [worker(0)])
+    assert made.lost(server(1)) == ()
+    (copy,) = made.unmapped(worker(0), 7)
+    assert copy == Copy(server(3), 3, ((MOVES[2], server(2)),))
+    (late,) = made.connected(server(1, 2))
+    assert isinstance(late, Copy) and late.server == server(1, 2)
+
+
+@pytest.mark.parametrize("state", ["planned", "unmapping", "copying", "draining"])
 def test_given_up_before_it_is_committed(state: str) -> None:
-    made = {"planned": planned, "copying": copying, "draining": draining}[state]()
+    made = {"planned": planned, "unmapping": unmapping, "copying": copying, "draining": draining}[state]()
     effects = made.abort("the plan is another one now")
-    if state == "planned":
+    if state in ("planned", "unmapping"):
         assert (effects, made.is_over) == ((), True)
         return
     back = [effect for effect in effects if isinstance(effect, CallBack)]
@@ -191,6 +235,14 @@ def test_the_host_of_one_that_was_to_forget_is_lost() -> None:
 
 
 def test_the_host_of_one_that_takes_no_part_is_lost() -> None:
-    made = draining()
+    """What is only copied goes on; a hand-over is called back, whoever is gone, and the round with it."""
+    made = copying()
     assert made.gone(frozenset({7}), "its host is lost") == ()
-    assert made.state == MigrationState.DRAINING
+    assert made.state == MigrationState.COPYING
+    made = unmapping()
+    assert made.gone(frozenset({7}), "its host is lost") == ()
+    assert made.has_to_be_served
+    assert made.gone(frozenset({1}), "its host is lost") == () and made.is_over
+    made = draining()
+    back, *_ = made.gone(frozenset({7}), "its host is lost")
+    assert isinstance(back, CallBack) and made.state == MigrationState.ABORTED

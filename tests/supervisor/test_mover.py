@@ -20,7 +20,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from elastichost.plan import Plan, ProcessId, ProcessSpec
+from elastichost.plan import Access, Plan, ProcessId, ProcessSpec
 from elastichost.specs import TableSpec
 from elastichost.supervisor import migration
 from elastichost.supervisor.lifecycle import Event
@@ -41,6 +41,7 @@ from elastichost.wire.control import (
     ShardMapUpdate,
 )
 from elastichost.wire.facts import ServerAddress
+from elastichost.worker.exchange import MapsLeft
 
 Key = tuple[int, int]
 HOSTS = 2
@@ -54,8 +55,8 @@ def spec(index: int) -> ProcessSpec:
     return ProcessSpec("server", index, (), 1, host=index % HOSTS)
 
 
-def plan(servers: set[int]) -> Plan:
-    return Plan(tuple(spec(index) for index in sorted(servers)), "served", "a test")
+def plan(servers: set[int], access: Access = "served") -> Plan:
+    return Plan(tuple(spec(index) for index in sorted(servers)), access, "a test")
 
 
 @dataclass
@@ -79,6 +80,8 @@ class Server:
 
 
 class World(RuleBasedStateMachine):
+    access: Access = "served"
+
     @initialize(servers=st.sets(st.integers(1, 3), max_size=2))
     def start(self, servers: set[int]) -> None:
         self.now_s = 0.0
@@ -92,7 +95,7 @@ class World(RuleBasedStateMachine):
         self.said: list[tuple[float, str]] = []  # moves that were announced or given up
         self.run = SimpleNamespace(
             fleet=Fleet(),
-            plan=plan({0, *servers}),
+            plan=plan({0, *servers}, self.access),
             now_s=lambda: self.now_s,
             send=self.send,
             send_all=self.send_all,
@@ -258,6 +261,10 @@ class World(RuleBasedStateMachine):
         living.is_told = True
         living.answers.append(Copied(order.copy, BUCKET_BYTES * len(order.moves), failure))
 
+    def steps_of_workers(self) -> list[Callable[[], None]]:
+        """What those may do that use rows in place."""
+        return []
+
     # --- what happens ---------------------------------------------------------------------------------------
 
     def one_of(self, data: st.DataObject, what: Any) -> Server:
@@ -309,6 +316,7 @@ class World(RuleBasedStateMachine):
                 steps += [partial(self.hear, living)] * bool(living.answers)
                 steps += [partial(self.copy_on, living)] * (not living.is_told)
                 steps += [partial(self.adopt, living)] * (living.pending is not None)
+            steps += self.steps_of_workers()
             chance.choice(steps)()
 
     @precondition(lambda self: self.servers)
@@ -318,7 +326,7 @@ class World(RuleBasedStateMachine):
 
     @rule(servers=st.sets(st.integers(1, 3), max_size=3))
     def the_plan_changes(self, servers: set[int]) -> None:
-        self.run.plan = plan({0, *servers})
+        self.run.plan = plan({0, *servers}, self.access)
 
     @rule()
     def a_turn(self) -> None:
@@ -365,9 +373,12 @@ class World(RuleBasedStateMachine):
                 self.adopt(living)
                 while living.answers:
                     self.hear(living)
+            for step in self.steps_of_workers():
+                step()
             self.now_s += 30.0
             self.a_turn()
         assert self.roster.holdings.is_handed_over
+        assert self.roster.shard_map.served == ()
         counts = [len(living.owned) for living in self.servers.values()]
         assert sum(counts) == len(BUCKETS) and max(counts) - min(counts) <= 1
         assert not any(self.halves)
@@ -385,6 +396,132 @@ def a_round_is_soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 World.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 TestMovesUnderFire = World.TestCase
+
+
+# --- workers that use rows in place -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Worker:
+    """A life. batches: maps by which those were prepared that wait, oldest first."""
+
+    record: Any
+    host: int
+    inbox: deque[tuple[ShardMapUpdate, list[bytes]]] = field(default_factory=deque)
+    known: tuple[int, frozenset[Key]] = (0, frozenset())  # epoch, buckets that it may use in place
+    batches: deque[tuple[int, frozenset[Key]]] = field(default_factory=deque)
+    maps: MapsLeft = field(default_factory=MapsLeft)
+    answers: deque[int] = field(default_factory=deque)
+
+
+class MappedWorld(World):
+    """One worker on every host. It prepares batches ahead, and trains them by the map of that time."""
+
+    access = "mixed"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.living: dict[int, Worker] = {}
+        self.worker_lives = dict.fromkeys(range(HOSTS), 0)
+
+    def send(self, process: ProcessId, message: Any, frames: Any = ()) -> bool:
+        if process.role != "worker":
+            return super().send(process, message, frames)
+        worker = self.living.get(process.index)
+        if worker is not None and worker.record.process == process:
+            worker.inbox.append((message, list(frames)))
+        return True
+
+    def address_of(self, record: Any, process: ProcessId) -> ServerAddress:
+        return ServerAddress(process.index, process.life, "", process.index % HOSTS)
+
+    # --- what workers do ------------------------------------------------------------------------------------
+
+    def a_worker_begins(self, index: int) -> None:
+        self.worker_lives[index] += 1
+        process = ProcessId("worker", index, self.worker_lives[index])
+        place = ProcessSpec("worker", index, (), 1, host=index)
+        record = self.run.fleet.request(process, place, self.now_s)
+        self.living[index] = Worker(record, index)
+        for event in (Event.SPAWNED, Event.HELLO):
+            self.run.fleet.apply(record, event, self.now_s)
+        self.roster.worker_connected(record)
+
+    def learns(self, worker: Worker) -> None:
+        update, frames = worker.inbox.popleft()
+        owners = {
+            (table, bucket): int(owner)
+            for table, frame in enumerate(frames)
+            for bucket, owner in enumerate(np.frombuffer(frame, np.uint16))
+        }
+        here = {server.index for server in update.servers if server.host == worker.host}
+        mapped = frozenset(key for key, owner in owners.items() if owner in here) - frozenset(update.served)
+        assert update.epoch > worker.known[0]
+        worker.known = update.epoch, mapped
+        self.looks(worker)
+
+    def prepares(self, worker: Worker) -> None:
+        worker.batches.append(worker.known)
+
+    def trains(self, worker: Worker) -> None:
+        epoch, mapped = worker.batches.popleft()
+        for key in mapped:
+            assert not self.is_copied(key), f"{key} changes behind the back of its PS, which is asked for it"
+            arena = self.arenas[worker.host]
+            assert arena.get(key) == self.truth[key], "these are the rows"
+            arena[key] += 1
+            self.truth[key] += 1
+        worker.maps.trained(epoch)
+        self.looks(worker)
+
+    def looks(self, worker: Worker) -> None:
+        """Between two batches."""
+        epoch = worker.maps.due(worker.known[0], is_idle=not worker.batches)
+        if epoch is not None:
+            worker.answers.append(epoch)
+
+    def is_heard(self, worker: Worker) -> None:
+        self.roster.unmapped(worker.record.process, worker.answers.popleft())
+
+    def is_copied(self, key: Key) -> bool:
+        """Some PS of another host fetches it."""
+        return any(
+            (move.table, move.bucket) == key and key not in self.arenas[living.host]
+            for living in self.servers.values()
+            if living.order is not None
+            for move in living.order.moves
+        )
+
+    def steps_of_workers(self) -> list[Callable[[], None]]:
+        steps: list[Callable[[], None]] = []
+        for index in range(HOSTS):
+            worker = self.living.get(index)
+            if worker is None:
+                steps.append(partial(self.a_worker_begins, index))
+                continue
+            steps += [partial(self.learns, worker)] * bool(worker.inbox)
+            steps += [partial(self.prepares, worker)] * (worker.known[0] > 0 and len(worker.batches) < 3)
+            steps += [partial(self.trains, worker)] * bool(worker.batches)
+            steps += [partial(self.is_heard, worker)] * bool(worker.answers)
+        return steps
+
+    # --- what happens ---------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.steps_of_workers())
+    @rule(data=st.data())
+    def a_worker_goes_on(self, data: st.DataObject) -> None:
+        data.draw(st.sampled_from(self.steps_of_workers()))()
+
+    @precondition(lambda self: self.living)
+    @rule(data=st.data())
+    def a_worker_dies(self, data: st.DataObject) -> None:
+        worker = self.living.pop(data.draw(st.sampled_from(sorted(self.living))))
+        self.run.fleet.apply(worker.record, Event.EXIT_OTHER, self.now_s)
+        self.roster.worker_gone(worker.record.process)
+
+
+MappedWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestMovesOfMappedRowsUnderFire = MappedWorld.TestCase
 
 
 # --- where there is no room -------------------------------------------------------------------------------------------

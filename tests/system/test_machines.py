@@ -22,6 +22,7 @@ from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from elastichost.config_hosts import HostsFile, read_hosts
 from elastichost.wire.commands import Accepted, Join, Reached, Refused, Reply
+from elastichost.wire.crash import VARIABLE
 from tests.system.test_run import JOB, ROOT, Supervised, folder
 from tests.system.test_scale import SLOW_MODEL, assert_trained_once, commands_of, reply_to, scale, stop
 from tests.system.test_sync import SAMPLES as SYNC_SAMPLES
@@ -96,6 +97,19 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
     owners = {block.file for block in found.manifest.blocks}
     assert owners == {"server-0.bin", "server-1.bin", "server-2.bin"}
     assert (run.run_dir / "logs" / "server-1.1.log").exists()
+
+
+def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They had changed rows of their own machine; how far each had come is known there only."""
+    monkeypatch.setenv(VARIABLE, "worker.batch.before_push:10")
+    run = start(folder, monkeypatch)
+    assert_done(run)
+    torn = [(event.process, event.data["life"], event.data["batches"]) for event in run.events("torn_batch")]
+    assert sorted(torn) == [("worker-0", 1, 1), ("worker-1", 1, 1)]
+    assert run.result()["torn_batches"] == 2
+    assert sorted(event.process for event in run.events("process_lost")) == ["worker-0", "worker-1"]
 
 
 def test_tables_of_fixed_size_are_not_limited_there_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +214,7 @@ def test_a_machine_joins_while_the_run_trains_and_takes_its_share(
     run = start(folder, monkeypatch, epochs=10_000)
     run.wait_trained(1)
     assert (sorted(servers_of(run)), len(pids_of(run, "worker"))) == (["server-0"], 2)
+    assert {event.data["access"] for event in run.events("decision") if "access" in event.data} == {"mixed"}
     joined = join(run, THIRD, workers=3)
     assert isinstance(joined, Reached), joined
     assert joined.data["buckets_moved"] == pytest.approx(TABLES * BUCKETS / 2, abs=1)

@@ -72,9 +72,10 @@ def test_a_plan_has_workers_and_ps(sizes: dict[str, int]) -> None:
         resized_plan(initial_plan(cores=(0,)), "asked", **sizes)  # type: ignore[arg-type]
 
 
-def test_several_hosts_share_the_ps_and_rows_are_served() -> None:
+def test_several_hosts_share_the_ps_and_rows_are_used_by_place() -> None:
     plan = initial_plan(cores=(0, 1), workers=2, servers=3, hosts=2)
-    assert plan.access == "served"
+    assert plan.access == "mixed"
+    assert initial_plan(cores=(0, 1), workers=2, hosts=2, access="served").access == "served"
     assert [spec.host for spec in plan.servers] == [0, 1, 0]
     assert {spec.host for spec in plan.workers} == {0}
     grown = resized_plan(plan, "asked", servers=5, hosts=2)

@@ -27,9 +27,10 @@ JOB = 7
 
 
 class ThreadedServers:
-    """`count` PS over one arena, sharing its buckets evenly; `publish` tells a worker where they are."""
+    """`count` PS over one arena, sharing its buckets evenly; `publish` tells a worker where they are. hosts: those that
+    they say they are on, all on 0 without."""
 
-    def __init__(self, arena: Arena, run_dir: Path, count: int = 1) -> None:
+    def __init__(self, arena: Arena, run_dir: Path, count: int = 1, hosts: tuple[int, ...] = ()) -> None:
         self.arena = arena
         self.run_dir = run_dir
         tables = arena.model.tables
@@ -42,7 +43,7 @@ class ThreadedServers:
         self._addresses: dict[int, ServerAddress] = {}
         for index in range(count):
             address = f"ipc://{run_dir}/s{index}"
-            self._addresses[index] = ServerAddress(index, 1, address)
+            self._addresses[index] = ServerAddress(index, 1, address, hosts[index] if hosts else 0)
             thread = threading.Thread(target=self._serve, args=(index, address), daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -64,7 +65,7 @@ class ThreadedServers:
             AppliedLog(self.run_dir),
             Rules(
                 is_sync=False,
-                is_served=False,
+                sends_gradients=False,
                 batch_size=1 << 20,
                 micro_batches=128,
                 places=self.arena.layout.max_workers,
@@ -91,10 +92,10 @@ class ThreadedServers:
         holder.publish(self.directory(1))
         return holder
 
-    def directory(self, epoch: int) -> Directory:
+    def directory(self, epoch: int, served: tuple[tuple[int, int], ...] = ()) -> Directory:
         """The same owners under any epoch."""
         owners = tuple(np.array(row, dtype=np.uint16) for row in self._map.owners)
-        return Directory(epoch, dict(self._addresses), 0, owners)
+        return Directory(epoch, dict(self._addresses), 0, owners, served=served)
 
     def close(self) -> None:
         self._stop.set()

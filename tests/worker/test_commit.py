@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -114,5 +115,42 @@ def test_rows_are_staged_before_their_commit_and_none_of_the_next_batch_before_i
     committer.settle()
     assert reached() == (set(), 3)
     assert committer.progress() == (LeaseProgress(lease_id=1, stop=12, samples=12, skipped=0),)
+    committer.close()
+    bench.close()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_mapped_rows_change_when_the_batch_before_is_committed_and_the_model_stays_meanwhile(
+    tmp_path: Path, is_there: bool
+) -> None:
+    """is_there: where the dense vector is, so that it need not travel."""
+    module = nn.Linear(3, 1)
+    spec = msgspec.structs.replace(test_rows.model(), dense=describe_dense(module))
+    bench = test_rows.Bench(tmp_path, spec, served=False, servers=2, hosts=(0, 1))
+    dense = DenseStore(bench.arena)
+    dense.load(initial_vector(module, spec.dense), None, 1, 0, 0)
+    flat = FlatDense(module, spec.dense, torch.device("cpu"))
+    mapped = dense if is_there else None
+    committer = Committer(bench.holder, flat, mapped, spec.dense.elements, pump_nothing, bench.push)
+    committer.fetch()
+    committer.channel.traffic.received = 0
+    for number in (1, 2, 3):
+        committer.refresh()
+        assert np.array_equal(flat.values, dense.state_copy().vector)
+        pulled = bench.rows.prepare(test_rows.batch(number), lease_id=1, epoch=0, create=True, clock=0).pulled
+        assert pulled is not None
+        flat.zero_gradients()
+        loss = module(torch.ones(4, 3)).sum()
+        before = flat.values.copy()
+        committer.await_commit()
+        assert dense.applied(0, 1).sequence == number - 1
+        assert committer.next_sequence == number
+        assert np.array_equal(flat.values, before), "the backward pass needs what the forward pass had"
+        loss.backward()
+        rows = RowGradients(pulled, bench.sums.zeros(number, len(pulled.weights)))
+        committer.commit(BatchRange(1, 0, 0, 4 * number - 4, 4 * number, 4, 0), 1.0, rows)
+    committer.settle()
+    assert dense.applied(0, 1).sequence == 3
+    assert (committer.channel.traffic.received == 0) == is_there
     committer.close()
     bench.close()

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.data import DensePush, DensePushed
-from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, PauseGate, RowStream, half_of
+from elastichost.worker.exchange import WINDOW, DenseStream, LeaseAccount, MapsLeft, PauseGate, RowStream, half_of
 
 
 def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skipped: int = 0) -> DensePush:
@@ -50,6 +50,19 @@ def test_a_pause_is_answered_once_unless_it_was_called_off_meanwhile() -> None:
     gate.asked = 4
     assert not gate.answer(3)
     assert gate.due() == 4
+
+
+def test_a_map_is_left_behind_when_a_batch_by_a_newer_one_is_over_or_nothing_is_prepared() -> None:
+    maps = MapsLeft()
+    assert maps.due(3, is_idle=True) == 3
+    assert maps.due(3, is_idle=True) is None
+    maps.trained(3)
+    assert maps.due(4, is_idle=False) is None, "what waits was prepared by the map before"
+    maps.trained(4)
+    maps.trained(4)
+    assert maps.due(5, is_idle=False) == 4
+    assert maps.due(5, is_idle=False) is None
+    assert maps.due(5, is_idle=True) == 5
 
 
 def test_window_and_order_are_enforced() -> None:

@@ -19,9 +19,10 @@ from elastichost.datasets.api import SampleBatch
 from elastichost.errors import IdOutOfRangeError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import rows_per_bucket
-from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Precision, RowOptimizerSpec, TableSpec
+from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Pooling, Precision, RowOptimizerSpec, TableSpec
 from elastichost.worker.channel import FencedError, StoppedError, pump_nothing
 from elastichost.worker.direct import DirectLookup
+from elastichost.worker.mixed import MixedLookup
 from elastichost.worker.routing import Directory
 from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.rows import PreparedBatch, RowPreparer
@@ -34,14 +35,14 @@ CPU = torch.device("cpu")
 WORKER = ProcessId("worker", 0, 1)
 
 
-def model(admit_after: int = 1, precision: Precision = "float32") -> ModelSpec:
+def model(admit_after: int = 1, precision: Precision = "float32", pooling: Pooling = "sum") -> ModelSpec:
     tables = (
         TableSpec("items", 0, ("dynamic", "shared"), "int", rows=0, admit_after=admit_after),
         TableSpec("checked", 1, ("checked",), "int", rows=5000),
         TableSpec("hashed", 2, ("hashed",), "string", rows=100),
     )
     embeddings = tuple(
-        EmbeddingSpec(name, i, table, "", "bag", features, dim, "sum", RowOptimizerSpec(), -0.5, 0.5, precision)
+        EmbeddingSpec(name, i, table, "", "bag", features, dim, pooling, RowOptimizerSpec(), -0.5, 0.5, precision)
         for i, (name, table, features, dim) in enumerate(
             [
                 ("items", 0, ("dynamic", "shared"), 8),
@@ -65,23 +66,29 @@ def batch(seed: int, size: int = 16) -> SampleBatch:
 
 
 class Bench:
-    """One arena with its PS, and a preparer and lookups of one kind of access."""
+    """One arena with its PS, and a preparer and lookups of one kind of access: mixed if PS are on several hosts, of
+    which the worker is on 0."""
 
-    def __init__(self, directory: Path, spec: ModelSpec, *, served: bool, servers: int) -> None:
+    def __init__(
+        self, directory: Path, spec: ModelSpec, *, served: bool, servers: int, hosts: tuple[int, ...] = ()
+    ) -> None:
         arena_directory = directory / "arena"
         arena_directory.mkdir(mode=0o700, parents=True)
         self.arena = Arena.create(arena_directory, plan_layout(spec, 3, 1 << 24))
-        self.servers = ThreadedServers(self.arena, directory, servers)
+        self.servers = ThreadedServers(self.arena, directory, servers, hosts)
         holder = self.holder = self.servers.holder(WORKER)
         self.pull = PullChannel(holder, spec)
-        self.rows = RowPreparer(self.arena, FEATURES, ("train.parquet",), self.pull, served=served)
+        host = 0 if hosts else None
+        self.rows = RowPreparer(self.arena, FEATURES, ("train.parquet",), self.pull, served=served, host=host)
         bucket_rows = [
             self.arena.layout.bucket_capacity(t.index) if t.is_dynamic else rows_per_bucket(t) for t in spec.tables
         ]
         self.push = PushChannel(holder, RowCutter(spec, bucket_rows), pump_nothing)
         deep, wide = spec.embeddings[:3], spec.embeddings[3:]
-        self.served = [ServedLookup(deep, CPU), ServedLookup(wide, CPU)] if served else []
-        self.direct = [] if served else [DirectLookup(self.arena, deep, CPU), DirectLookup(self.arena, wide, CPU)]
+        kind = MixedLookup if hosts else DirectLookup
+        self.lookups: list[ServedLookup | DirectLookup] = [
+            ServedLookup(some, CPU) if served else kind(self.arena, some, CPU) for some in (deep, wide)
+        ]
         self.sequence = 0
         self.sums = GradientSums()
 
@@ -92,10 +99,15 @@ class Bench:
             lengths=torch.from_numpy(prepared.lengths),
             offsets=torch.from_numpy(prepared.offsets),
         )
-        for lookup in self.served:
-            assert prepared.pulled is not None
-            lookup.load(prepared.pulled, sums)
-        return torch.cat([lookup.pooled(kjt) for lookup in (*self.served, *self.direct)], dim=1)
+        for lookup in self.lookups:
+            if isinstance(lookup, (ServedLookup, MixedLookup)):
+                assert prepared.pulled is not None
+                lookup.load(prepared.pulled, sums)
+        return self.look_up(kjt)
+
+    def look_up(self, features: KeyedJaggedTensor) -> torch.Tensor:
+        """All that the lookups give, in one tensor."""
+        return torch.cat([lookup.pooled(features) for lookup in self.lookups], dim=1)
 
     def train(self, samples: SampleBatch) -> torch.Tensor:
         prepared = self.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
@@ -126,8 +138,8 @@ class Bench:
 def make(tmp_path: Path) -> Iterator[object]:
     made: list[Bench] = []
 
-    def create(name: str, spec: ModelSpec, *, served: bool, servers: int = 1) -> Bench:
-        made.append(Bench(tmp_path / name, spec, served=served, servers=servers))
+    def create(name: str, spec: ModelSpec, *, served: bool, servers: int = 1, hosts: tuple[int, ...] = ()) -> Bench:
+        made.append(Bench(tmp_path / name, spec, served=served, servers=servers, hosts=hosts))
         return made[-1]
 
     yield create

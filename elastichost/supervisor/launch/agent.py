@@ -36,6 +36,7 @@ from elastichost.arena.host import (
     used_bytes,
 )
 from elastichost.arena.layout import ArenaLayout
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.host import inventory
@@ -139,6 +140,7 @@ class Agent:
         self._said_prepared: Prepared | None = None
         self._headers: ChangedWords | None = None
         self._board: ChangedWords | None = None
+        self._begun: ChangedWords | None = None
         self._of_supervisor = np.zeros(0, np.bool_)  # words of the memory board that it writes
         self._ways = Ways()
         self._grace_s: float | None = None  # it is to end
@@ -237,6 +239,8 @@ class Agent:
         self._headers = ChangedWords(arena.control, np.ones(len(arena.control), np.bool_))
         of_servers = arena.board.of_servers
         self._board, self._of_supervisor = ChangedWords(arena.board.words, of_servers), ~of_servers
+        marks = Watermarks(arena.directory).words
+        self._begun = ChangedWords(marks, np.ones(len(marks), np.bool_))
         self._pipe.send(said.ArenaMade())
 
     def _spawn(self, order: said.SpawnProcess) -> None:
@@ -284,6 +288,7 @@ class Agent:
                 self._pipe.send(said.ProcessRefused(process, reason))
             case Exited(process=process):
                 self._tell_log(process)
+                self._tell_words(time.monotonic(), at_once=True)  # how far it had come, before anybody asks
                 self._pipe.send(said.ProcessEnded(process, event.pid, event.code, event.cpu_s))
             case ForkServerLost(reason=reason):
                 self._pipe.send(said.ForkServerEnded(reason))
@@ -326,17 +331,19 @@ class Agent:
         own = anonymous_bytes(os.getpid()) + anonymous_bytes(launcher.server_pid)
         self._pipe.send(said.Measured(tuple(found), own))
 
-    def _tell_words(self, now_s: float) -> None:
+    def _tell_words(self, now_s: float, *, at_once: bool = False) -> None:
         host = self._host
-        if host is None or host.arena is None or self._headers is None or self._board is None:
+        if host is None or host.arena is None or self._headers is None or self._board is None or self._begun is None:
             return
         # What PS have taken is read before what is used is measured: see `arena.memory_board`.
         board, headers = self._board.take(), self._headers.take()
-        if not len(board) and not len(headers) and now_s - self._told_s < TELL_AT_LEAST_EVERY_S:
+        is_due = at_once or now_s - self._told_s >= TELL_AT_LEAST_EVERY_S
+        if not len(board) and not len(headers) and not is_due:
             return
         self._told_s = now_s
         used, index = used_bytes(host.arena_path), host.arena.files.index.touched_bytes()
-        self._pipe.send(said.WordsChanged(used, index, free_bytes(host.arena_path), *headers.packed(), *board.packed()))
+        words = (*headers.packed(), *board.packed(), *self._begun.take().packed())
+        self._pipe.send(said.WordsChanged(used, index, free_bytes(host.arena_path), *words))
 
     # --- the end --------------------------------------------------------------------------------------------
 

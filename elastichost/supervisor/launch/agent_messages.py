@@ -278,8 +278,8 @@ class Measured(_Said, frozen=True):
 
 
 class WordsChanged(_Said, frozen=True):
-    """Of the arena, what PS of this host write, and what its files took when that had been read. int32 positions and
-    int64 values, little-endian: of the bucket headers, and of the memory board."""
+    """Of the arena, what processes of this host write, and what its files took when that had been read. int32 positions
+    and int64 values, little-endian: of the bucket headers, of the memory board, and of the watermarks."""
 
     used_bytes: int
     index_bytes: int
@@ -288,6 +288,8 @@ class WordsChanged(_Said, frozen=True):
     header_values: bytes
     board_positions: bytes
     board_values: bytes
+    begun_positions: bytes
+    begun_values: bytes
 
 
 class Pong(_Said, frozen=True):
