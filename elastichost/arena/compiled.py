@@ -7,7 +7,10 @@ nothing extra.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -29,7 +32,27 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """A machine-code kernel: releases the interpreter lock, cached on disk, floats divide as IEEE says."""
     # reassoc and contract let sums of squares vectorise; the result is the same in every process of a host.
     kernel = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
+    _stamp(kernel, function)
     return cast(Callable[P, R], kernel)
+
+
+def _stamp(kernel: Any, function: Callable[..., Any]) -> None:
+    """What is cached holds for all sources that the kernel may be made of: numba itself looks at the file of the
+    function only, and would go on with machine code of what that calls as it was before a change."""
+    cache = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    if cache is None:
+        return  # nothing is compiled (NUMBA_DISABLE_JIT)
+    folders = {Path(__file__).parent, Path(function.__code__.co_filename).parent}
+    cache._source_stamp = (cache._source_stamp, *(_digest(folder) for folder in sorted(folders)))
+
+
+@functools.cache
+def _digest(folder: Path) -> str:
+    """Of all Python sources in a directory."""
+    found = hashlib.blake2b(digest_size=16)
+    for path in sorted(folder.glob("*.py")):
+        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:

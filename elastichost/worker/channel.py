@@ -116,7 +116,7 @@ class DirectoryHolder:
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of bodies and frames since the last time it was taken."""
+    """Bytes of frames since the last time it was taken: of those that leave the host, where there are other hosts."""
 
     sent: int = 0
     received: int = 0
@@ -199,7 +199,7 @@ class Channel:
         clients = [self._clients[server][1] for server in {server for server, _, _ in requests}]
         while True:
             for client in clients:
-                self._collect(client, waiting, answers, others)
+                self._collect(directory, client, waiting, answers, others)
             if len(answers) == len(requests):
                 return [answers[number] for number in range(len(requests))]
             wait_readable([client.socket for client in clients], POLL_S)
@@ -214,10 +214,19 @@ class Channel:
     def _send_all(self, directory: Directory, requests: Sequence[Request]) -> None:
         for server, message, frames in requests:
             self.client(directory, server).send(message, frames)
+            self.count_sent(directory, server, frames)
+
+    def count_sent(self, directory: Directory, server: int, frames: Sequence[Frame]) -> None:
+        if directory.is_traffic(server, self._holder.caller.host):
             self.traffic.sent += sum(frame_bytes(frame) for frame in frames)
+
+    def count_received(self, directory: Directory, envelope: Envelope[DataMessage]) -> None:
+        if envelope.sender is not None and directory.is_traffic(envelope.sender.index, self._holder.caller.host):
+            self.traffic.received += sum(frame.nbytes for frame in envelope.frames)
 
     def _collect(
         self,
+        directory: Directory,
         client: DataClient,
         waiting: dict[int, int],
         answers: dict[int, Envelope[DataMessage]],
@@ -233,7 +242,7 @@ class Channel:
                 if envelope.message.final:
                     raise FencedError(f"a PS refuses {self._process}: {envelope.message.reason}")
                 raise StaleDirectoryError
-            self.traffic.received += sum(frame.nbytes for frame in envelope.frames)
+            self.count_received(directory, envelope)
             answers[number] = envelope
 
     def until_current(self, attempt: Callable[[Directory], Result]) -> Result:

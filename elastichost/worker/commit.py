@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.errors import ProtocolError
-from elastichost.wire.codec import Envelope, Frame, frame_bytes
+from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.control import LeaseProgress
 from elastichost.wire.crash import crash_point
 from elastichost.wire.data import ClockAdvanced, DataMessage, DenseFetch, DensePush, DensePushed, Retry
@@ -242,7 +242,7 @@ class Committer:
         if message.mailbox < 0:
             # A copy: the half is written again while ZeroMQ may still be reading the frame.
             frames = (self._halves[half_of(message.sequence)].copy(),)
-            self.channel.traffic.sent += frame_bytes(frames[0])
+            self.channel.count_sent(directory, directory.dense_owner, frames)
         self.channel.client(directory, directory.dense_owner).send(message, frames)
 
     def _reconnect(self, directory: Directory) -> None:
@@ -300,6 +300,7 @@ class Committer:
                 self._rows.confirm(push.sequence, envelope.sender.index)
         self.samples_applied = max(self.samples_applied, message.samples_applied)
         if envelope.frames:
+            self.channel.count_received(self._holder.current(), envelope)
             self._take_parameters(envelope)
 
     def _stage_again(self, request: int) -> None:
@@ -319,7 +320,6 @@ class Committer:
             self._newest = message.version, envelope.frames[0]
         if not self._keeps_model:
             self._load_newest()
-        self.channel.traffic.received += expected
         self.samples_applied = max(self.samples_applied, message.samples_applied)
 
     def _load_newest(self) -> None:

@@ -32,6 +32,13 @@ class Directory:
     made_anew: tuple[tuple[int, int, int], ...] = ()
     served: tuple[tuple[int, int], ...] = ()
 
+    def is_traffic(self, server: int, host: int) -> bool:
+        """Whether what goes between a process of that host and this PS counts: it goes to another host, or there is
+        only one."""
+        known = self.servers.get(server)
+        is_elsewhere = known is not None and known.host != host
+        return is_elsewhere or all(one.host == host for one in self.servers.values())
+
     def lost_since(self, epoch: int) -> tuple[tuple[int, int], ...]:
         """(table, bucket) of which rows pulled in that epoch are others now."""
         return tuple((table, bucket) for table, bucket, made in self.made_anew if made > epoch)

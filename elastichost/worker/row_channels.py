@@ -13,7 +13,7 @@ from elastichost.arena.kernels import gather_lines, kernel_ready, scatter_lines
 from elastichost.arena.lines import LinePlan
 from elastichost.errors import ProtocolError
 from elastichost.specs import ModelSpec
-from elastichost.wire.codec import Envelope, Frame, frame_bytes
+from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.data import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry, RowsApplied, RowsCommitted
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import (
@@ -277,7 +277,7 @@ class PushChannel(Channel):
                 committed=self._stream.committed,
             )
             self.client(directory, server).send(message, frames)
-            self.traffic.sent += sum(frame_bytes(frame) for frame in frames)
+            self.count_sent(directory, server, frames)
         self._resend = Resend(time.monotonic())
 
     def _take(self, envelope: Envelope[DataMessage]) -> None:

@@ -166,8 +166,7 @@ class LookAtFiles(_Said, frozen=True):
 
 
 class KeepCheckpoint(_Said, frozen=True):
-    """Make what has come into `incoming`, of the run's directory, a checkpoint of this directory, absolute, in which
-    the newest `count` are kept. Answered by CheckpointKept."""
+    """What has come into `incoming` becomes a checkpoint of this directory. Answered by CheckpointKept."""
 
     incoming: str
     directory: str
@@ -278,8 +277,7 @@ class Measured(_Said, frozen=True):
 
 
 class WordsChanged(_Said, frozen=True):
-    """Of the arena, what processes of this host write, and what its files took when that had been read. int32 positions
-    and int64 values, little-endian: of the bucket headers, of the memory board, and of the watermarks."""
+    """Of the arena: int32 positions and int64 values, little-endian, and what its files took when these were read."""
 
     used_bytes: int
     index_bytes: int

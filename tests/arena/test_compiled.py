@@ -1,0 +1,50 @@
+"""Machine code that is kept on disk is never older than any source that it was made of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.system.test_run import ROOT
+
+PART = """
+from elastichost.arena.compiled import compiled, inlined
+
+
+@{decorator}
+def part(x: int) -> int:
+    return x + {number}
+"""
+KERNEL = """
+from elastichost.arena.compiled import compiled
+from part import part
+
+
+@compiled
+def kernel(x: int) -> int:
+    return part(x)
+
+
+print(kernel(0), len(kernel.stats.cache_hits))
+"""
+
+
+def call(folder: Path) -> list[str]:
+    """What the kernel gave, and whether its machine code was there already."""
+    environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, str(folder / "kernel.py")], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_a_change_of_what_a_kernel_calls_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    for decorator in ("inlined", "compiled"):
+        (tmp_path / "part.py").write_text(PART.format(decorator=decorator, number=1))
+        assert call(tmp_path) == ["1", "0"]
+        assert call(tmp_path) == ["1", "1"], "kept on disk"
+        (tmp_path / "part.py").write_text(PART.format(decorator=decorator, number=2))
+        assert call(tmp_path) == ["2", "0"]

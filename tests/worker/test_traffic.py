@@ -1,0 +1,23 @@
+"""What counts as traffic: what leaves a worker's host, or all of it where there is only one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from elastichost.wire.facts import ServerAddress
+from elastichost.worker.routing import Directory
+
+
+def directory(*hosts: int) -> Directory:
+    servers = {index: ServerAddress(index, 1, "", host) for index, host in enumerate(hosts)}
+    return Directory(1, servers, 0, (np.zeros(4, np.uint16),))
+
+
+def test_where_there_are_other_hosts_only_what_goes_there_counts() -> None:
+    assert [directory(0, 1, 0).is_traffic(server, 0) for server in range(3)] == [False, True, False]
+    assert [directory(0, 1, 0).is_traffic(server, 1) for server in range(3)] == [True, False, True]
+    assert directory(0).is_traffic(0, 1), "all PS are elsewhere"
+
+
+def test_on_one_host_all_of_it_counts() -> None:
+    assert directory(0, 0).is_traffic(1, 0)
