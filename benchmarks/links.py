@@ -96,8 +96,11 @@ def running(bed: Bed, folder: Path, access: str) -> Iterator[Path]:
         if process.poll() is not None:
             raise RuntimeError(f"the run ended: {process.communicate()[1]}")
     finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+        for _ in range(2):  # twice: a last checkpoint would go over the slow link, and nobody wants it
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1)
+        process.wait(30)
 
 
 def observed(run_dir: Path) -> tuple[TunerSettings | None, tuple[Observation, ...]]:

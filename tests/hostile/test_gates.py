@@ -405,7 +405,7 @@ def control_parts(attacked: Attacked, sender: ProcessId, message: ControlMessage
 
 
 LEASED = LeaseProgress(lease_id=1, stop=1 << 40, samples=1 << 40, skipped=0)
-FENCED = Fenced(worker=0, life=1, applied=AppliedBatch(1, 1, 1 << 30, 1 << 30, 0), torn=5)
+FENCED = Fenced(worker=0, life=1, applied=AppliedBatch(1, 1, 1 << 30, 1 << 30, 0))
 
 
 @pytest.mark.parametrize(

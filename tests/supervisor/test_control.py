@@ -34,7 +34,7 @@ from elastichost.wire.facts import AppliedBatch, Lease, StepSample
 
 WORKER, SERVER, OTHER = ProcessId("worker", 0, 1), ProcessId("server", 0, 1), ProcessId("server", 1, 1)
 WAY = (Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK)
-FENCED = Fenced(worker=0, life=1, applied=AppliedBatch(1, 1, 128, 128, 0), torn=0)
+FENCED = Fenced(worker=0, life=1, applied=AppliedBatch(1, 1, 128, 128, 0))
 REPORT = FailureReport("DataError", "no such row", "", "")
 
 
