@@ -5,16 +5,17 @@ bed = RayBed([1, 2, 2])    the node that this machine is to Ray, with one CPU, a
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from ray.cluster_utils import Cluster
 
 from benchmarks.workshop import ROOT
 from elastichost.arena.host import arena_root
@@ -50,8 +51,12 @@ class RayBed:
             "XDG_RUNTIME_DIR": str(self._sockets),
             "TMPDIR": str(self._scratch),
         }
-        self._cluster = Cluster(shutdown_at_exit=True)
-        self.nodes: list[Any] = []
+        command = [sys.executable, "-m", "benchmarks.ray_bed_cluster"]
+        self._cluster = subprocess.Popen(
+            command, cwd=ROOT, env=self._of_nodes, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.address = ""
+        self.nodes: list[str] = []  # their ids
         for count in cpus:
             self.add(count)
 
@@ -59,34 +64,35 @@ class RayBed:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._cluster.shutdown()
+        assert self._cluster.stdin is not None and self._cluster.stdout is not None
+        self._cluster.stdin.close()
+        self._cluster.wait(LIMIT_S)
+        self._cluster.stdout.close()
         shutil.rmtree(self.folder)
         shutil.rmtree(self.arenas)
 
-    @property
-    def address(self) -> str:
-        return str(self._cluster.address)
+    def _ask(self, order: str, **facts: object) -> Any:
+        assert self._cluster.stdin is not None and self._cluster.stdout is not None
+        self._cluster.stdin.write(json.dumps({"do": order, **facts}) + "\n")
+        self._cluster.stdin.flush()
+        line = self._cluster.stdout.readline()
+        assert line, f"the cluster has ended with {self._cluster.wait(LIMIT_S)}"
+        return json.loads(line)
 
     def add(self, cpus: int) -> None:
-        """A node is started with this process' environment."""
-        before = dict(os.environ)
-        os.environ.update(self._of_nodes)
-        try:
-            first = {"include_dashboard": False} if self._cluster.head_node is None else {}
-            self.nodes.append(self._cluster.add_node(num_cpus=cpus, **first))
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        """One more node."""
+        node, self.address = self._ask("add", cpus=cpus)
+        self.nodes.append(node)
 
-    def kill(self, node: Any) -> None:
+    def kill(self, node: str) -> None:
         """All processes of Ray on it, as when the machine goes."""
-        self._cluster.remove_node(node, allow_graceful=False)
+        self._ask("kill", node=node)
         self.nodes.remove(node)
 
     def actors(self) -> list[str]:
         """Names of those that live or are about to."""
-        table = self._cluster.global_state.actor_table(None)
-        return [str(one["Name"]) for one in table.values() if one["State"] != "DEAD"]
+        found: list[str] = self._ask("actors")
+        return found
 
     def left(self) -> list[str]:
         """What is still there of runs on its nodes."""

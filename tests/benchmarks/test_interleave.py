@@ -58,8 +58,10 @@ def test_every_arm_has_a_window_in_every_round_and_stands_still_in_between(start
     assert windows["fast"].seconds >= BRIEF.window_s
     assert windows["fast"].samples_per_s > 5 * windows["slow"].samples_per_s
     assert set(windows["fast"].cpu_s) == {"worker"}
-    states = {process.state for arm in arms for process in tree_of(arm.root)}
-    assert states == {"T"}
+    deadline_s = time.monotonic() + 10.0  # a signal takes effect when its process gets a core
+    while (states := {process.state for arm in arms for process in tree_of(arm.root)}) != {"T"}:
+        assert time.monotonic() < deadline_s, states
+        time.sleep(0.005)
 
 
 def test_an_arm_that_dies_is_told_with_its_last_words_and_the_others_go_on(start: Start) -> None:

@@ -94,6 +94,16 @@ def stands_still(run: Supervised) -> bool:
     return bool(run.status()["samples_trained"] == first["samples_trained"])
 
 
+def test_a_machine_that_hears_and_is_not_heard_for_a_while_loses_nothing(bed: Bed, folder: Path) -> None:
+    run = OverSsh(bed, folder)
+    run.wait_trained(1)
+    bed.mute(1, 0)
+    run.wait_until(lambda: stands_still(run))
+    bed.unmute(1, 0)
+    assert_done(run)
+    assert run.events("host_lost") == [] and run.events("process_lost") == []
+
+
 def test_only_who_has_a_key_is_let_in_on_any_port(bed: Bed, folder: Path) -> None:
     run = OverSsh(bed, folder)
     run.wait_trained(1)

@@ -247,5 +247,5 @@ def test_a_new_node_joins_and_resume_takes_the_nodes_there_are(bed: RayBed, fold
     again = OnRay(bed, folder, resume=True, epochs=10_000)
     trained = run.result()["samples"]["trained"]
     again.wait_trained(trained + 1)
-    assert [host.node for host in read_hosts(again.run_dir / "hosts.json").hosts] == [bed.nodes[1].node_id]
+    assert [host.node for host in read_hosts(again.run_dir / "hosts.json").hosts] == [bed.nodes[1]]
     stop(again)

@@ -53,7 +53,8 @@ class OverHosts(Supervised):
             ["ip", "netns", "pids", bed.namespace(host)], check=True, capture_output=True, text=True
         ).stdout
         pids = [int(pid) for pid in told.split()]
-        return [pid for pid in pids if b"elastichost" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids if Path(f"/proc/{pid}").exists()}
+        return [pid for pid, command in commands.items() if b"-m\0elastichost" in command]
 
 
 def test_one_joins_one_is_cut_off_one_dies_and_the_quality_is_that_of_one_machine(
@@ -76,9 +77,13 @@ def test_one_joins_one_is_cut_off_one_dies_and_the_quality_is_that_of_one_machin
             os.kill(pid, signal.SIGKILL)
         run.wait_until(lambda: run.events("rows_rolled_back"))
         code, errors = run.finish()
-    assert code == 0, errors
+        assert code == 0, errors
+        for host in bed.hosts:
+            assert run.pids_there(bed, host) == [] and bed.listens(host) == [], "nothing is left, on any of them"
     result = run.result()
     print(json.dumps({key: result[key] for key in ("samples", "test", "lost_hosts", "torn_batches", "wall_s")}))
+    lost_s, went_on_s = (run.events(kind)[0].monotonic_s for kind in ("host_lost", "rows_rolled_back"))
+    print(f"{went_on_s - lost_s:.2f} s from the loss of a host until its rows were there again")
     assert result["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
     check_every_sample_once(run.run_dir)
     (lost,) = result["lost_hosts"]
