@@ -28,8 +28,8 @@ HOSTS = JOB.replace("workers = 2", "workers = 2\nhosts = 2\nservers = {servers}"
 )
 
 
-def start(folder: Path, batch_s: float = 0.005, **settings: Any) -> Supervised:
-    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.005", str(batch_s)))
+def start(folder: Path, batch_s: float = 0.001, **settings: Any) -> Supervised:
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", str(batch_s)))
     facts = {"build": f"{folder}/slow.py:build", "rows": SAMPLES, "servers": 2, "mode": "async", "access": "auto"}
     return Supervised(folder, template=HOSTS, **{**facts, **settings})
 
@@ -66,7 +66,7 @@ def test_learns_as_well_as_with_served_rows(folder: Path, mode: str) -> None:
 def test_buckets_move_out_and_in_under_load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose rows were used in place up to then, and after: they have the bits they had, and nothing is torn."""
     monkeypatch.setenv(AUDIT_VARIABLE, "1")
-    run = start(folder, 0.02, servers=1, mode="bounded")  # there is time for both moves
+    run = start(folder, 0.01, servers=1, mode="bounded")  # there is time for both moves
     run.wait_trained(1)
     scale(run, servers=2)
     scale(run, servers=1)
