@@ -36,7 +36,7 @@ HOLD = Path("{hold}")
 
 def wait(*_):
     if HOLD.exists():
-        time.sleep(0.08)
+        time.sleep(0.2)
 
 
 def build(tables, num_dense, **args):
