@@ -20,7 +20,7 @@ from elastichost.supervisor.launch.knocking import open_door
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.rundir import package_versions
 
-__all__ = ["Finding", "check_hosts", "findings_of", "interface_of", "repair_of", "supervisor_address"]
+__all__ = ["Finding", "check_hosts", "failures_of", "findings_of", "interface_of", "repair_of", "supervisor_address"]
 
 ANSWER_TIMEOUT_S = 30.0
 SKEW_S = 2.0  # clocks stamp journals and logs only; more than this, and they are hard to read together
@@ -158,6 +158,12 @@ def secrecy_of(host: HostSection, use_tls: str) -> Finding:
     return Finding(
         host.shown, "secrecy", "warning", found, "in a network that is not your own: RAY_USE_TLS=1 on all nodes"
     )
+
+
+def failures_of(host: HostSection, welcome: Welcome, own: dict[str, str], now_s: float) -> list[str]:
+    """Of `findings_of` what speaks against the host, each with what helps."""
+    found = findings_of(host, welcome, own, now_s)
+    return [f"{one.host}: {one.name}: {one.found}\n    {one.repair}" for one in found if one.verdict == "failed"]
 
 
 def repair_of(reason: str, host: HostSection) -> str:

@@ -24,7 +24,7 @@ from elastichost.config_hosts import MOST_HOSTS, HostSection, HostsFile
 from elastichost.errors import IllegalTransitionError, PreflightError
 from elastichost.resources import memory_budget_bytes
 from elastichost.supervisor.doubles import Double
-from elastichost.supervisor.hosts_check import findings_of, repair_of
+from elastichost.supervisor.hosts_check import failures_of, repair_of
 from elastichost.supervisor.launch.agent_messages import ArenaRefused
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.machines import Machines, file_problems
@@ -115,7 +115,7 @@ class Guests:
         gain: Callable[[MemoryGauge, int], None],
     ) -> None:
         self._run, self._machines, self._layout, self._gain = run, machines, layout, gain
-        self.size, self._hosts = size, hosts.hosts
+        self.size = size
         now_s = run.now_s()
         self._guests = [_Guest(*self._call(host), now_s) for host in hosts.hosts]
 
@@ -156,7 +156,7 @@ class Guests:
             has_answered=launcher.welcome is not None,
             is_prepared=launcher.opened is not None and launcher.prepared is not None and sizes is not None,
             has_arena=guest.state == GuestState.OPENED and launcher.arena_answer is not None,
-            trouble=_trouble(launcher) or "\n  ".join(wrong),
+            trouble=_trouble(launcher, is_new=guest.state == GuestState.CALLED) or "\n  ".join(wrong),
             waited_s=now_s - guest.called_s,
         )
 
@@ -222,8 +222,8 @@ def keep_hosts(run: Run) -> None:
         write_atomically(run.directory.hosts, facts.model_dump_json(indent=1).encode())
 
 
-def _trouble(launcher: RemoteLauncher) -> str:
-    """ "" while there is none."""
+def _trouble(launcher: RemoteLauncher, *, is_new: bool) -> str:
+    """ "" while there is none. is_new: what it said of itself was not looked at yet."""
     shown = launcher.host.shown
     if launcher.lost:
         return f"{shown}: {launcher.lost}\n    {repair_of(launcher.lost, launcher.host)}"
@@ -231,8 +231,6 @@ def _trouble(launcher: RemoteLauncher) -> str:
         return f"{shown}: the libraries of a worker cannot be imported there:\n{launcher.prepared.error}"
     if isinstance(launcher.arena_answer, ArenaRefused):
         return f"{shown}: {launcher.arena_answer.message}"
-    if launcher.welcome is None:
+    if launcher.welcome is None or not is_new:
         return ""
-    found = findings_of(launcher.host, launcher.welcome, package_versions(), launcher.welcomed_s)
-    failed = (f"{one.host}: {one.name}: {one.found}\n    {one.repair}" for one in found if one.verdict == "failed")
-    return "\n  ".join(failed)
+    return "\n  ".join(failures_of(launcher.host, launcher.welcome, package_versions(), launcher.welcomed_s))

@@ -18,7 +18,7 @@ from elastichost.arena.layout import ArenaLayout
 from elastichost.config_hosts import HostSection, HostsFile
 from elastichost.errors import CheckpointError, DataError, PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.hosts_check import findings_of, interface_of, repair_of, supervisor_address
+from elastichost.supervisor.hosts_check import failures_of, interface_of, repair_of, supervisor_address
 from elastichost.supervisor.launch.agent_messages import Opened, ProcessUsage, SourceFile, Welcome
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.place import Place
@@ -90,9 +90,7 @@ class Machines:
                 reason = one.lost or f"no answer within {ANSWER_TIMEOUT_S:g} s"
                 problems.append(f"{one.host.shown}: {reason}\n    {repair_of(reason, one.host)}")
                 continue
-            findings = findings_of(one.host, one.welcome, own, one.welcomed_s)
-            failed = (finding for finding in findings if finding.verdict == "failed")
-            problems += [f"{finding.host}: {finding.name}: {finding.found}\n    {finding.repair}" for finding in failed]
+            problems += failures_of(one.host, one.welcome, own, one.welcomed_s)
         if problems:
             text = "\n  ".join(problems)
             raise PreflightError(
