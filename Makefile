@@ -11,8 +11,8 @@ DEVICE ?= cpu
 JOB ?= examples/synthetic.toml
 ARGS ?=
 TESTS ?= tests
-# Tests of machines and of hosts have the cores for themselves: beside all others they come too late.
-APART := tests/hosts tests/hostile tests/system/test_host.py
+# Tests of machines have the cores for themselves: beside all others they come too late.
+APART := tests/hosts tests/hostile
 TORCH_INDEX ?=
 
 VENV := .venv

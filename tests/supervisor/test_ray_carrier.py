@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import sys
 import time
 
@@ -12,8 +13,14 @@ from elastichost.supervisor.launch.ray_carrier import LAST_WORDS_BYTES, Carrier
 LIMIT_S = 30.0
 
 
+def carrier_without_end(lonely_s: float = LIMIT_S) -> tuple[Carrier, queue.SimpleQueue[int]]:
+    """One that tells, in place of ending the process it is in: that would be this one."""
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+    return Carrier(ended.put, lonely_s), ended
+
+
 def begun(*argv: str) -> Carrier:
-    carrier = Carrier()
+    carrier, _ = carrier_without_end()
     assert carrier.begin("\0".join(argv).encode()) == ""
     return carrier
 
@@ -62,4 +69,12 @@ def test_what_it_says_last_is_kept_to_a_bound() -> None:
 
 @pytest.mark.parametrize("path", ["/no/such/python", "/"])
 def test_a_program_that_cannot_be_started_is_named(path: str) -> None:
-    assert Carrier().begin(path.encode()).startswith(f"{path}: ")
+    assert carrier_without_end()[0].begin(path.encode()).startswith(f"{path}: ")
+
+
+def test_it_ends_its_process_when_nobody_has_read_for_long() -> None:
+    carrier, ended = carrier_without_end(lonely_s=0.2)
+    assert carrier.begin(b"cat") == ""
+    assert ended.get(timeout=LIMIT_S) == 1
+    carrier.end_input()
+    assert carrier.outcome()[0] == 0

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from typing import IO
 
 __all__ = ["Carrier"]
@@ -29,9 +30,13 @@ LONELY_S = 60.0
 
 
 class Carrier:
-    """Of one agent. Methods may be called from several threads."""
+    """Of one agent. Methods may be called from several threads.
 
-    def __init__(self) -> None:
+    end: ends this process (os._exit), and with it the agent's input, when nobody has read for `lonely_s`.
+    """
+
+    def __init__(self, end: Callable[[int], object], lonely_s: float = LONELY_S) -> None:
+        self._end, self._lonely_s = end, lonely_s
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._reading, self._writing = threading.Lock(), threading.Lock()
@@ -107,6 +112,6 @@ class Carrier:
         return code, os.pread(self._stderr.fileno(), LAST_WORDS_BYTES, max(0, size - LAST_WORDS_BYTES))
 
     def _end_when_lonely(self) -> None:
-        while time.monotonic() - self._asked_s < LONELY_S:
-            time.sleep(READ_PATIENCE_S)
-        os._exit(1)  # the agent's input ends with this process
+        while (left_s := self._asked_s + self._lonely_s - time.monotonic()) > 0:
+            time.sleep(left_s)
+        self._end(1)

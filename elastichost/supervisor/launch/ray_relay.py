@@ -124,7 +124,7 @@ def _carrier_on(node: str, cores: int) -> Any:
     name = f"agent on {node[:8]} for {platform.node()}:{os.getpid()}"
     kind: Any = ray.remote(ray_carrier.Carrier)
     settings = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": CALLS_AT_ONCE, "num_cpus": cores}
-    return kind.options(name=name, scheduling_strategy=strategy, **settings).remote()
+    return kind.options(name=name, scheduling_strategy=strategy, **settings).remote(os._exit)
 
 
 def _begun(carrier: Any, command: Sequence[str], cores: int) -> str:
