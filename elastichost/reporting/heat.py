@@ -30,7 +30,7 @@ class HeatFolder:
         for table, bucket, keys in record.asked:
             self._totals[table, bucket] += keys
             if (owner := self._owners.get((table, bucket))) is not None:
-                loads[owner] = loads.get(owner, 0.0) + keys
+                loads[owner] = loads.get(owner, 0.0) + keys / record.speeds.get(owner, 1.0)
         if record.moves and record.was_begun:
             self._moves.append((at_s, len(record.moves)))
         if sum(loads.values()) > 0:

@@ -319,10 +319,10 @@ def _parts(
         checkpointer.recall(newest, Ledger.from_state(ledger.settings, record.ledger).samples_accounted)
     if beginning.rescued is not None:
         training.recall(beginning.rescued.committed, beginning.rescued.staged)
-    balancer = Balancer(run, beginning.arena, roster)
     gauges = (MemoryGauge(0, beginning.arena), *_other_gauges(run))
     budgets = _budgets(run, prepared.memory_bytes, gauges)
     memory = MemoryWatch(run, gauges, roster, budgets, prepared.beginning.first.memory)
+    balancer = Balancer(run, memory, roster)
     losses = HostLosses(run, beginning.arena, roster, checkpointer, memory)
     return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory, losses)
 

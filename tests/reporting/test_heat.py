@@ -31,6 +31,14 @@ def test_shares_follow_the_owners() -> None:
     assert heat.hottest[0].share == 0.5
 
 
+def test_a_ps_that_some_workers_need_not_ask_has_less_to_do() -> None:
+    folder = HeatFolder()
+    folder.looked(look(((0, 0, 30.0), (0, 1, 10.0)), owners=OWNERS, speeds={0: 2.0, 1: 1.0}), 1.0)
+    heat = folder.heat()
+    assert heat is not None
+    assert heat.shares == ((0.6,), (0.4,))
+
+
 def test_nothing_asked_for_is_no_heat() -> None:
     folder = HeatFolder()
     assert folder.heat() is None

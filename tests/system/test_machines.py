@@ -21,8 +21,11 @@ import pytest
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from elastichost.config_hosts import HostsFile, read_hosts
+from elastichost.supervisor.recording import read_records
+from elastichost.tuner.records import BalanceLooked
 from elastichost.wire.commands import Accepted, Join, Reached, Refused, Reply
 from elastichost.wire.crash import VARIABLE
+from tests.system.test_balance import Lopsided
 from tests.system.test_run import JOB, ROOT, Supervised, folder
 from tests.system.test_scale import SLOW_MODEL, assert_trained_once, commands_of, reply_to, scale, stop
 from tests.system.test_sync import SAMPLES as SYNC_SAMPLES
@@ -45,12 +48,19 @@ name = "third"
 """
 
 
-def start(folder: Path, monkeypatch: pytest.MonkeyPatch, *, resume: bool = False, **settings: Any) -> Supervised:
+def start(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    resume: bool = False,
+    kind: type[Supervised] = Supervised,
+    **settings: Any,
+) -> Supervised:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (folder / "hosts.toml").write_text(HOSTS)
     (folder / "slow.py").write_text(SLOW_MODEL)
     facts = {"build": f"{folder}/slow.py:build", "rows": SAMPLES, "epochs": 1, "every_s": 60, **settings}
-    return Supervised(folder, resume=resume, **facts)
+    return kind(folder, resume=resume, **facts)
 
 
 def pids_of(run: Supervised, role: str) -> dict[str, int]:
@@ -126,6 +136,29 @@ def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypat
     more = scale(run, servers=3)
     assert more.data["buckets_moved"] == pytest.approx(TABLES * BUCKETS * 2 / 3, abs=2)
     assert_done(run)
+    assert run.events("move_aborted") == [] and run.events("process_lost") == []
+
+
+def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first nearly all rows are on this one. What is asked of its PS is what workers of another machine need."""
+
+    def looks() -> list[BalanceLooked]:
+        return [one for one in read_records(run.run_dir / "decisions.jsonl") if isinstance(one, BalanceLooked)]
+
+    def is_balanced_since() -> bool:
+        moved = [number for number, one in enumerate(looks()) if one.moves and one.was_begun]
+        return bool(moved) and "balanced" in [one.kind for one in looks()[moved[-1] :]]
+
+    run = start(folder, monkeypatch, kind=Lopsided, epochs=10_000)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("moved"))
+    run.wait_until(is_balanced_since)
+    stop(run)
+    (begun,) = (one for one in looks() if one.moves and one.was_begun)
+    assert begun.speeds == {0: 2.0, 1: 2.0, 2: 1.0}, "each of two workers has rows of its own machine in place"
+    assert {server for _, _, server in begun.moves} >= {1, 2}
+    (moved,) = run.events("moved")
+    assert moved.data["buckets"] == len(begun.moves)
     assert run.events("move_aborted") == [] and run.events("process_lost") == []
 
 
