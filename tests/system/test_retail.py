@@ -1,9 +1,9 @@
 """The real thing: `elastichost run` on purchases of a shop, to the quality a single process reaches.
 
-One fbgemm process reaches AUC 0.766 in one epoch in time order. By chance, that is by seed or by how workers overlap, it
-is more or less: one worker reaches 0.756 to 0.774 with seeds 1 to 12, 0.7685 in the mean with a deviation of 0.0048,
-since AUC rises steeply up to the end, and when the customers' rows begin to learn differs. Needs the retail data; skipped
-without it.
+One fbgemm process reaches AUC 0.766 in one epoch in time order. By chance, that is by seed or by how workers overlap,
+it is more or less: one worker reaches 0.756 to 0.774 with seeds 1 to 12, 0.7685 in the mean with a deviation of 0.0048,
+since AUC rises steeply up to the end, and when the customers' rows begin to learn differs. Needs the retail data;
+skipped without it.
 """
 
 from __future__ import annotations
