@@ -24,6 +24,7 @@ from elastichost.config_section import Section
 from elastichost.errors import ConfigError
 
 __all__ = [
+    "KEPT_HOSTS_FILE",
     "MOST_HOSTS",
     "HostSection",
     "HostsFile",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 MOST_HOSTS = 15  # beside this one
+KEPT_HOSTS_FILE = "hosts.json"  # of a run directory: the machines that the run uses (`read_hosts`)
 
 
 class HostSection(Section):

@@ -22,7 +22,7 @@ from typing_extensions import Buffer
 
 from elastichost.chaos.schedule import unit_draw
 from elastichost.chaos.verdicts import Verdict
-from elastichost.checkpoint.format import checkpoint_directories
+from elastichost.checkpoint.format import checkpoint_directories, load_manifest
 from elastichost.wire.codec import Codec, Frame
 from elastichost.wire.control import ControlMessage, Drained, FailureReport
 
@@ -149,9 +149,11 @@ def _truncate(directory: Path) -> Path:
 
 
 def _flip(directory: Path) -> Path:
-    path = _largest(directory)
+    """Within the largest block: what is between blocks means nothing."""
+    block = max(load_manifest(directory).blocks, key=lambda block: block.nbytes)
+    path = directory / block.file
     with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
+        file.seek(block.offset + block.nbytes // 2)
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 0x10]))

@@ -51,7 +51,8 @@ Say = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True)
 class ChaosOrder:
-    """What is to be done. settings: `--set` of the run; kinds: names of faults, () for all."""
+    """What is to be done. settings: `--set` of the run; kinds: names of faults, () for all; machines: a file of other
+    machines, which are this one."""
 
     job: Path
     spec: JobSpec
@@ -63,6 +64,7 @@ class ChaosOrder:
     kinds: tuple[str, ...] = ()
     messages: MessageRates | None = None
     has_twins: bool = True
+    machines: Path | None = None
 
 
 @dataclass(slots=True)
@@ -102,7 +104,10 @@ def run_chaos(order: ChaosOrder, say: Say) -> ChaosReport:
     hang_timeout_s = order.spec.supervision.hang_timeout_s
     is_sync = order.spec.train.mode == "sync"
     hosts = order.spec.resources.hosts
-    with RunUnderChaos(order.job, order.settings, order.run_dir, hang_timeout_s, environment, is_sync, hosts) as run:
+    target = RunUnderChaos(
+        order.job, order.settings, order.run_dir, hang_timeout_s, environment, is_sync, hosts, order.machines
+    )
+    with target as run:
         soak = _Soak(order, run, report, say)
         garbage: list[str] = []
         sent = 0
@@ -291,7 +296,8 @@ def _judge(
         facts = None
     why = "the run's files cannot be read"
     bits, twin_hand_overs = _judge_twins(order, say)
-    hand_overs = check_hand_overs(read_audit(order.run_dir), facts.access) if facts is not None else None
+    is_here = facts is not None and order.machines is None  # what PS of other machines wrote is not kept whole
+    hand_overs = check_hand_overs(read_audit(order.run_dir), facts.access) if facts is not None and is_here else None
     if hand_overs is None or hand_overs.holds is None:
         hand_overs = twin_hand_overs
     report.trained = facts.record.ledger.trained if facts is not None and facts.record is not None else 0

@@ -16,7 +16,7 @@ from elastichost.chaos.tails import AppliedTail
 
 __all__ = ["FAULTS", "Fault", "Kind", "Open", "Recovered", "Target"]
 
-Kind = Literal["worker", "server", "pair", "fork server", "supervisor", "pause", "hang", "scale"]
+Kind = Literal["worker", "server", "pair", "fork server", "supervisor", "pause", "hang", "scale", "machine"]
 
 
 _WORDS: dict[Kind, str] = {
@@ -28,6 +28,7 @@ _WORDS: dict[Kind, str] = {
     "pause": "it goes on",
     "hang": "found and replaced",
     "scale": "reached",
+    "machine": "the others went on, and it has joined again",
 }
 
 
@@ -47,6 +48,14 @@ class Target(Protocol):
 
     def fork_server(self) -> int | None:
         """Its pid."""
+        ...
+
+    def agents(self) -> tuple[int, ...]:
+        """Pids of the agents of other machines; none while one is joining or was just lost."""
+        ...
+
+    def join(self, name: str) -> Callable[[], int | None]:
+        """Has the machine of that name join the run; the answer is as that of `scale`."""
         ...
 
     def stop(self, pid: int, seconds: float) -> bool:
@@ -89,6 +98,7 @@ class Open:
     generation: int
     lives: tuple[Life, ...] = ()
     fork_servers_lost: int = 0
+    hosts_lost: int = 0
     released_s: float = 0.0  # when a stopped process is let go
     command: Callable[[], int | None] | None = None  # what was started, and is done when it gives its exit code
     met: list[str] = field(default_factory=list)  # other faults that struck meanwhile
@@ -98,8 +108,12 @@ class Open:
         scene, applied = target.scene, target.applied
         if scene.generation > self.generation and self.kind != "supervisor":
             return Recovered(self.kind, target.now_s() - self.struck_s, "superseded by a new supervisor", True)
+        if self.kind == "machine" and self.command is None and len(scene.lost_hosts) > self.hosts_lost:
+            self.command = target.join(scene.lost_hosts[self.hosts_lost])
         if self.command is not None:
             return self._commanded(target, self.command())
+        if self.lives and len(scene.lost_hosts) > self.hosts_lost:
+            return Recovered(self.kind, target.now_s() - self.struck_s, "superseded by the loss of a machine", True)
         moments = [self._served_again(life, scene, applied, target.is_sync) for life in self.lives]
         if self.kind == "fork server":
             is_back = scene.fork_servers_lost > self.fork_servers_lost and scene.fork_server_ready_s is not None
@@ -107,13 +121,15 @@ class Open:
         elif self.kind == "supervisor":
             is_back = scene.generation > self.generation and scene.is_whole and bool(applied.first_s)
             moments = [min(applied.first_s.values()) if is_back else None]
+        elif self.kind == "machine":
+            moments = [None]
         if any(moment is None for moment in moments):
             late = [life for life, moment in zip(self.lives, moments, strict=False) if moment is None]
             if late and not any(life.is_there or scene.wants(life) for life in late):
                 return Recovered(self.kind, target.now_s() - self.struck_s, "is not wanted any more", True)
             return None
         seconds = max(moment for moment in moments if moment is not None) - self.struck_s
-        is_missed = self.kind == "hang" and any(life.is_there for life in self.lives)
+        is_missed = self.kind == "hang" and any(life.is_there and scene.wants(life) for life in self.lives)
         words = "was never found to hang, and goes on" if is_missed else _WORDS[self.kind]
         return Recovered(self.kind, seconds, words, is_missed=is_missed)
 
@@ -169,7 +185,15 @@ def _choose(lives: tuple[Life, ...], draw: int) -> Life | None:
 def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *lives: Life) -> Open:
     scene = target.scene
     return Open(
-        fault.name, hit, kind, target.now_s(), kills, scene.generation, lives, fork_servers_lost=scene.fork_servers_lost
+        fault.name,
+        hit,
+        kind,
+        target.now_s(),
+        kills,
+        scene.generation,
+        lives,
+        fork_servers_lost=scene.fork_servers_lost,
+        hosts_lost=len(scene.lost_hosts),
     )
 
 
@@ -281,6 +305,22 @@ class ReplaceSupervisor:
 
 
 @dataclass(frozen=True, slots=True)
+class KillMachine:
+    """The agent of another machine, and with it all that is there: its rows come back from the newest checkpoint."""
+
+    weight: float
+    name: str = "kill-machine"
+    meaning: str = "kill -9 of the agent of another machine, which joins again (with --hosts)"
+
+    def strike(self, target: Target, draw: int) -> Open | None:
+        agents = target.agents()
+        if not agents or not target.scene.is_whole:
+            return None
+        struck = _open(self, target, "machine", "machine", 1)
+        return struck if target.hit(agents[draw % len(agents)], signal.SIGKILL) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
     """Another number of workers and PS while it trains: newcomers, hand-overs, departures, and deaths in between."""
 
@@ -293,8 +333,9 @@ class Scale:
     def strike(self, target: Target, draw: int) -> Open | None:
         scene = target.scene
         plans = [(w, s) for w in range(1, self.most_workers + 1) for s in range(1, self.most_servers + 1)]
-        plans = [plan for plan in plans if plan != (scene.workers, scene.servers)]
-        if not scene.workers or not scene.servers:
+        present = scene.count("worker"), scene.count("server")
+        plans = [plan for plan in plans if plan != present]
+        if not all(present):
             return None
         workers, servers = plans[draw % len(plans)]
         struck = _open(self, target, f"{workers} workers, {servers} PS", "scale", 0)
@@ -314,4 +355,5 @@ FAULTS: tuple[Fault, ...] = (
     StopProcess("server", 2.0, 0.5),
     ReplaceSupervisor(signal.SIGINT, 0.5),
     ReplaceSupervisor(signal.SIGKILL, 0.5),
+    KillMachine(1),
 )

@@ -46,13 +46,13 @@ class Scene:
     generation: int = 0
     run_ids: list[str] = field(default_factory=list)
     arena: str = ""
-    workers: int = 0  # of the newest plan
-    servers: int = 0
+    wanted: frozenset[str] = frozenset()  # names of the processes of the newest plan
     access: str = ""
     checkpoints: int = 0
     state: str = ""  # how the run ended; "" while it goes on
     fork_server_ready_s: float | None = None
     fork_servers_lost: int = 0
+    lost_hosts: list[str] = field(default_factory=list)  # their names, in the order they were lost
     _lives: dict[str, list[Life]] = field(default_factory=dict)
 
     def take(self, event: JournalEvent) -> None:
@@ -74,8 +74,10 @@ class Scene:
             case "fork_server_lost":
                 self.fork_servers_lost += 1
                 self.fork_server_ready_s = None
-            case "decision" if "workers" in event.data and "servers" in event.data:
-                self.workers, self.servers = _whole(event.data["workers"]), _whole(event.data["servers"])
+            case "host_lost":
+                self.lost_hosts.append(str(event.data.get("name", "")))
+            case "decision" if isinstance(names := event.data.get("processes"), list):
+                self.wanted = frozenset(map(str, names))
                 self.access = str(event.data.get("access", self.access))
             case "process_started" | "ready" | "process_ended" | "process_lost":
                 self._take_life(event)
@@ -115,15 +117,17 @@ class Scene:
 
     def wants(self, life: Life) -> bool:
         """The newest plan has a process of this name."""
-        return life.process.index < (self.workers if life.process.role == "worker" else self.servers)
+        return life.process.name in self.wanted
+
+    def count(self, role: str) -> int:
+        """How many of that role the newest plan has."""
+        return sum(name.startswith(f"{role}-") for name in self.wanted)
 
     @property
     def is_whole(self) -> bool:
-        """Every process of the plan works."""
-        return self.workers > 0 and (len(self.working("worker")), len(self.working("server"))) == (
-            self.workers,
-            self.servers,
-        )
+        """Every process of the plan works, and no other does."""
+        working = {life.process.name for role in ("worker", "server") for life in self.working(role)}
+        return self.count("worker") > 0 and working == self.wanted
 
 
 def _whole(value: object) -> int:

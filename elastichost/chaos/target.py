@@ -13,30 +13,34 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from elastichost.arena.host import arena_directory, reclaim, socket_directory
+from elastichost.arena.host import arena_directory, double_directory, reclaim, socket_directory
 from elastichost.chaos.processes import MARK, end_marked, marked_processes, signal_marked
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
-from elastichost.errors import JobFailedError
+from elastichost.config_hosts import KEPT_HOSTS_FILE, HostsFile, load_hosts, read_hosts
+from elastichost.errors import ConfigError, JobFailedError
 from elastichost.metrics import read_status
+from elastichost.supervisor.launch.agent_process import AGENT_MODULE
 from elastichost.supervisor.launch.child import set_parent_death_signal
-from elastichost.wire.commands import Accepted, Command, CommandClient, Reached
+from elastichost.wire.commands import Accepted, Command, CommandClient, Join, Reached
 from elastichost.wire.sockets import VIA_VARIABLE
 
 __all__ = ["RunUnderChaos"]
 
 FORK_SERVER = b"elastichost.supervisor.launch.forkserver"
+AGENT = AGENT_MODULE.encode()
 END_LIMIT_S = 120.0
 GUARDIAN_LIMIT_S = 15.0  # the fork server ends the processes and removes what a killed supervisor leaves
 POLL_S = 0.004
+JOIN_AGAIN_S = 0.5
 LOG_BYTES = 8192
 
 
 class RunUnderChaos:
     """One run directory and whatever works in it. Use as a context manager: nothing of the run is left after it.
 
-    environment: more variables for the run; is_sync, hosts: the job's mode and number of arenas. The supervisor dies
-    with this process, and the run with its supervisor.
+    environment: more variables for the run; is_sync, hosts: the job's mode and number of arenas; machines: a file of
+    other machines, all of which are this one. The supervisor dies with this process, and the run with its supervisor.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class RunUnderChaos:
         environment: dict[str, str],
         is_sync: bool = False,
         hosts: int = 1,
+        machines: Path | None = None,
     ) -> None:
         self.run_dir, self.hang_timeout_s, self.is_sync, self.hosts = run_dir, hang_timeout_s, is_sync, hosts
         self.mark = secrets.token_hex(8)
@@ -55,6 +60,8 @@ class RunUnderChaos:
         self.applied = AppliedTail(run_dir / "applied.bin")
         self.exit_code: int | None = None
         self._job, self._settings = job, tuple(settings)
+        self._machines = machines
+        self._machines_file = load_hosts(machines) if machines is not None else HostsFile(hosts=())
         # what is trained under faults is no lesson for other runs
         self._environment = {**os.environ, "ELASTICHOST_HISTORY": "off", **environment, MARK: self.mark}
         self._journal = JournalTail(run_dir / "journal.jsonl")
@@ -65,7 +72,8 @@ class RunUnderChaos:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RunUnderChaos:
-        self._start("run", str(self._job), "--run-dir", str(self.run_dir), *self._overrides())
+        others = ("--hosts", str(self._machines)) if self._machines is not None else ()
+        self._start("run", str(self._job), "--run-dir", str(self.run_dir), *self._overrides(), *others)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +95,11 @@ class RunUnderChaos:
     def directories(self) -> tuple[Path, ...]:
         """Arenas and sockets of every supervisor this run had; they need not exist."""
         ids = self.scene.run_ids
-        arenas = [arena_directory(run_id, host) for run_id in ids for host in range(self.hosts)]
+        # A machine that joins again has a number of its own; there is no more of them than there were losses.
+        hosts = range(self.hosts + len(self._machines_file.hosts) + len(self.scene.lost_hosts))
+        arenas = [
+            kind(run_id, host) for run_id in ids for host in hosts for kind in (arena_directory, double_directory)
+        ]
         return (*arenas, *map(socket_directory, ids))
 
     def _overrides(self) -> list[str]:
@@ -154,14 +166,26 @@ class RunUnderChaos:
         return True
 
     def fork_server(self) -> int | None:
-        """The oldest of the processes with its command line, but for what it and those before it have forked."""
+        """That of the supervisor: the oldest of its children with that command line; it may have forked others."""
+        found = self._children_with(FORK_SERVER)
+        return found[0] if found else None
+
+    def agents(self) -> tuple[int, ...]:
+        """None while one of them is joining or was just lost."""
+        found = self._children_with(AGENT)
+        return found if len(found) == len(self._machines_there()) else ()
+
+    def _children_with(self, word: bytes) -> tuple[int, ...]:
+        """Of the supervisor, the oldest first; word: of the command line."""
         found: list[tuple[int, int]] = []
         for pid in set(marked_processes(self.mark)) - self.scene.pids:
             with contextlib.suppress(OSError, ValueError, IndexError):
-                if FORK_SERVER in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                if word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-                    found.append((int(stat[stat.rindex(")") + 2 :].split()[19]), pid))
-        return min(found)[1] if found else None
+                    facts = stat[stat.rindex(")") + 2 :].split()
+                    if self._process is not None and int(facts[1]) == self._process.pid:
+                        found.append((int(facts[19]), pid))
+        return tuple(pid for _, pid in sorted(found))
 
     def scale(self, workers: int, servers: int) -> Callable[[], int | None]:
         words = ("scale", str(self.run_dir), f"workers={workers}", f"servers={servers}")
@@ -174,6 +198,28 @@ class RunUnderChaos:
             start_new_session=True,
             preexec_fn=_die_with_parent,
         ).poll
+
+    def join(self, name: str) -> Callable[[], int | None]:
+        again = tuple(host for host in self._machines_file.hosts if host.shown == name)
+        command = Join(self._machines_file.model_copy(update={"hosts": again}).model_dump_json())
+        asked, asked_s = self.command(command), self.now_s()
+
+        def code() -> int | None:
+            nonlocal asked, asked_s
+            done = asked()
+            if done is False and self.exit_code is None and name not in self._machines_there():
+                if self.now_s() - asked_s > JOIN_AGAIN_S:  # another was joining, or being lost
+                    asked, asked_s = self.command(command), self.now_s()
+                return None
+            return None if done is None else 0
+
+        return code
+
+    def _machines_there(self) -> set[str]:
+        """Names of those that the run uses, or will use when it is resumed."""
+        with contextlib.suppress(OSError, ConfigError):
+            return {host.shown for host in read_hosts(self.run_dir / KEPT_HOSTS_FILE).hosts}
+        return set()
 
     def command(self, command: Command) -> Callable[[], bool | None]:
         """Sends it to the supervisor; the answer says whether it was done, None while that is not known."""

@@ -59,6 +59,10 @@ def chaos(
         bool,
         typer.Option("--twins/--no-twins", help="Also a small sync run of the job, twice: are the bits the same?"),
     ] = True,
+    hosts: Annotated[
+        Path | None,
+        typer.Option("--hosts", metavar="FILE", help='Over several hosts, each with transport = "local".'),
+    ] = None,
     overrides: Overrides = [],  # noqa: B006 typer copies it
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", metavar="DIR", help="Default: runs/<name>-chaos-<UTC>-<id>.")
@@ -74,7 +78,7 @@ def chaos(
         else:
             data_console().print(fact_lines(_fault_list()))
         return
-    order = _order(job, seed, duration, every, kinds, messages, twins, overrides, run_dir)
+    order = _order(job, seed, duration, every, kinds, messages, twins, hosts, overrides, run_dir)
     out = progress_console()
     out.print(f"chaos  seed {seed}, {order.duration_s:g} s, a fault every {order.every_s:g} s; run {order.run_dir}")
     report = run_chaos(order, lambda at_s, text: out.print(f"[{at_s:6.1f}s]  {text}", markup=False, soft_wrap=True))
@@ -103,6 +107,7 @@ def _order(
     kinds: list[str],
     messages: str,
     twins: bool,
+    hosts: Path | None,
     overrides: list[str],
     run_dir: Path | None,
 ) -> ChaosOrder:
@@ -125,6 +130,8 @@ def _order(
     settings = (*(f"{key}={value}" for key, value in OWN_SETTINGS.items() if key not in chosen), *overrides)
     settings = (*settings, *(f"{key}={value}" for key, value in OWN_PLACES.items()))
     spec = load_job(job, list(settings))
+    if hosts is not None:
+        _check_hosts(hosts, has_messages=bool(messages))
     path = run_dir or new_run_path(Path.cwd(), f"{spec.job.name}-chaos", secrets.token_hex(3))
     return ChaosOrder(
         job=job.resolve(),
@@ -137,7 +144,22 @@ def _order(
         kinds=tuple(kinds),
         messages=parse_rates(messages) if messages else None,
         has_twins=twins,
+        machines=hosts.resolve() if hosts is not None else None,
     )
+
+
+def _check_hosts(path: Path, *, has_messages: bool) -> None:
+    """Raises ConfigError for hosts whose processes nobody here could hit."""
+    from elastichost.config_hosts import load_hosts
+
+    far = [host.shown for host in load_hosts(path).hosts if host.transport != "local"]
+    if far:
+        raise ConfigError(
+            f"{path}: {', '.join(far)}: faults are done to processes of this machine",
+            hint='give these hosts transport = "local"',
+        )
+    if has_messages:
+        raise ConfigError("--messages is for runs on one host", hint="leave out --messages, or --hosts")
 
 
 def _seconds(option: str, text: str) -> float:
@@ -192,7 +214,7 @@ def _facts(report: ChaosReport, order: ChaosOrder) -> dict[str, Any]:
     from elastichost.chaos.invariants import percentile
 
     recovery: dict[str, float | None] = {}
-    for kind in ("worker", "server", "pair", "supervisor", "fork server", "hang", "pause", "scale"):
+    for kind in ("worker", "server", "pair", "supervisor", "fork server", "machine", "hang", "pause", "scale"):
         times_s = report.times_s(kind)
         for percent in (50, 99):
             name = f"{kind.replace(' ', '_')}_p{percent}"

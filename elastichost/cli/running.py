@@ -132,15 +132,15 @@ def resume(
     directory = find_run(run)
     held = hold_left(directory)  # first of all: a guardian waits a few seconds only
     from elastichost.config import load_job
-    from elastichost.config_hosts import read_hosts, with_hosts
+    from elastichost.config_hosts import KEPT_HOSTS_FILE, read_hosts, with_hosts
     from elastichost.supervisor.ray_cluster import listed_anew
 
     resolved = directory / "job.resolved.toml"
     spec = load_job(resolved, overrides, environ={})
     _check_same_job(load_job(resolved, environ={}), spec)
     others = hosts_asked(hosts, addresses, on, ray_address)
-    if others is None and (directory / "hosts.json").exists():
-        others = listed_anew(read_hosts(directory / "hosts.json"))
+    if others is None and (directory / KEPT_HOSTS_FILE).exists():
+        others = listed_anew(read_hosts(directory / KEPT_HOSTS_FILE))
     if others is not None:
         spec = with_hosts(spec, others)
     kept = Path(spec.checkpoint.directory) if spec.checkpoint.directory else directory

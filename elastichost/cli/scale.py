@@ -49,7 +49,7 @@ def scale(
     With --host, --hosts or --on ray (the nodes that it does not use yet) machines join it, each with a worker for every
     core and a PS, or as the numbers say.
     """
-    from elastichost.config_hosts import read_hosts
+    from elastichost.config_hosts import KEPT_HOSTS_FILE, read_hosts
     from elastichost.supervisor.ray_cluster import newcomers
     from elastichost.wire.commands import Join, Scale
 
@@ -57,7 +57,7 @@ def scale(
     has_run = bool(named) and "=" not in named[0]
     directory = find_run(named[0] if has_run else "latest")
     guests = hosts_asked(hosts, addresses, on, ray_address)
-    if guests is not None and on is not None and (kept := directory / "hosts.json").exists():
+    if guests is not None and on is not None and (kept := directory / KEPT_HOSTS_FILE).exists():
         guests = newcomers(guests, read_hosts(kept))
     counts = _counts(named[1:] if has_run else named, may_be_none=guests is not None)
     command = Scale(**counts) if guests is None else Join(guests.model_dump_json(), **counts)

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import msgspec
 
-from elastichost.arena.index import HEAT
-from elastichost.sharding import ShardMap
+from elastichost.arena.arena import Arena
+from elastichost.arena.index import HEAT, LIVE_ROWS
+from elastichost.sharding import ShardMap, rows_per_bucket
+from elastichost.supervisor.memory_gauge import row_costs
 from elastichost.supervisor.memory_watch import MemoryWatch
+from elastichost.supervisor.migration import Move
 from elastichost.supervisor.mover import moves_between
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.tuner.heat import BucketKey, HeatState, fold
-from elastichost.tuner.host_heat import Askers, askers_of, busiest_link, keys_needed
+from elastichost.tuner.host_heat import Askers, askers_of, keys_needed
 from elastichost.tuner.rebalance import BalanceState, Rebalance, Stay, decide
 from elastichost.tuner.records import BalanceLooked, BalanceOpened, moves_of
 
@@ -25,7 +28,7 @@ __all__ = ["Balancer"]
 
 EVERY_S = 3.0
 HALF_LIFE_S = 6.0
-FLOAT_BYTES = 4
+MOST_COPY_S = 10.0  # over the slowest link; buckets are copied while the job trains, but take its bandwidth
 
 
 class Balancer:
@@ -33,15 +36,13 @@ class Balancer:
 
     def __init__(self, run: Run, memory: MemoryWatch, roster: Roster) -> None:
         self._run, self._memory, self._roster = run, memory, roster
-        self._row_bytes: dict[int, int] = {}  # of each table
-        for embedding in memory.arenas[0].model.embeddings:
-            self._row_bytes[embedding.table] = self._row_bytes.get(embedding.table, 0) + FLOAT_BYTES * embedding.dim
+        model = memory.arenas[0].model
+        self._tables, self._row_bytes = model.tables, row_costs(model).copy
         self._counted: dict[BucketKey, int] = {}
-        self._looked_s: float | None = None  # when these counts were read
         self._speeds: dict[int, float] = {}
         self._heat, self._state = HeatState(), BalanceState()
         self._next_s = 0.0
-        self._said_blind = False
+        self._said_blind = self._said_dear = False
         self._recorded_owners: dict[BucketKey, int] | None = None
 
     @property
@@ -63,33 +64,37 @@ class Balancer:
             return
         self._next_s = now_s + EVERY_S
         hosts = {record.process.index: record.spec.host for record in servers}
-        workers = [record.spec.host for record in run.fleet.working("worker")]
-        askers = askers_of(hosts, workers, is_by_place=run.plan.access == "mixed")
+        workers = [(record.spec.host, record.samples_per_s) for record in run.fleet.working("worker")]
+        is_by_place = run.plan.access == "mixed"
+        if is_by_place and not all(samples_per_s for _, samples_per_s in workers):
+            return  # who has not trained yet will ask as well
+        askers = askers_of(hosts, workers, is_by_place=is_by_place)
         if blind := _blindness(run, askers):
             if not self._said_blind:
                 run.note("decision", f"buckets are not moved by load: {blind}")
             self._said_blind = True
             return
         owners = _owners(self._roster.shard_map)
-        are_there = set(owners.values()) <= set(hosts) and self._roster.is_published
-        if not workers or not are_there or not all(map(self._memory.gauge_of, hosts.values())):
+        arenas = self._arenas(hosts)
+        if not askers.workers or not set(owners.values()) <= set(arenas) or not self._roster.is_published:
             return
         # A PS that a part of the workers asks can own so much more before it has as much to do.
         speeds = self._speeds = {server: 1.0 / askers.share(server) for server in hosts}
-        needed = keys_needed(self._asked(owners, hosts), owners, askers)
+        needed = keys_needed(self._asked(owners, arenas), owners, askers)
         self._heat = fold(self._heat, needed, now_s, HALF_LIFE_S)
-        busiest = max(self._link_use(needed, owners, askers, now_s), *(1.0 - one.wait_fraction for one in servers))
+        busiest = max(1.0 - record.wait_fraction for record in servers)
         before = self._state
         self._state, decision = decide(before, self._heat.heat, owners, speeds, busiest, now_s)
-        was_begun = not isinstance(decision, Rebalance) or self._begin(decision, hosts)
+        was_begun = not isinstance(decision, Rebalance) or self._begin(decision, hosts, arenas)
         if not was_begun:
             self._state = before  # something else is on its way: with the next report again
         elif isinstance(decision, Stay) and decision.is_news:
             run.note("decision", f"buckets stay: {decision.reason}", data={"kind": decision.kind})
         self._record(now_s, needed, owners, speeds, busiest, decision, was_begun=was_begun)
 
-    def _begin(self, decision: Rebalance, hosts: dict[int, int]) -> bool:
-        """Within hosts at once; between them rows are copied first, if memory is left there."""
+    def _begin(self, decision: Rebalance, hosts: dict[int, int], arenas: dict[int, Arena]) -> bool:
+        """Within hosts at once; between them rows are copied first, if memory is left there and the links are quick
+        enough for it."""
         roster = self._roster
         target = _shard_map(roster.shard_map, decision)
         moves = moves_between(roster.shard_map, target, hosts)
@@ -97,18 +102,19 @@ class Balancer:
             return roster.rebalance(target, decision.reason)
         if not all(roster.may_take(host) for host in {hosts[move.target] for move in moves}):
             return False
+        size_bytes, speed = sum(self._bytes_of(move, arenas) for move in moves), self._run.bandwidth_bytes_per_s
+        if speed > 0 and size_bytes > MOST_COPY_S * speed:
+            if not self._said_dear:
+                words = f"{size_bytes / 1e6:,.1f} MB would go over links for {size_bytes / speed:,.0f} s"
+                self._run.note("decision", f"buckets stay: {decision.reason}, but {words}", data={"kind": "links"})
+            self._said_dear = True
+            return False
         return roster.relocate(target, decision.reason)
 
-    def _link_use(
-        self, needed: dict[BucketKey, float], owners: dict[BucketKey, int], askers: Askers, now_s: float
-    ) -> float:
-        since_s, self._looked_s = self._looked_s, now_s
-        if since_s is None or self._run.machines is None:
-            return 0.0
-        per_s = {key: keys / (now_s - since_s) for key, keys in needed.items()}
-        links = self._run.machines.links
-        speeds = {host: links[host].slowest_bytes_per_s for host in self._run.elsewhere if host in links}
-        return min(1.0, busiest_link(per_s, owners, askers, self._row_bytes, speeds))
+    def _bytes_of(self, move: Move, arenas: dict[int, Arena]) -> float:
+        table, header = self._tables[move.table], arenas[move.source].header(move.table, move.bucket)
+        rows = int(header[LIVE_ROWS]) if table.is_dynamic else rows_per_bucket(table)
+        return float(rows * self._row_bytes[move.table])
 
     def _record(
         self,
@@ -131,10 +137,13 @@ class Balancer:
         counts = tuple((*key, count) for key, count in sorted(needed.items()) if count)
         write(BalanceLooked(now_s, counts, known, speeds, busiest, kind, moves, was_begun))
 
-    def _asked(self, owners: dict[BucketKey, int], hosts: dict[int, int]) -> dict[BucketKey, float]:
+    def _arenas(self, hosts: dict[int, int]) -> dict[int, Arena]:
+        """Of each PS the one that its rows are in, or its double."""
+        found = {server: self._memory.gauge_of(host) for server, host in hosts.items()}
+        return {server: gauge.arena for server, gauge in found.items() if gauge is not None}
+
+    def _asked(self, owners: dict[BucketKey, int], arenas: dict[int, Arena]) -> dict[BucketKey, float]:
         """Keys that PS were asked for since the last look."""
-        gauges = {host: self._memory.gauge_of(host) for host in set(hosts.values())}
-        arenas = {server: gauge.arena for server, host in hosts.items() if (gauge := gauges[host]) is not None}
         counts = {key: int(arenas[owner].header(*key)[HEAT]) for key, owner in owners.items()}
         asked = {key: float(max(0, count - self._counted.get(key, count))) for key, count in counts.items()}
         self._counted = counts

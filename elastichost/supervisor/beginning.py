@@ -56,8 +56,7 @@ def begin(
 ) -> Beginning:
     """ended: of the run that is resumed. elsewhere: cores of other machines, by their
     hosts; None: there are none, and none may join. A history that cannot be read is a warning."""
-    others = elsewhere or {}
-    capacity = capacity_of(len(cores), others)
+    capacity = capacity_of(len(cores), elsewhere, 1 + max(elsewhere, default=0)) if elsewhere is not None else ()
     all_cores = sum(capacity) or len(cores)
     request = FirstPlanRequest(
         cores=cores,
@@ -102,7 +101,7 @@ def begin(
         within = asked_bounds(job, cold, all_cores) if ended.was_asked else bounds
         request = msgspec.structs.replace(request, ended=size, ended_bounds=within, was_asked=ended.was_asked)
     first = first_plan(request)
-    pinned = pin(first.plan, cores, others)
+    pinned = pin(first.plan, cores, elsewhere or {})
     return Beginning(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
 
 

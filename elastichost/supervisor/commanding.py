@@ -195,7 +195,7 @@ class Commander:
             )
 
     def _scale(self, peer: bytes, command: Scale, now_s: float) -> None:
-        all_cores = sum(self._run.capacity(len(self._cores))) or len(self._cores)
+        all_cores = self._run.all_cores(len(self._cores))
         refused = refusal(command, MAX_WORKERS, MAX_SERVERS, all_cores)
         if refused is None and self._gpus:
             refused = gpu_refusal(command, most_sharing(self._run.job.resources.workers, len(self._cores)))

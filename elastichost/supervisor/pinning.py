@@ -59,10 +59,9 @@ def _pin(plan: Plan, cores: tuple[int, ...]) -> PinnedPlan:
     return PinnedPlan(msgspec.structs.replace(plan, processes=tuple(pinned)), ())
 
 
-def capacity_of(cores_here: int, elsewhere: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """Cores of each host, where workers are on several, 0 of one that is not used; (): all are on host 0. elsewhere:
-    cores by host."""
-    return (cores_here, *(len(elsewhere.get(host, ())) for host in range(1, 1 + max(elsewhere)))) if elsewhere else ()
+def capacity_of(cores_here: int, elsewhere: Mapping[int, tuple[int, ...]], hosts: int) -> tuple[int, ...]:
+    """Cores of each of so many hosts, 0 of one that is not used (any more). elsewhere: cores of the others, by host."""
+    return (cores_here, *(len(elsewhere.get(host, ())) for host in range(1, hosts)))
 
 
 def gpu_environment(spec: ProcessSpec) -> dict[str, str]:

@@ -92,7 +92,7 @@ class Recovery:
             case ForkServerLost(reason=reason):
                 self._run.note("fork_server_lost", f"the fork server ended ({reason}); started again")
             case HostLost(host=host, name=name, reason=reason) if self._run.uses(host):
-                self._run.note("host_lost", f"host {name}: {reason}", now=True, data={"host": host})
+                self._run.note("host_lost", f"host {name}: {reason}", now=True, data={"host": host, "name": name})
                 self._host_lost(event)
             case HostLost():
                 pass  # it was to join, and cannot

@@ -146,8 +146,12 @@ class Run:
         self.launcher.there.pop(host, None)
 
     def capacity(self, cores_here: int) -> tuple[int, ...]:
-        """Cores of each host, where workers are on several; (): all are on host 0."""
-        return capacity_of(cores_here, self.cores_elsewhere)
+        """Cores of each host, 0 of those that are lost; (): workers are on host 0 only, whatever other hosts have."""
+        return capacity_of(cores_here, self.cores_elsewhere, self.hosts) if self.machines is not None else ()
+
+    def all_cores(self, cores_here: int) -> int:
+        """That workers may be on."""
+        return sum(self.capacity(cores_here)) or cores_here
 
     def cpu_elsewhere_s(self, record: ProcessRecord) -> float | None:
         """CPU seconds of a process on another machine, 0 while they are not known; None: it is on this one."""
@@ -188,6 +192,7 @@ class Run:
         data: dict[str, JournalValue] = {
             "workers": len(plan.workers),
             "servers": len(plan.servers),
+            "processes": [f"{spec.role}-{spec.index}" for spec in plan.processes],
             "worker_cores": max((spec.threads for spec in plan.workers), default=0),
             "access": plan.access,
             "cause": cause,

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.config import JobSpec, to_toml
+from elastichost.config_hosts import KEPT_HOSTS_FILE
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
@@ -118,7 +119,7 @@ class RunDirectory:
     @property
     def hosts(self) -> Path:
         """The other machines of the newest supervisor; there is none without."""
-        return self.path / "hosts.json"
+        return self.path / KEPT_HOSTS_FILE
 
     @property
     def journal(self) -> Path:

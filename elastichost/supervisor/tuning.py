@@ -210,7 +210,7 @@ def _data(decision: Decision) -> dict[str, JournalValue]:
 def open_tuner(run: Run, prepared: Preparation, parts: Parts, commander: Commander) -> AutoTuner | None:
     """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
     cores = len(prepared.cores)
-    all_cores = sum(run.capacity(cores)) or cores
+    all_cores = run.all_cores(cores)
     prior, links = prepared.beginning.first.prior, Links(run.bandwidth_bytes_per_s, run.capacity(cores))
     settings = tuner_settings(run.job, parts.arena.model, run.plan, all_cores, prior, links)
     if isinstance(settings, str):

@@ -28,7 +28,7 @@ __all__ = [
 BOUND = 1.15  # largest load over the mean, after moving
 TRIGGER = 1.3  # and before, for
 REPORTS = 2  # reports in a row
-BUSY = 0.5  # share of its time that the busiest PS serves, or of its speed that the busiest link is used
+BUSY = 0.5  # share of its time that the busiest PS serves
 EVERY_S = 30.0
 
 Owners = Mapping[BucketKey, int]
@@ -141,8 +141,7 @@ def decide(
     busiest_share: float,
     now_s: float,
 ) -> tuple[BalanceState, Rebalance | Stay]:
-    """Folds one report. busiest_share: how much of its time the busiest PS serves, or how much of its speed the busiest
-    link is used, from 0 to 1."""
+    """Folds one report. busiest_share: how much of its time the busiest PS serves, from 0 to 1."""
     present = imbalance(heat, owners, speeds)
     reports = state.reports + 1 if present > TRIGGER else 0
     said = f"the busiest PS has {present:.2f} times its share"
@@ -152,7 +151,7 @@ def decide(
     elif reports < REPORTS:
         kind = "watching"
     elif busiest_share <= BUSY:
-        kind, said = "idle", f"{said}, and is busy {busiest_share:.0%} of the time only"
+        kind, said = "idle", f"{said}, and serves {busiest_share:.0%} of the time only"
     elif state.moved_s is not None and now_s - state.moved_s < EVERY_S:
         kind, said = "too soon", f"{said}; buckets were moved {now_s - state.moved_s:.0f} s ago"
     else:

@@ -85,9 +85,8 @@ class BalanceOpened(_Line, frozen=True):
 class BalanceLooked(_Line, frozen=True):
     """asked: keys of each bucket that workers needed since the look before, (table, bucket, keys), zeros left out.
     owners: PS of every bucket, (table, bucket, PS); None: as before. speeds: keys needed for each one that a PS is
-    asked for, more than 1 where workers have rows of their own host in place. busiest: how much of its time the busiest
-    PS serves, or of its speed the busiest link is used. kind: of the decision; moves: (table, bucket, new owner), and
-    whether they could be begun."""
+    asked for, more than 1 where workers have rows of their own host in place. busiest: share of the time that the
+    busiest PS serves. kind: of the decision; moves: (table, bucket, new owner), and whether they could be begun."""
 
     now_s: float
     asked: tuple[tuple[int, int, float], ...]

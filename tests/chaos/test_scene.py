@@ -27,7 +27,7 @@ def scene_of(*events: JournalEvent) -> Scene:
 STARTED = (
     event("run_started", "run x", run_id="ab"),
     event("fork_server", "libraries imported in 3.0 s", 1.0),
-    event("decision", "plan: cold start", workers=1, servers=1, access="served"),
+    event("decision", "plan: cold start", processes=["worker-0", "server-0"], access="served"),
     event("process_started", "server-0.1 has pid 10", 2.0, pid=10),
     event("process_started", "worker-0.1 has pid 11", 2.1, pid=11),
     event("ready", "server-0.1 is ready", 2.5),
@@ -81,7 +81,7 @@ def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_bac
     scene = scene_of(
         *STARTED,
         event("ready", "worker-0.1 is ready", 3.0),
-        event("decision", "plan: asked for workers=2", workers=2, servers=1),
+        event("decision", "plan: asked for workers=2", processes=["worker-0", "worker-1", "server-0"]),
         event("process_started", "worker-1.1 has pid 12", 4.0, pid=12),
         event("ready", "worker-1.1 is ready", 4.5),
     )
@@ -90,9 +90,48 @@ def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_bac
     target: Any = SimpleNamespace(scene=scene, applied=AppliedTail(Path("none")), is_sync=False, now_s=lambda: 9.0)
     struck = Open("stop-worker-2x", "worker-1.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
     assert struck.recovered(target) is None
-    scene.take(event("decision", "plan: asked for workers=1", workers=1, servers=1))
+    scene.take(event("decision", "plan: asked for workers=1", processes=["worker-0", "server-0"]))
     assert struck.recovered(target) is None, "it is still there"
     scene.take(event("process_lost", "worker-1.1 was lost while draining: signal 9 (SIGKILL)", 8.0))
     recovered = struck.recovered(target)
     assert recovered is not None
     assert recovered.is_superseded
+
+
+def test_a_stopped_process_that_is_drained_meanwhile_was_not_overlooked() -> None:
+    scene = scene_of(*STARTED, event("ready", "worker-0.1 is ready", 3.0))
+    life = scene.life(ProcessId("worker", 0, 1))
+    assert life is not None
+    applied: Any = SimpleNamespace(last_s={(0, 1): 12.0}, first_s={}, newest_s=12.0)
+    target: Any = SimpleNamespace(scene=scene, applied=applied, is_sync=False, now_s=lambda: 13.0)
+    struck = Open("stop-worker-2x", "worker-0.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
+    missed = struck.recovered(target)
+    assert missed is not None and missed.is_missed
+    scene.take(event("decision", "plan: another worker is wanted", processes=["worker-1", "server-0"]))
+    drained = struck.recovered(target)
+    assert drained is not None and not drained.is_missed
+
+
+def test_who_was_on_a_machine_that_is_lost_does_not_come_back_and_the_machine_is_asked_again() -> None:
+    scene = scene_of(*STARTED, event("ready", "worker-0.1 is ready", 3.0))
+    life = scene.life(ProcessId("worker", 0, 1))
+    assert life is not None
+    answers: list[int | None] = [None, 0]
+    asked: list[str] = []
+
+    def join(name: str) -> Any:
+        asked.append(name)
+        return lambda: answers.pop(0)
+
+    target: Any = SimpleNamespace(
+        scene=scene, applied=AppliedTail(Path("none")), is_sync=False, now_s=lambda: 9.0, join=join
+    )
+    killed = Open("kill-worker", "worker-0.1", "worker", 5.0, 1, scene.generation, (life,))
+    machine = Open("kill-machine", "machine", "machine", 5.0, 1, scene.generation)
+    assert killed.recovered(target) is None and machine.recovered(target) is None and not asked
+    scene.take(event("host_lost", "host second: its output has ended", 6.0, host=1, name="second"))
+    superseded = killed.recovered(target)
+    assert superseded is not None and superseded.is_superseded
+    assert machine.recovered(target) is None and asked == ["second"]
+    joined = machine.recovered(target)
+    assert joined is not None and not joined.is_superseded and asked == ["second"]

@@ -4,7 +4,7 @@ import msgspec
 
 from elastichost.resources import GpuDevice
 from elastichost.supervisor.launch.servers import fork_server_environment
-from elastichost.supervisor.pinning import gpu_environment, pin
+from elastichost.supervisor.pinning import capacity_of, gpu_environment, pin
 from elastichost.tuner.cold_start import initial_plan
 
 
@@ -63,3 +63,10 @@ def test_processes_of_other_machines_get_cores_of_theirs() -> None:
     assert pinned.warnings == ()
     crowded = pin(initial_plan(cores=(4, 5), workers=8, hosts=2, capacity=(2, 2)), (4, 5), {1: (0, 1)})
     assert [warning.partition(":")[0] for warning in crowded.warnings[1:]] == ["host 1"]
+
+
+def test_a_machine_that_is_lost_has_no_cores_wherever_it_stands_in_the_row() -> None:
+    assert capacity_of(2, {1: (0, 1), 2: (0, 1, 2)}, 3) == (2, 2, 3)
+    assert capacity_of(2, {1: (0, 1)}, 3) == (2, 2, 0)
+    assert capacity_of(2, {2: (0,)}, 3) == (2, 0, 1)
+    assert capacity_of(2, {}, 3) == (2, 0, 0), "nothing new is put where nobody is"

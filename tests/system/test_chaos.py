@@ -60,6 +60,29 @@ def test_every_promise_holds_under_deaths_and_scaling(folder: Path, access: str,
     assert_a_changed_record_would_be_found(folder)
 
 
+def test_every_promise_holds_on_several_machines_of_which_some_are_lost(folder: Path) -> None:
+    hosts = folder / "hosts.toml"
+    hosts.write_text(
+        '[[hosts]]\ntransport = "local"\nname = "second"\n[[hosts]]\ntransport = "local"\nname = "third"\n'
+    )
+    names = ("kill-worker", "kill-server", "kill-machine", "scale", "kill-supervisor")
+    chosen = [word for name in names for word in ("--fault", name)] + ["--no-twins", "--hosts", str(hosts)]
+    done = chaos(folder, "--for", "30s", "--every", "1.5s", "--seed", "6", *chosen)
+    assert done.returncode == 0, done.stderr
+    facts = facts_of(done)
+    assert facts["violations"] == []
+    assert facts["faults"]["kill-machine"] >= 1 and facts["recovery_s"]["machine_p50"] is not None
+    assert {promise for promise, holds in facts["invariants"].items() if holds} >= set("LAOTE")
+
+
+def test_hosts_that_are_elsewhere_are_refused(folder: Path) -> None:
+    hosts = folder / "hosts.toml"
+    hosts.write_text('[[hosts]]\naddress = "user@far"\n')
+    done = chaos(folder, "--hosts", str(hosts))
+    assert done.returncode == 2
+    assert "far: faults are done to processes of this machine" in done.stderr + done.stdout
+
+
 def assert_a_changed_record_would_be_found(folder: Path) -> None:
     """The same run with one committed batch less, and with one twice."""
     run_dir = folder / "run"

@@ -155,7 +155,8 @@ def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.
     run.wait_until(is_balanced_since)
     stop(run)
     (begun,) = (one for one in looks() if one.moves and one.was_begun)
-    assert begun.speeds == {0: 2.0, 1: 2.0, 2: 1.0}, "each of two workers has rows of its own machine in place"
+    assert begun.speeds[2] == 1.0, "both workers ask it"
+    assert sum(1.0 / begun.speeds[server] for server in (0, 1)) == pytest.approx(1.0), "one worker each asks these"
     assert {server for _, _, server in begun.moves} >= {1, 2}
     (moved,) = run.events("moved")
     assert moved.data["buckets"] == len(begun.moves)
