@@ -121,8 +121,8 @@ def _leased_twice(events: Sequence[JournalEvent]) -> list[str]:
     held: dict[tuple[int, int], list[LeaseFact]] = {}
     problems = []
     for event in events:
-        if event.kind == "run_started":
-            held.clear()  # a resumed run begins from the ledger of a checkpoint, or of the arena: nobody holds anything
+        if event.kind in ("run_started", "roll_back"):
+            held.clear()  # it begins from the ledger of a checkpoint, or of the arena: nobody holds anything
         elif event.kind == "settled" and (process := process_of(event)) is not None:
             for key, leases in held.items():
                 held[key] = [one for one in leases if (one.worker, one.life) != (process.index, process.life)]

@@ -166,8 +166,10 @@ class Supervisor:
         if self._commander is not None:
             self._was_asked = self._commander.was_asked
             self._commander.end("the run is rolled back")
-        if self._said_stopping or not run.plan.workers:
-            run.plan = plan_without(self._prepared.plan, run)
+        wanted = self._prepared.plan if self._said_stopping or not run.plan.workers else run.plan
+        left = plan_without(wanted, run)
+        run.plan = pin(left, self._prepared.cores, run.cores_elsewhere).plan if run.machines is not None else left
+        keep_hosts(run)  # more than one may be lost
         self._parts, self._commander, self._tuner = None, None, None
         self._said_stopping, self._state = False, "starting"
         self._exits.clear()
@@ -320,7 +322,7 @@ class Supervisor:
         run, parts, commander = self._run, self._parts, self._commander
         if not run.plan.processes:
             return  # all is trained and saved
-        run.elsewhere.pop(event.host, None)
+        keep_hosts(run)
         error = HostLostError(
             f"host {event.name} is lost: {event.reason}",
             hint="its rows are in the newest checkpoint: `elastichost resume` goes on from there",
@@ -338,7 +340,6 @@ class Supervisor:
         else:
             commander.follow(plan, run.now_s())
         parts.losses.lose(event)
-        keep_hosts(run)
         if self._tuner is not None:
             self._tuner = open_tuner(run, self._prepared, parts, commander)
 

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -145,10 +145,9 @@ class Machines:
         known = {number: one.welcome for number, one in self.launchers.items()}
         return {number: welcome.inventory.memory_bytes for number, welcome in known.items() if welcome is not None}
 
-    @property
-    def silent_s(self) -> float:
-        """Of the one that has said nothing for longest."""
-        return max((one.silent_s for one in self.launchers.values()), default=0.0)
+    def silent_s(self, numbers: Iterable[int]) -> float:
+        """Of those of them that has said nothing for longest. One that is joining imports, and is silent meanwhile."""
+        return max((self.launchers[number].silent_s for number in numbers), default=0.0)
 
     def own_private_bytes(self, host: int) -> int:
         """Of the agent and its fork server; 0 for a host that is none of these."""
@@ -190,24 +189,31 @@ class Machines:
         return Place(*paths, control_address, gate, is_elsewhere=True, cores=self.cores_of(number))
 
     def make_arenas(self, layout: ArenaLayout) -> None:
-        """Raises ArenaFullError, ArenaError, PreflightError, naming the host."""
+        """Who is lost meanwhile has none; that it is lost comes as an event. Raises ArenaFullError, ArenaError,
+        PreflightError, naming the host."""
         for one in self.launchers.values():
-            if not one.lost:
-                one.make_arena(layout, ARENA_TIMEOUT_S)
+            try:
+                if not one.lost:
+                    one.make_arena(layout, ARENA_TIMEOUT_S)
+            except PreflightError:
+                if not one.lost:
+                    raise
 
     def send_checkpoint(self, checkpoint: Path, wanted: Mapping[int, Collection[str]]) -> None:
-        """Returns when those files of it, by the number of the host, are there, below `RESTORED`. Raises
-        CheckpointError, PreflightError."""
-        answers: list[str] = []
-        total = 0
+        """Returns when those files of it, by the number of the host, are there, below `RESTORED`, or the host is lost,
+        which comes as an event. Raises CheckpointError."""
+        answers: dict[int, list[str]] = {number: [] for number in wanted}
         for number, names in wanted.items():
             for name in sorted(names):
-                total += 1
-                self.launchers[number].files.send(f"{RESTORED}/{name}", checkpoint / name, answers.append)
-        while len(answers) < total:
-            for one in self.launchers.values():
+                self.launchers[number].files.send(f"{RESTORED}/{name}", checkpoint / name, answers[number].append)
+        while waited := [
+            one
+            for number, names in wanted.items()
+            if len(answers[number]) < len(names) and not (one := self.launchers[number]).lost
+        ]:
+            for one in waited:
                 one.wait_turn(PIECE_WAIT_S)
-        if problems := [answer for answer in answers if answer]:
+        if problems := [answer for said in answers.values() for answer in said if answer]:
             raise CheckpointError(f"{checkpoint} cannot be sent to the other hosts: {problems[0]}")
 
     def _all(self, is_there: Callable[[RemoteLauncher], bool], timeout_s: float) -> None:

@@ -74,7 +74,7 @@ class Recovery:
     ) -> None:
         self._run = run
         self._ended, self._host_lost = ended, host_lost
-        self._watch = SilenceWatch()
+        self._watch = SilenceWatch(run.kernel_state)
         self._reconciled_s = run.now_s()
         self._excused_until_s = 0.0
         self._holdings = holdings
@@ -91,8 +91,8 @@ class Recovery:
                 self._exited(event)
             case ForkServerLost(reason=reason):
                 self._run.note("fork_server_lost", f"the fork server ended ({reason}); started again")
-            case HostLost(host=host, name=name, reason=reason) if self._run.uses(host):
-                self._run.note("host_lost", f"host {name}: {reason}", now=True, data={"host": host, "name": name})
+            case HostLost(host=host) if self._run.uses(host):
+                self._run.lose(event)
                 self._host_lost(event)
             case HostLost():
                 pass  # it was to join, and cannot
@@ -171,7 +171,7 @@ class Recovery:
         when it cannot go on."""
         run = self._run
         self._excuse_cut_off(now_s)
-        self._watch.look((one for one in run.fleet if one.spec.host not in run.elsewhere), now_s)
+        self._watch.look(run.fleet, now_s)
         held = self._holdings()
         actions = reconcile(
             run.fleet.observed(),
@@ -193,13 +193,14 @@ class Recovery:
         """While a machine cannot be reached nobody is blamed for standing still: whoever is there cannot say what he
         does, and others wait for him. Should it last, the machine is lost."""
         passed_s, self._reconciled_s = now_s - self._reconciled_s, now_s
-        machines = self._run.machines
+        run = self._run
+        machines = run.machines
         if machines is None:
             return
-        if machines.silent_s > QUIET_S:
+        if machines.silent_s(run.elsewhere) > QUIET_S:
             self._excused_until_s = now_s + REUNION_S
         if now_s < self._excused_until_s:
-            self._run.fleet.excuse(passed_s)
+            run.fleet.excuse(passed_s)
 
     def _perform(self, action: Action, now_s: float) -> None:
         match action:

@@ -20,6 +20,7 @@ from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.errors import HostLostError, NonFiniteError, ProtocolError, SampleRange
 from elastichost.supervisor.assembly import Heritage
 from elastichost.supervisor.checkpointing import find_checkpoint, read_record
+from elastichost.supervisor.launch.events import HostLost
 from elastichost.supervisor.outcome import RollBack
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.run import Run
@@ -54,7 +55,8 @@ def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
 
 
 def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, heritage: Heritage) -> Heritage:
-    """Ends what there is, and gives what the run begins anew from. `parts` cannot be used any more.
+    """Ends what there is, and gives what the run begins anew from. `parts` cannot be used any more. Machines that are
+    lost meanwhile are used no more; the plan may still have processes there.
 
     Raises `error` when the run may not go back, CheckpointError when all its checkpoints are bad.
     """
@@ -92,6 +94,9 @@ def _end_processes(run: Run) -> None:
     """Nothing that they, or their last words, do counts any more."""
     run.launcher.end_children()
     run.launcher.events()
+    for host, launcher in run.machines.launchers.items() if run.machines is not None else ():
+        if launcher.lost and run.uses(host):  # whether or not anybody was told
+            run.lose(HostLost(host, launcher.host.shown, launcher.lost))
     while True:
         with contextlib.suppress(ProtocolError):
             if run.control.receive() is None:

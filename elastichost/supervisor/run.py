@@ -17,7 +17,9 @@ from elastichost.metrics import FrontierPoint, JournalValue
 from elastichost.observer import RunObserver
 from elastichost.plan import Plan, ProcessId
 from elastichost.supervisor.journal import Journal
+from elastichost.supervisor.kernel_state import KernelState, kernel_state
 from elastichost.supervisor.keyring import Keyring
+from elastichost.supervisor.launch.events import HostLost
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.launch.several import HostsLauncher
@@ -140,6 +142,13 @@ class Run:
         assert isinstance(self.launcher, HostsLauncher)
         self.launcher.there[host] = launcher
 
+    def lose(self, event: HostLost) -> None:
+        """That machine is used no more."""
+        self.note(
+            "host_lost", f"host {event.name}: {event.reason}", now=True, data={"host": event.host, "name": event.name}
+        )
+        self.elsewhere.pop(event.host, None)
+
     def deafen(self, host: int) -> None:
         """What happens on that machine is of no account."""
         assert isinstance(self.launcher, HostsLauncher)
@@ -159,6 +168,13 @@ class Run:
             return None
         usage = self.machines.usage(record.spec.host, record.process)
         return usage.cpu_s if usage is not None else 0.0
+
+    def kernel_state(self, record: ProcessRecord) -> KernelState | None:
+        """Of a process wherever it is; elsewhere up to a second old. None: it has ended, or nothing is known yet."""
+        if self.machines is None or record.spec.host not in self.elsewhere:
+            return kernel_state(record.pid)
+        usage = self.machines.usage(record.spec.host, record.process)
+        return KernelState(usage.state, usage.cpu_ticks) if usage is not None and usage.state else None
 
     def place(self, host: int) -> Place:
         """Of the processes of a host."""

@@ -224,6 +224,41 @@ def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
     assert outcome(run.run_dir) == expected
 
 
+def test_sync_mode_goes_on_here_when_all_other_machines_are_lost_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second loss comes in the midst of what the first one makes necessary."""
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.005", "0.03"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (folder / "hosts.toml").write_text(HOSTS)
+    facts = {"micro_batches": 4, "workers": 3, "servers": 3, "rows": SYNC_SAMPLES, "every_s": 0.5}
+    run = Supervised(folder, template=SYNC, build=f"{folder}/slow.py:build", **facts)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("checkpoint"))
+    for agent in [psutil.Process(servers_of(run)[name]).ppid() for name in ("server-1", "server-2")]:
+        os.kill(agent, signal.SIGKILL)
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert {event.data["name"] for event in run.events("host_lost")} == {"second", "third"}
+    assert run.result()["rolled_back"] and run.result()["lost_hosts"] == []
+    assert read_hosts(run.run_dir / "hosts.json").hosts == ()
+
+
+def test_a_size_that_is_asked_for_after_machines_were_lost_is_put_where_somebody_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(folder, monkeypatch, epochs=10_000, every_s=1)
+    run.wait_trained(1)
+    for name in ("server-2", "server-1"):  # the last one of the row first
+        lost = len(run.events("host_lost"))
+        lose_machine_of(run, name)
+        run.wait_until(lambda seen=lost: len(run.events("host_lost")) > seen)  # type: ignore[misc]
+        scale(run, workers=2, servers=2)
+    assert set(servers_of(run)) and len(pids_of(run, "worker")) == 2
+    assert {psutil.Process(pid).ppid() for pid in servers_of(run).values()} == {run.process.pid}
+    stop(run)
+
+
 def join(run: Supervised, text: str, **counts: int) -> Reply:
     """The last reply."""
     hosts = HostsFile.model_validate(tomllib.loads(text))

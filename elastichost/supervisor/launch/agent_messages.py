@@ -258,7 +258,7 @@ class LogText(_Said, frozen=True):
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As `meter.Usage`. cpu_s: since it began."""
+    """As `meter.Usage`, and as `kernel_state.KernelState`, state "" for one that has ended. cpu_s: since it began."""
 
     process: ProcessId
     cpu_s: float
@@ -267,6 +267,8 @@ class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     private_bytes: int
     rss_bytes: int
     context_switches: int
+    state: str = ""
+    cpu_ticks: int = 0
 
 
 class Measured(_Said, frozen=True):
