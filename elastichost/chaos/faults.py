@@ -50,8 +50,9 @@ class Target(Protocol):
         """Its pid."""
         ...
 
-    def agents(self) -> tuple[int, ...]:
-        """Pids of the agents of other machines; none while one is joining or was just lost."""
+    def kill_machine(self, draw: int) -> bool:
+        """SIGKILL to the agent of another machine. False when there is none, while one is joining, and until the loss
+        of the one before was seen."""
         ...
 
     def join(self, name: str) -> Callable[[], int | None]:
@@ -313,11 +314,8 @@ class KillMachine:
     meaning: str = "kill -9 of the agent of another machine, which joins again (with --hosts)"
 
     def strike(self, target: Target, draw: int) -> Open | None:
-        agents = target.agents()
-        if not agents or not target.scene.is_whole:
-            return None
         struck = _open(self, target, "machine", "machine", 1)
-        return struck if target.hit(agents[draw % len(agents)], signal.SIGKILL) else None
+        return struck if target.scene.is_whole and target.kill_machine(draw) else None
 
 
 @dataclass(frozen=True, slots=True)

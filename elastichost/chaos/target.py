@@ -68,6 +68,7 @@ class RunUnderChaos:
         self._stopped: list[tuple[float, int]] = []  # until when, pid
         self._clients: list[CommandClient] = []
         self._must_reread = False
+        self._killed_when = (0, 0)  # supervisors and lost machines, when one was killed last
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the run
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -170,10 +171,14 @@ class RunUnderChaos:
         found = self._children_with(FORK_SERVER)
         return found[0] if found else None
 
-    def agents(self) -> tuple[int, ...]:
-        """None while one of them is joining or was just lost."""
-        found = self._children_with(AGENT)
-        return found if len(found) == len(self._machines_there()) else ()
+    def kill_machine(self, draw: int) -> bool:
+        """See `faults.Target`."""
+        seen = self.scene.generation, len(self.scene.lost_hosts)
+        agents = self._children_with(AGENT)
+        if not agents or len(agents) != len(self._machines_there()) or seen == self._killed_when:
+            return False
+        self._killed_when = seen
+        return self.hit(agents[draw % len(agents)], signal.SIGKILL)
 
     def _children_with(self, word: bytes) -> tuple[int, ...]:
         """Of the supervisor, the oldest first; word: of the command line."""
@@ -202,14 +207,17 @@ class RunUnderChaos:
     def join(self, name: str) -> Callable[[], int | None]:
         again = tuple(host for host in self._machines_file.hosts if host.shown == name)
         command = Join(self._machines_file.model_copy(update={"hosts": again}).model_dump_json())
-        asked, asked_s = self.command(command), self.now_s()
+        is_done, again_s = self.command(command), 0.0
 
         def code() -> int | None:
-            nonlocal asked, asked_s
-            done = asked()
+            nonlocal is_done, again_s
+            if again_s:  # it was refused: another was joining, or being lost
+                if self.now_s() < again_s:
+                    return None
+                is_done, again_s = self.command(command), 0.0
+            done = is_done()
             if done is False and self.exit_code is None and name not in self._machines_there():
-                if self.now_s() - asked_s > JOIN_AGAIN_S:  # another was joining, or being lost
-                    asked, asked_s = self.command(command), self.now_s()
+                again_s = self.now_s() + JOIN_AGAIN_S
                 return None
             return None if done is None else 0
 

@@ -170,6 +170,8 @@ class Supervisor:
         left = plan_without(wanted, run)
         run.plan = pin(left, self._prepared.cores, run.cores_elsewhere).plan if run.machines is not None else left
         keep_hosts(run)  # more than one may be lost
+        if isinstance(error, HostLostError):
+            run.decided(run.plan.reason)
         self._parts, self._commander, self._tuner = None, None, None
         self._said_stopping, self._state = False, "starting"
         self._exits.clear()
