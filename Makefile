@@ -35,8 +35,8 @@ run: $(READY)
 	$(BIN)/python -m elastichost run $(JOB) $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 $(TESTS) $(if $(filter tests,$(TESTS)),$(addprefix --ignore=,$(APART)))
-	$(if $(filter tests,$(TESTS)),$(BIN)/python -m pytest -q -n 2 $(APART))
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(TESTS) $(if $(filter tests,$(TESTS)),$(addprefix --ignore=,$(APART)))
+	$(if $(filter tests,$(TESTS)),$(BIN)/python -m pytest -q -n 2 --dist worksteal $(APART))
 
 matrix: $(READY)
 	$(BIN)/python -m pytest -q -m matrix -n 2 tests/system

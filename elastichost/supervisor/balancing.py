@@ -76,7 +76,7 @@ class Balancer:
             return
         owners = _owners(self._roster.shard_map)
         arenas = self._arenas(hosts)
-        if not askers.workers or not set(owners.values()) <= set(arenas) or not self._roster.is_published:
+        if not workers or not set(owners.values()) <= set(arenas) or not self._roster.is_published:
             return
         # A PS that a part of the workers asks can own so much more before it has as much to do.
         speeds = self._speeds = {server: 1.0 / askers.share(server) for server in hosts}

@@ -174,7 +174,7 @@ class Run:
         if self.machines is None or record.spec.host not in self.elsewhere:
             return kernel_state(record.pid)
         usage = self.machines.usage(record.spec.host, record.process)
-        return KernelState(usage.state, usage.cpu_ticks) if usage is not None and usage.state else None
+        return KernelState(usage.state, round(100 * usage.cpu_s)) if usage is not None and usage.state else None
 
     def place(self, host: int) -> Place:
         """Of the processes of a host."""

@@ -40,7 +40,7 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.host import inventory
-from elastichost.supervisor.kernel_state import KernelState, kernel_state
+from elastichost.supervisor.kernel_state import kernel_state
 from elastichost.supervisor.launch import agent_messages as said
 from elastichost.supervisor.launch.agent_files import below, read_piece, remove, write_piece
 from elastichost.supervisor.launch.agent_ways import Ways
@@ -315,7 +315,7 @@ class Agent:
         usages = self._meter.measure(pids, now_s)
         found: list[said.ProcessUsage] = []
         for pid, process in pids.items():
-            usage, state = usages[pid], kernel_state(pid) or KernelState("", 0)
+            usage, state = usages[pid], kernel_state(pid)
             with contextlib.suppress(psutil.Error):
                 times = psutil.Process(pid).cpu_times()
                 found.append(
@@ -327,7 +327,7 @@ class Agent:
                         usage.private_bytes,
                         usage.rss_bytes,
                         usage.context_switches,
-                        *state,
+                        state.letter if state is not None else "",
                     )
                 )
         own = anonymous_bytes(os.getpid()) + anonymous_bytes(launcher.server_pid)

@@ -183,8 +183,7 @@ class End(_Said, frozen=True):
 
 
 class Welcome(_Said, frozen=True):
-    """The first word. `versions`: of Python and the packages that matter; `address`: where ssh came in, "" without it;
-    `caller`: where it came from."""
+    """The first word. `versions`: of packages that matter; `address`, `caller`: where ssh came in, and from, or ""."""
 
     name: str
     versions: dict[str, str]
@@ -258,7 +257,7 @@ class LogText(_Said, frozen=True):
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As `meter.Usage`, and as `kernel_state.KernelState`, state "" for one that has ended. cpu_s: since it began."""
+    """As `meter.Usage`. cpu_s: since it began; state: the kernel's letter (`kernel_state`), "" if it has ended."""
 
     process: ProcessId
     cpu_s: float
@@ -268,7 +267,6 @@ class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rss_bytes: int
     context_switches: int
     state: str = ""
-    cpu_ticks: int = 0
 
 
 class Measured(_Said, frozen=True):
