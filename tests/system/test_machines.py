@@ -122,6 +122,19 @@ def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_cou
     assert sorted(event.process for event in run.events("process_lost")) == ["worker-0", "worker-1"]
 
 
+def test_who_is_stopped_on_another_machine_is_found_for_what_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent there tells what the kernel says of it."""
+    run = start(folder, monkeypatch, epochs=10_000)
+    run.wait_trained(1)
+    os.kill(servers_of(run)["server-1"], signal.SIGSTOP)
+    run.wait_ready("server-1.2")
+    stop(run)
+    (lost,) = run.events("process_lost")
+    assert lost.text.startswith("server-1.1 was lost") and "it was stopped by a signal" in lost.text
+
+
 def test_tables_of_fixed_size_are_not_limited_there_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch, template=JOB.replace('rows = "dynamic"', "rows = 500"))
     assert_done(run)
