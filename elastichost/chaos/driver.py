@@ -296,8 +296,9 @@ def _judge(
         facts = None
     why = "the run's files cannot be read"
     bits, twin_hand_overs = _judge_twins(order, say)
-    is_here = facts is not None and order.machines is None  # what PS of other machines wrote is not kept whole
-    hand_overs = check_hand_overs(read_audit(order.run_dir), facts.access) if facts is not None and is_here else None
+    hand_overs = None
+    if facts is not None and order.machines is None:  # what PS of other machines wrote is not kept whole
+        hand_overs = check_hand_overs(read_audit(order.run_dir), facts.access)
     if hand_overs is None or hand_overs.holds is None:
         hand_overs = twin_hand_overs
     report.trained = facts.record.ledger.trained if facts is not None and facts.record is not None else 0

@@ -109,7 +109,9 @@ class Open:
         scene, applied = target.scene, target.applied
         if scene.generation > self.generation and self.kind != "supervisor":
             return Recovered(self.kind, target.now_s() - self.struck_s, "superseded by a new supervisor", True)
-        if self.kind == "machine" and self.command is None and len(scene.lost_hosts) > self.hosts_lost:
+        if self.kind == "machine" and self.command is None:
+            if len(scene.lost_hosts) == self.hosts_lost:
+                return None
             self.command = target.join(scene.lost_hosts[self.hosts_lost])
         if self.command is not None:
             return self._commanded(target, self.command())
@@ -122,8 +124,6 @@ class Open:
         elif self.kind == "supervisor":
             is_back = scene.generation > self.generation and scene.is_whole and bool(applied.first_s)
             moments = [min(applied.first_s.values()) if is_back else None]
-        elif self.kind == "machine":
-            moments = [None]
         if any(moment is None for moment in moments):
             late = [life for life, moment in zip(self.lives, moments, strict=False) if moment is None]
             if late and not any(life.is_there or scene.wants(life) for life in late):

@@ -194,10 +194,9 @@ class Recovery:
         does, and others wait for him. Should it last, the machine is lost."""
         passed_s, self._reconciled_s = now_s - self._reconciled_s, now_s
         run = self._run
-        machines = run.machines
-        if machines is None:
+        if run.machines is None:
             return
-        if machines.silent_s(run.elsewhere) > QUIET_S:
+        if run.machines.silent_s(run.elsewhere) > QUIET_S:
             self._excused_until_s = now_s + REUNION_S
         if now_s < self._excused_until_s:
             run.fleet.excuse(passed_s)
