@@ -163,7 +163,7 @@ def _command(name: str) -> str:
 def table_of(rows: Sequence[Row]) -> str:
     """Markdown."""
     lines = ["| what | others | aim | elastichost | reached |", "|---|---|---|---|---|"]
-    lines += [f"| {row.what} | {row.others} | {row.aim} | {row.ours} | {row.verdict} |" for row in rows]
+    lines += [f"| {row.what} | {row.others} | {row.aim} | {row.ours} | {row.reached} |" for row in rows]
     return "\n".join(lines)
 
 
