@@ -188,7 +188,7 @@ def scale_out(run: RunUnderWay, life: int) -> ScaleOut:
     asked_s = time.monotonic()
     run.ask(Scale(workers=2))
     trained_s = run.wait(lambda: run.committed_s(life, 1))
-    moments = [asked_s, run.wait(lambda: run.event("decision", name, asked_s, "start ")).monotonic_s]
+    moments = [asked_s, run.wait(lambda: run.event("decision", name, asked_s, "starting ")).monotonic_s]
     for kind in ("process_started", "connected", "ready", "lease"):
         moments.append(run.wait(lambda kind=kind: run.event(kind, name, asked_s)).monotonic_s)  # type: ignore[misc]
     moments.append(trained_s)

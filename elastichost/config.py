@@ -61,11 +61,14 @@ class JobSpec(Section):
         return self
 
 
-def load_job(path: Path, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> JobSpec:
+def load_job(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> JobSpec:
     """Reads and validates a job file; `overrides` are `section.key=value` texts, values as in TOML.
 
     Unquoted strings are taken as strings. Raises ConfigError with every problem found.
     """
+    path = Path(path)
     raw = _read(path)
     sources: Sources = {}
     problems = _apply_environment(raw, os.environ if environ is None else environ, sources)
@@ -221,5 +224,7 @@ def _make_paths_absolute(raw: dict[str, Any], base: Path) -> None:
 
 
 def _absolute(base: Path, text: str) -> str:
-    """`text` (a path or a glob) as seen from `base`, without `.` and `..`; `~` is the home directory."""
-    return os.path.normpath(base / os.path.expanduser(text)) if text else text
+    """`text` (a path or a glob) as seen from `base`, without `.` and `..`; `~` is the home directory. A URL stays."""
+    if not text or "://" in text:  # a URL is no path: whoever reads it says what can be done
+        return text
+    return os.path.normpath(base / os.path.expanduser(text))

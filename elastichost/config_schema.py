@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 BUILT_IN_FORMATS = ("parquet", "csv", "criteo_tsv", "synthetic")
-NO_ADAM = 'adam is not offered for rows: the fused kernels have "sgd", "adagrad" and "rowwise_adagrad"'
+NO_ADAM = '"sgd", "adagrad" or "rowwise_adagrad"; table optimizer "adam" is not supported'
 
 
 def _is_whole(value: object) -> bool:

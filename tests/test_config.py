@@ -129,8 +129,8 @@ def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, ov
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("train.optimizer_rows.name=adam", "the fused kernels have"),
-        ("tables.item.optimizer={name='adam'}", "the fused kernels have"),
+        ("train.optimizer_rows.name=adam", "is not supported"),
+        ("tables.item.optimizer={name='adam'}", "is not supported"),
         ("train.access=drect", 'did you mean "direct"?'),
         ("train.optimizer_dense.lr=nan", "allowed: a number > 0"),
         ("train.batch_size='8'", "allowed: a whole number"),
@@ -277,3 +277,20 @@ def test_with_several_hosts_not_all_rows_can_be_mapped(job_file: Path) -> None:
         load_job(path, overrides, environ={})
     (problem,) = caught.value.problems
     assert problem.startswith('train.access = "direct": with resources.hosts = 2 rows of other hosts are served')
+
+
+def test_a_job_file_is_named_by_text_or_path(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_file.parent)
+    assert load_job(job_file.name, environ={}) == load_job(str(job_file), environ={}) == load_job(job_file, environ={})
+    with pytest.raises(ConfigError, match="shpo.toml: no such job file.*shop.toml"):
+        load_job("shpo.toml", environ={})
+
+
+def test_a_url_is_not_taken_for_a_path(job_file: Path) -> None:
+    job = load_job(job_file, ['data.train=["https://example.org/y.parquet", "train.parquet"]'], {})
+    assert job.data.train == ("https://example.org/y.parquet", str(job_file.parent / "train.parquet"))
+
+
+def test_an_optimizer_that_tables_do_not_have_is_told_with_those_they_have(job_file: Path) -> None:
+    [problem] = problems_of(job_file, 'train.optimizer_rows={name="adam",lr=0.1}')
+    assert problem.endswith('allowed: "sgd", "adagrad" or "rowwise_adagrad"; table optimizer "adam" is not supported')

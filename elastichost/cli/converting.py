@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
 def convert(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="Criteo TSV or CSV with a header; may be gzipped.")],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The Parquet file to write.")],
-    source_format: Annotated[SourceFormat, typer.Option("--format", help="What SRC is.")] = SourceFormat.CRITEO_TSV,
+    source_format: Annotated[
+        SourceFormat | None, typer.Option("--format", help="What SRC is; default: told from its first line.")
+    ] = None,
     types: Annotated[
         list[str] | None,
         typer.Option("--type", metavar="COLUMN=TYPE", help='CSV: "int", "string", "list[int]" or "list[string]".'),
@@ -47,13 +49,14 @@ def convert(
 ) -> None:
     """Convert Criteo TSV or CSV to Parquet with row groups of the right size."""
     from elastichost.datasets.convert import convert as write_parquet
+    from elastichost.datasets.convert import format_of
 
     out = progress_console()
     with out.status(f"converting {source.name}") as line:
         report = write_parquet(
             source,
             destination,
-            format=source_format.value,
+            format=source_format.value if source_format is not None else format_of(source),
             types=_column_types(types or []),
             delimiter=delimiter,
             list_delimiter=list_delimiter,

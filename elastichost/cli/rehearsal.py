@@ -1,4 +1,5 @@
-"""`run --dry-run`: everything that is checked before a start, and the plan a start would make. Starts nothing."""
+"""`run --dry-run`: checks what a start checks, builds the model, runs one batch through it in a process of its own, and
+prints the plan that a start would make. It trains nothing and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,11 +16,19 @@ if TYPE_CHECKING:
     from elastichost.plan import Plan
     from elastichost.specs import TableSpec
 
-__all__ = ["Rehearsal", "rehearse"]
+__all__ = ["ModelFacts", "Rehearsal", "rehearse"]
+
+
+class ModelFacts(msgspec.Struct, frozen=True):
+    """Of a model that was built and has run one batch forward and backward, and one forward as in evaluation."""
+
+    dense_parameters: int
+    embeddings: int
+    batch_samples: int
 
 
 class Rehearsal(msgspec.Struct, frozen=True):
-    """What a start would do, as far as it is known without building the model."""
+    """What a start would do. model: None for an emulated job, which has none."""
 
     job: str
     train_samples: int
@@ -27,6 +36,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
     tables: tuple[TableSpec, ...]
     plan: Plan
     memory_bytes: int  # the job's budget
+    model: ModelFacts | None
     warnings: tuple[str, ...]
 
 
@@ -54,12 +64,22 @@ def _lines(found: Rehearsal, epochs: int) -> Iterator[tuple[str, str]]:
         alike.setdefault(f"{rows}, {table.key_kind} ids", []).append(name)
     for kind, names in alike.items():
         yield "tables", f"{kind}: {', '.join(names)}"
+    if found.model is not None:
+        built = f"{count_words(found.model.dense_parameters)} dense parameters, {found.model.embeddings} embeddings"
+        yield "model", f"built: {built}; a batch of {found.model.batch_samples} samples runs forward and backward"
 
 
 def _rehearsal(job: JobSpec) -> Rehearsal:
+    from elastichost.supervisor.describing import describe_model
     from elastichost.supervisor.preflight import preflight
 
     found = preflight(job)
+    model = None
+    if not job.emulate.enabled:
+        with progress_console().status("building the model; importing torch takes a few seconds"):
+            built = describe_model(job, is_strict=True).model
+        samples = min(job.train.batch_size, found.train.units[0].samples)
+        model = ModelFacts(built.dense.parameters, len(built.embeddings), samples)
     return Rehearsal(
         job=job.job.name,
         train_samples=found.train.samples,
@@ -67,5 +87,6 @@ def _rehearsal(job: JobSpec) -> Rehearsal:
         tables=found.tables,
         plan=found.plan,
         memory_bytes=found.memory_bytes,
+        model=model,
         warnings=found.warnings,
     )

@@ -59,7 +59,7 @@ def run(
         Path | None, typer.Option("--run-dir", metavar="DIR", help="Default: runs/<name>-<UTC>-<id>.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the job, the data and the host; start nothing.")
+        bool, typer.Option("--dry-run", help="Check job, data and host, build the model, run one batch; train nothing.")
     ] = False,
     hosts: HostsOption = None,
     addresses: AddressOption = [],  # noqa: B006 typer copies it

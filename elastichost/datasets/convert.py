@@ -22,7 +22,7 @@ from elastichost.datasets.files import GZIP_MAGIC, did_you_mean, stamp
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
 from elastichost.errors import DataError
 
-__all__ = ["ConvertReport", "SourceFormat", "convert"]
+__all__ = ["ConvertReport", "SourceFormat", "convert", "format_of"]
 
 SourceFormat = Literal["criteo_tsv", "csv"]
 
@@ -81,9 +81,7 @@ def convert(
             )
             row_groups = _write_atomically(destination, conversion, row_group_rows, progress)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(
-            f"{source}: damaged gzip data ({error})", hint="fetch the file again: it is cut off or corrupt"
-        ) from error
+        raise _damaged(source, error) from error
     return ConvertReport(
         source=str(source),
         destination=str(destination),
@@ -94,6 +92,23 @@ def convert(
         source_bytes=source_bytes,
         destination_bytes=destination.stat().st_size,
     )
+
+
+def format_of(source: Path) -> SourceFormat:
+    """What a text file (plain or gzip) is, by its first line: as many fields between tabs as Criteo TSV has, or CSV
+    with a header. Raises DataError when the file cannot be read."""
+    if not source.is_file():
+        raise DataError(f"{source}: No such file or directory", hint="name the text file to convert")
+    try:
+        with _LineBlocks(source) as lines:
+            fields = lines.first_line().count(b"\t") + 1
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(source, error) from error
+    return "criteo_tsv" if fields == len(_criteo_format().names) else "csv"
+
+
+def _damaged(source: Path, error: Exception) -> DataError:
+    return DataError(f"{source}: damaged gzip data ({error})", hint="fetch the file again: it is cut off or corrupt")
 
 
 class _LineBlocks:
@@ -182,6 +197,11 @@ class _Conversion:
         table = read_block(np.frombuffer(text, dtype=np.uint8), lines, block, log, locate)
         if self._is_criteo:
             table = _check_labels(table, log, locate)
+        if self._is_criteo and log.first is not None and log.count == lines and first_line == 1:
+            raise DataError(
+                f"{self.source}: is not Criteo TSV: each of its first {lines:,} lines is bad; {log.first[1]}",
+                hint="if it has a header line with column names, convert it with --format csv",
+            )
         bad = log.settle(skip=self._skip, how_to_skip="convert with --bad-rows skip")
         if bad is not None:
             if not self.first_bad_row and log.first is not None:

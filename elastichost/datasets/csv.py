@@ -67,6 +67,13 @@ class CsvLines:
             for name in settings.columns
             if name not in header and name not in optional
         ]
+        numbers = {settings.weight, *settings.labels, *settings.dense}
+        problems += [
+            f"{path}: column {name!r} is a number of the model (dense, label or weight) and categorical with type "
+            f'{self._type_of(name)!r}: take it out of one of the two, or set data.csv.types.{name} = "int"'
+            for name in settings.categorical
+            if name in numbers and self._type_of(name) != "int"
+        ]
         problems += [
             f"{path}: column {name!r} is in the header {header.count(name)} times"
             for name in settings.columns

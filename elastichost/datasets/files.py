@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ __all__ = [
 
 GLOB_CHARACTERS = frozenset("*?[")
 GZIP_MAGIC = b"\x1f\x8b"
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def expand_patterns(patterns: Iterable[str]) -> tuple[tuple[str, ...], tuple[str
 
 
 def _missing(pattern: str) -> str:
+    if URL.match(pattern):
+        return f"{pattern}: is a URL; data is read from files of this machine: download it and name the files"
     if GLOB_CHARACTERS & set(pattern):
         return f"{pattern}: no file matches"
     folder = os.path.dirname(pattern) or "."

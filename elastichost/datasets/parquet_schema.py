@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from elastichost.datasets.api import DatasetDescription, Unit
 from elastichost.datasets.arrow_columns import id_type, is_numeric
-from elastichost.datasets.files import FileStamp, did_you_mean, expand_patterns, stamp
+from elastichost.datasets.files import GZIP_MAGIC, FileStamp, did_you_mean, expand_patterns, stamp
 from elastichost.datasets.reader import Inspection, first_rows
 from elastichost.datasets.settings import DataSettings
 from elastichost.errors import DataError
@@ -19,6 +19,7 @@ __all__ = ["MAX_GROUP_ROWS", "ParquetFacts", "ParquetInspection", "inspect_parqu
 
 # Rows in the middle of a row group are decoded from its start, and a decoded unit is held in memory.
 MAX_GROUP_ROWS = 262_144
+PARQUET_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,9 @@ def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
         if file_stamp.size_bytes == 0:
             problems.add(path, "is empty (0 bytes)")
             return None
+        if (other := _other_than_parquet(path)) is not None:
+            problems.add(path, other)
+            return None
         metadata = pq.read_metadata(path)
         schema = metadata.schema.to_arrow_schema()
     except DataError as error:
@@ -100,9 +104,27 @@ def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
     for group in range(metadata.num_row_groups):
         starts.append(row)
         row += metadata.row_group(group).num_rows
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        problems.add(path, f"has more than one column {twice[0]!r}: give each column a name of its own")
+        return None
     numbers = _leaf_numbers(schema)
     paths = {name: metadata.schema.column(number).path for name, number in numbers.items()}
     return ParquetFacts(file_stamp, metadata, schema, paths, numbers, tuple(starts))
+
+
+def _other_than_parquet(path: str) -> str | None:
+    """Why a file is no Parquet file, where its first bytes say so; None: they are those of a Parquet file."""
+    with open(path, "rb") as file:
+        begin = file.read(256)
+    if begin.startswith(PARQUET_MAGIC):
+        return None
+    if begin.startswith(GZIP_MAGIC):
+        return "is a gzip file, not Parquet; `elastichost convert` makes Parquet from compressed text"
+    if b"\0" not in begin:
+        kind = 'data.format = "criteo_tsv"' if begin.partition(b"\n")[0].count(b"\t") > 2 else 'data.format = "csv"'
+        return f"is a text file, not Parquet; set {kind}, or make Parquet from it with `elastichost convert`"
+    return f"is not a Parquet file: it begins with {begin[:4]!r} instead of {PARQUET_MAGIC!r}"
 
 
 def _leaf_numbers(schema: pa.Schema) -> dict[str, int]:

@@ -31,7 +31,7 @@ from elastichost.wire.sockets import ControlServer
 
 __all__ = ["DescribedModel", "describe_model"]
 
-ENTRY = "elastichost.worker.sizing:main"
+ENTRY, STRICT_ENTRY = "elastichost.worker.sizing:main", "elastichost.worker.sizing:main_strict"
 PROCESS = ProcessId("probe", 0, 1)
 PREPARED_TIMEOUT_S = 180.0
 TURN_S = 0.1
@@ -50,23 +50,24 @@ class DescribedModel:
     fork_server_bytes: int = 0
 
 
-def describe_model(job: JobSpec, launcher: LocalLauncher | None = None) -> DescribedModel:
+def describe_model(job: JobSpec, launcher: LocalLauncher | None = None, *, is_strict: bool = False) -> DescribedModel:
     """Of a job that is not emulated. launcher: one that has imported what a worker needs, and that nobody else uses
-    meanwhile; None: one of its own, for the seconds that importing torch takes. Nothing is left behind.
+    meanwhile; None: one of its own, for the seconds that importing torch takes. is_strict: a whole batch runs forward
+    and backward, and a model that fails on it raises instead of a warning. Nothing is left behind.
 
     Raises the typed error that a start would end with: ModelError, DataError, PreflightError.
     """
-    run_id = secrets.token_hex(8)
+    run_id, entry = secrets.token_hex(8), STRICT_ENTRY if is_strict else ENTRY
     if launcher is not None:
         launcher.clean_when_lost((socket_directory(run_id),))
-        return _describe(job, launcher, run_id)
+        return _describe(job, launcher, run_id, entry)
     entries = Entries()
     with LocalLauncher(entries.imports, entries.calls) as own:
         own.clean_when_lost((socket_directory(run_id),))
-        return _describe(job, own, run_id)
+        return _describe(job, own, run_id, entry)
 
 
-def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str) -> DescribedModel:
+def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str, entry: str) -> DescribedModel:
     prepared = launcher.wait_prepared(PREPARED_TIMEOUT_S)
     if prepared.error:
         raise PreflightError(
@@ -78,7 +79,7 @@ def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str) -> DescribedMo
         (directory / "job.resolved.toml").write_text(to_toml(job))
         control = ControlServer(f"ipc://{directory}/control", int(run_id, 16))
         try:
-            launcher.spawn(PROCESS, ENTRY, _arguments(directory, int(run_id, 16)), directory / "log")
+            launcher.spawn(PROCESS, entry, _arguments(directory, int(run_id, 16)), directory / "log")
             found = _listen(launcher, control, job.supervision.start_timeout_s)
             return replace(found, fork_server_bytes=anonymous_bytes(launcher.server_pid))
         finally:

@@ -131,8 +131,8 @@ def _begin(
     least, _ = bounds_of(resources.gpus, 0)
     if len(gpus) < least:
         raise PreflightError(
-            f"resources.gpus asks for {least} GPUs, {len(host.gpus)} can be seen",
-            hint="run `elastichost doctor`; the GPU extra brings the NVML bindings",
+            f"resources.gpus asks for {least} GPU{'s' * (least != 1)}, {len(host.gpus)} can be seen",
+            hint="`elastichost doctor` says what it sees of driver and GPUs; resources.gpus = 0 trains on the CPU",
         )
     least_gpu = min(gpus, key=lambda gpu: gpu.memory_bytes, default=None)
     fraction = 1.0

@@ -228,7 +228,7 @@ def _start(
     now_s: float,
 ) -> Spawn | StopProcess | GiveUp | None:
     if seen is None:
-        return Spawn(spec, 1, "the plan wants it")
+        return Spawn(spec, 1, "in the plan, not running")
     if seen.state == State.DRAINED:
         return StopProcess(seen.process, "it was not wanted when it was drained; its next life is")
     if seen.state in LIVE:
@@ -243,7 +243,7 @@ def _start(
             kind = "hang"
         return GiveUp(kind, seen.process, said, seen.failure)
     if seen.state == State.EXITED:
-        return Spawn(spec, seen.process.life + 1, f"the plan wants it again; {seen.process} had stopped")
+        return Spawn(spec, seen.process.life + 1, f"in the plan again; {seen.process} had stopped")
     cause = all_recent[-1].cause if all_recent else "it has stopped"
     is_restart = any(death.name == name and death.life in (0, seen.process.life) for death in deaths)
     return Spawn(spec, seen.process.life + 1, f"{seen.process} ended: {cause}", is_restart)

@@ -17,6 +17,7 @@ from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.pinning import gpu_environment
 from elastichost.supervisor.reconcile import (
+    USER_ERRORS,
     Action,
     Death,
     Drain,
@@ -138,9 +139,12 @@ class Recovery:
             if self._run.uses(record.spec.host):  # else it is nobody's fault
                 death = Death(event.process.name, now_s, _death_kind(record), cause, event.process.life)
                 self._run.deaths.append(death)
+            said = f"{event.process} was lost while {before.value}: {cause}"
+            if record.failure is not None and not record.kill_reason:  # what it reported was told when it came
+                said = f"{event.process} ended after it had reported {record.failure.error_type}"
             self._run.note(
                 "process_lost",
-                f"{event.process} was lost while {before.value}: {cause}",
+                said,
                 process=event.process.name,
                 durable=True,
                 data={"code": event.code, "life": event.process.life, "pid": event.pid},
@@ -160,9 +164,10 @@ class Recovery:
         self._run.directory.write_error(record.process, report)
         record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
         self._run.fleet.apply(record, Event.REPORT, self._run.now_s())
-        self._run.note(
-            "failure", f"{record.process}: {report.error_type}: {report.message}", process=record.process.name
-        )
+        said = f"{record.process}: {report.error_type}: {report.message}"
+        if report.error_type in USER_ERRORS:  # the run ends with this error, and shows it whole then, once
+            said = f"{record.process} reports an error that ends the run: {report.error_type}"
+        self._run.note("failure", said, process=record.process.name)
 
     # --- what should be done --------------------------------------------------------------------------------
 
@@ -222,7 +227,7 @@ class Recovery:
         record = run.fleet.request(process, spec, now_s)
         run.restarts += action.is_restart
         run.note(
-            "decision", f"start {process}: {action.reason}", process=process.name, data={"cores": list(spec.cores)}
+            "decision", f"starting {process} ({action.reason})", process=process.name, data={"cores": list(spec.cores)}
         )
         run.launcher.spawn(
             process,

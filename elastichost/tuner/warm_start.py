@@ -126,7 +126,10 @@ def none_near(records: int, closest: tuple[float, str] | None) -> ColdStart:
     """Of so many jobs; closest: the nearest one's distance and name."""
     if closest is None:
         return ColdStart("the history is empty")
-    return ColdStart(f"none of {_jobs(records)} is similar: the nearest, {closest[1]}, is {closest[0]:.1f} away")
+    return ColdStart(
+        f"none of {_jobs(records)} is similar enough to learn from: the most similar, {closest[1]}, has distance "
+        f"{closest[0]:.1f} (at most {NEAR:g} counts)"
+    )
 
 
 def warm_start(

@@ -29,9 +29,9 @@ from elastichost.worker.rows import PreparedBatch
 from elastichost.worker.served import PulledRows, ServedLookup
 from elastichost.worker.step import ModelRunner
 
-__all__ = ["events_of", "logged", "working_set"]
+__all__ = ["SAMPLES", "events_of", "logged", "working_set"]
 
-SAMPLES = 32  # of the larger batch
+SAMPLES = 32  # of the larger batch, where only sizes of tensors are asked for
 STAND_IN = 0.01  # of every weight of a row: a model may divide by a norm
 
 
@@ -79,12 +79,14 @@ def events_of(
     return tuple(found)
 
 
-def working_set(job: JobSpec, module: nn.Module, model: ModelSpec, reader: Reader) -> WorkingSet:
-    """Of a model built on the meta device, whose collections are replaced by this. Raises what its forward raises, and
-    ValueError when no sample is good."""
+def working_set(
+    job: JobSpec, module: nn.Module, model: ModelSpec, reader: Reader, samples: int = SAMPLES
+) -> WorkingSet:
+    """Of a model built on the meta device, whose collections are replaced by this. samples: of the larger batch that
+    runs forward and backward. Raises what the model's forward raises, and ValueError when no sample is good."""
     step = _Step(job, module, model)
     unit = reader.describe().units[0]
-    many = max(1, min(SAMPLES, unit.samples))
+    many = max(1, min(samples, unit.samples))
     few = max(1, many // 2)
     batches = [next(iter(reader.batches(unit, 0, count, count))) for count in (few, many)]
     sizes = [batch.size for batch in batches]

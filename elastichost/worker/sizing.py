@@ -18,24 +18,32 @@ from elastichost.wire.facts import WorkingSet
 from elastichost.wire.sockets import ControlClient
 from elastichost.worker.dense import describe_dense, initial_vector
 from elastichost.worker.embedding import describe_embeddings
-from elastichost.worker.footprint import working_set
+from elastichost.worker.footprint import SAMPLES, working_set
 from elastichost.worker.probe import build_on_meta
 
-__all__ = ["main"]
+__all__ = ["main", "main_strict"]
 
 
 def main(arguments_json: bytes) -> int:
     """Returns the exit code. The supervisor gets ModelDescribed with two frames: the initial dense vector, as from the
     probe, and the `WorkingSet` (MessagePack), or null with a warning when the model fails on the first samples."""
+    return _run(arguments_json, is_strict=False)
 
+
+def main_strict(arguments_json: bytes) -> int:
+    """As `main`, with a whole batch of training samples; a model that fails on it is reported as a typed error."""
+    return _run(arguments_json, is_strict=True)
+
+
+def _run(arguments_json: bytes, *, is_strict: bool) -> int:
     def run(arguments: ChildArguments, control: ControlClient) -> None:
         control.send(Hello(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
-        _describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control)
+        _describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control, is_strict=is_strict)
 
     return run_child(arguments_json, run)
 
 
-def _describe(job: JobSpec, control: ControlClient) -> None:
+def _describe(job: JobSpec, control: ControlClient, *, is_strict: bool) -> None:
     reader = open_reader(job, "train")
     description = reader.describe()
     module, tables = build_on_meta(job, description)
@@ -52,8 +60,11 @@ def _describe(job: JobSpec, control: ControlClient) -> None:
     working: WorkingSet | None = None
     warnings: tuple[str, ...] = ()
     try:
-        working = working_set(job, module, model, reader)
-    except Exception as error:  # noqa: BLE001 - a run would say it with its own samples and rows; the model is known
+        working = working_set(job, module, model, reader, job.train.batch_size if is_strict else SAMPLES)
+    except Exception as error:
+        if is_strict:
+            raise
+        # A run would say it with its own samples and rows; the model itself is known.
         traceback.print_exc()
         said = str(error).strip().splitlines() or [type(error).__name__]
         warnings = (f"the model fails on the first samples, so its activations are guessed: {said[0]}",)

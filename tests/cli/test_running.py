@@ -68,6 +68,54 @@ def test_dry_run_finds_a_broken_model(elastichost: Elastichost, tiny_job: Path) 
     assert "model.py" in outcome.stderr
 
 
+WRONG_SHAPE = """
+import torch
+from torchrec import EmbeddingBagCollection
+
+
+class Model(torch.nn.Module):
+    def __init__(self, tables, num_dense):
+        super().__init__()
+        self.bags = EmbeddingBagCollection(tables=tables)
+        self.linear = torch.nn.Linear(num_dense, 3)
+
+    def forward(self, dense, sparse):
+        return self.linear(dense) + self.bags(sparse).values().sum()
+
+
+def build(tables, num_dense):
+    return Model(tables, num_dense)
+"""
+RETURNED = "the model returned (64, 3) for a batch of 64 samples with 1 label(s)"
+
+
+def test_dry_run_runs_a_batch_and_leaves_nothing(elastichost: Elastichost, tiny_job: Path) -> None:
+    here = tiny_job.parent
+    (here / "model.py").write_text(WRONG_SHAPE)
+    wrong = elastichost(
+        "run", str(tiny_job), "--dry-run", "--set", "model.build=model.py:build", "--set", "model.args={}"
+    )
+    assert (wrong.code, wrong.stderr.count(RETURNED)) == (3, 1)
+    assert "must return logits [B]" in wrong.stderr
+    facts = json.loads(elastichost("run", str(tiny_job), "--dry-run", "--json").last_line)
+    # [2, 8], [8], [8, 4], [4] of the dense features; 4 + 3 * 4 / 2 dot products, [10, 8], [8], [8, 1], [1] of the rest
+    parameters = 2 * 8 + 8 + 8 * 4 + 4 + 10 * 8 + 8 + 8 + 1
+    assert facts["model"] == {"dense_parameters": parameters, "embeddings": 3, "batch_samples": 128}
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.system
+def test_an_error_that_ends_a_run_is_shown_once(tiny_job: Path) -> None:
+    here = tiny_job.parent
+    (here / "model.py").write_text(WRONG_SHAPE)
+    settings = ("model.build=model.py:build", "model.args={}", "resources.workers=2")
+    sets = [word for one in settings for word in ("--set", one)]
+    ended = call(here, "run", str(tiny_job), "--dashboard", "no", *sets)
+    assert ended.returncode == 3
+    assert ended.stderr.count("the model returned (128, 3) for a batch of 128 samples") == 1
+    assert "reports an error that ends the run: ModelError" in ended.stderr
+
+
 def test_an_arena_directory_that_is_not_there_is_known_before_the_start(
     elastichost: Elastichost, tiny_job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from elastichost.datasets import convert as convert_module
-from elastichost.datasets.convert import convert
+from elastichost.datasets.convert import convert, format_of
 from elastichost.errors import DataError
 
 from .conftest import all_batches, assert_same_samples, criteo_line, criteo_settings, reader_of
@@ -73,7 +73,9 @@ def test_what_is_no_text_is_a_bad_row_with_the_option_of_convert(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "day.tsv"
-    source.write_bytes(bytes(range(256)).replace(b"\t", b" ").replace(b"\r", b" ") * 3)
+    source.write_bytes(
+        bytes(range(256)).replace(b"\t", b" ").replace(b"\r", b" ") * 3 + b"\n" + criteo_line().encode() + b"\n"
+    )
     with pytest.raises(DataError, match=r"line 1: 1 fields where 40 are expected") as raised:
         convert(source, tmp_path / "day.parquet", format="criteo_tsv")
     assert raised.value.hint == "correct the data, or convert with --bad-rows skip"
@@ -132,3 +134,23 @@ def test_what_cannot_be_converted(tmp_path: Path) -> None:
         convert(source, tmp_path / "none" / "b.parquet", format="csv")
     with pytest.raises(DataError, match="No such file"):
         convert(tmp_path / "none.csv", tmp_path / "b.parquet", format="csv")
+
+
+def test_the_format_is_told_from_the_first_line(tmp_path: Path) -> None:
+    criteo, table = tmp_path / "day.txt", tmp_path / "day.csv.gz"
+    criteo.write_text(criteo_text(3))
+    table.write_bytes(gzip.compress(b"label,item\n1,a\n"))
+    assert (format_of(criteo), format_of(table)) == ("criteo_tsv", "csv")
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"label,item\n1,a\n" * 1000)[:20])
+    with pytest.raises(DataError, match="cut.gz: damaged gzip data"):
+        format_of(tmp_path / "cut.gz")
+
+
+def test_a_table_that_is_called_criteo_is_not_answered_with_skipping_all_of_it(tmp_path: Path) -> None:
+    source = tmp_path / "day.csv"
+    source.write_text("label,item\n1,a\n0,b\n")
+    with pytest.raises(DataError) as raised:
+        convert(source, tmp_path / "day.parquet", format="criteo_tsv")
+    assert "is not Criteo TSV: each of its first 3 lines is bad" in raised.value.message
+    assert "--format csv" in raised.value.hint and "skip" not in raised.value.hint
+    assert not (tmp_path / "day.parquet").exists()

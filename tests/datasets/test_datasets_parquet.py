@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -245,7 +246,7 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
     assert "6 problems" in text
     for expected in (
         "empty.parquet: is empty (0 bytes)",
-        "text.parquet: not a readable Parquet file",
+        'text.parquet: is a text file, not Parquet; set data.format = "csv"',
         "goood.parquet: no such file (did you mean 'good.parquet'?)",
         "no column 'dnse' (did you mean 'dense'?)",
         "column 'y' is string: a label must be a number or bool",
@@ -303,3 +304,32 @@ def test_a_range_outside_the_unit_is_a_programming_error(tmp_path: Path) -> None
         reader.batches(only_unit(reader), 2, 6, 4)
     with pytest.raises(ValueError, match="batch_size"):
         reader.batches(only_unit(reader), 0, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"y,x,c\n1,0.5,a\n", 'is a text file, not Parquet; set data.format = "csv"'),
+        (b"1\t2\t3\t68fd1e64\n", 'is a text file, not Parquet; set data.format = "criteo_tsv"'),
+        (gzip.compress(b"y,x,c\n"), "is a gzip file, not Parquet"),
+        (b"PK\3\4\0\0", "is not a Parquet file: it begins with b'PK\\x03\\x04' instead of b'PAR1'"),
+        (b"PAR1 and no footer", "not a readable Parquet file"),
+    ],
+)
+def test_what_is_no_parquet_file_says_what_it_is(tmp_path: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(DataError) as raised:
+        reader_of(settings(tmp_path / "a.parquet")).describe()
+    assert f"a.parquet: {expected}" in str(raised.value)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1, 0])] * 2 + [pa.array([0.5, 1.0])], names=["y", "c", "c"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: has more than one column 'c': give each column a name"):
+        reader_of(settings(tmp_path / "a.parquet", dense=())).describe()
+
+
+def test_a_url_is_called_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="https://example.org/y.parquet: is a URL; .* download it and name the files"):
+        reader_of(settings("https://example.org/y.parquet")).describe()

@@ -299,3 +299,19 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, monkeypatch
     path.write_text(criteo_line())
     (warning,) = reader_of(criteo_settings(path)).describe().warnings
     assert "ELASTICHOST_CACHE" in warning
+
+
+def test_a_string_column_is_not_a_number_as_well(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y,c\n1,u185\n")
+    with pytest.raises(DataError) as raised:
+        reader_of(settings(tmp_path / "a.csv", "csv", dense=("c",))).describe()
+    assert "column 'c' is a number of the model (dense, label or weight) and categorical with type 'string'" in str(
+        raised.value
+    )
+
+
+def test_an_integer_column_may_be_a_number_as_well(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("y,c\n1,185\n")
+    found = reader_of(settings(tmp_path / "a.csv", "csv", dense=("c",), csv_types={"c": "int"}))
+    [batch] = all_batches(found)
+    assert (batch.keys.tolist(), batch.dense.tolist()) == ([185], [[185.0]])

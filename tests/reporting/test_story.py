@@ -19,7 +19,7 @@ def test_plans_and_what_they_came_to() -> None:
         event(1, "decision", "plan: cold start", workers=2, servers=1, access="direct"),
         event(5, "decision", "plan: try 1 worker", workers=1, servers=1, access="direct"),
         event(6, "scaled", "workers 2 -> 1 in 9 ms"),
-        event(7, "decision", "start worker-0.1: the plan wants it"),
+        event(7, "decision", "starting worker-0.1 (in the plan, not running)"),
     )
     assert [(one.number, one.at_s, one.workers, one.outcome) for one in told.plans] == [
         (1, 1.0, 2, ""),

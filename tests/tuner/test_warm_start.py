@@ -184,7 +184,9 @@ def test_a_stranger_begins_from_nothing_and_is_told_why() -> None:
     assert empty == ColdStart("the history is empty")
     found = warm_start(TINY, [record(), record(day=2)], BOUNDS)
     assert isinstance(found, ColdStart)
-    assert found.reason.startswith("none of 2 jobs of the history is similar: the nearest, retail-dlrm, is ")
+    assert found.reason.startswith(
+        "none of 2 jobs of the history is similar enough to learn from: the most similar, retail-dlrm, has distance "
+    )
 
 
 def test_a_job_that_did_not_end_well_counts_less() -> None:

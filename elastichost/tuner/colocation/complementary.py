@@ -188,14 +188,14 @@ def _best(scene: Scene, look: _Look) -> int:
 
 def _reason(scene: Scene, base: _Base, look: _Look, at: int) -> str:
     gain = look.gain[at]
-    worth = f"the host's worth goes from {base.worth:.2f} to {base.worth + gain:.2f} ({_signed(gain)})"
+    worth = f"total speed of the host {base.worth:.2f} -> {base.worth + gain:.2f} ({_signed(gain)}) of one job alone"
     if not scene.running:
         return f"nothing runs; {worth}"
     others = int(look.allowed.sum()) - 1
-    beaten = f", best of {others + 1} ways that may start" if others else ""
+    beaten = f"; best of {others + 1} candidates" if others else ""
     return (
-        f"{worth}{beaten}; its own speed beside {len(scene.running)} others is {look.own[at]:.2f}, "
-        f"the least {look.slowest[at]:.2f} ({_whose(scene, look, at)})"
+        f"{worth}{beaten}; beside {len(scene.running)} others it is expected to run at {look.own[at]:.2f} of its speed "
+        f"alone, the slowest job ({_whose(scene, look, at)}) at {look.slowest[at]:.2f}"
     )
 
 
@@ -232,8 +232,9 @@ def _hindrance(scene: Scene, look: _Look, at: int) -> str:
         wanted = scene.settings.least_speed
         return f"{_whose(scene, look, at)} would run at {look.slowest[at]:.2f} of its speed, {wanted:.2f} is the least"
     if gain:
-        return f"would add {_signed(look.gain[at])} to the host's worth, {scene.settings.least_gain:.2f} is the least"
-    return f"may start: it would add {_signed(look.gain[at])} to the host's worth"
+        least = scene.settings.least_gain
+        return f"would add {_signed(look.gain[at])} to the total speed of the host; at least {least:.2f} is wanted"
+    return f"may start: it would add {_signed(look.gain[at])} to the total speed of the host"
 
 
 def _signed(gain: float) -> str:

@@ -90,7 +90,7 @@ def test_nobody_is_slowed_beyond_the_least_speed_nor_started_for_nothing() -> No
     assert names(started([job("a", mode(0.5))], runs)) == ["a"]
     assert started([job("a", mode(1.0))], runs) == ()
     told = why_waiting([job("a", mode(1.0))], runs, HOST, DEFAULT, Corrections(), 0.0)
-    assert told == {"a": "would add +0.00 to the host's worth, 0.05 is the least"}
+    assert told == {"a": "would add +0.00 to the total speed of the host; at least 0.05 is wanted"}
     three = [placed(job(f"r{at}", mode(0.3, 1.0))) for at in range(2)]
     told = why_waiting([job("a", mode(0.0, 1.0))], three, HOST, DEFAULT, Corrections(), 0.0)
     assert told["a"].endswith("would run at 0.33 of its speed, 0.35 is the least")
@@ -140,7 +140,7 @@ def test_company_of_which_nothing_is_known_speeds_up_nobody() -> None:
     before = 2 * np.exp(-0.7)
     gain = float(speed[:2].sum() * np.exp(-0.7) + speed[2] - before)
     assert told == {"a": f"is next: {started([job('a', mode(0.9), kind='input')], runs, corrections=bad)[0].reason}"}
-    assert f"goes from {before:.2f} to {before + gain:.2f}" in told["a"]
+    assert f"total speed of the host {before:.2f} -> {before + gain:.2f}" in told["a"]
 
 
 def test_the_estimate_is_only_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
