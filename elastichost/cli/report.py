@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ def _words(name: str, value: object) -> str:
         case int() if name.endswith("_bytes"):
             return bytes_words(value)
         case float():
-            return f"{value:.4f}"
+            return "not defined" if math.isnan(value) else f"{value:.4f}"
         case Mapping():
             return ", ".join(f"{key} {_words(str(key), one)}" for key, one in value.items() if one is not None)
         case list() | tuple() if all(isinstance(one, list | tuple) and len(one) == 2 for one in value):

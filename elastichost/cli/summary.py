@@ -58,10 +58,14 @@ def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
 
 def _quality(test: TestFigures) -> Iterator[tuple[str, str]]:
     best = f"  (the planted truth itself reaches {test.truth_auc:.4f})" if test.truth_auc is not None else ""
-    yield "AUC", f"{test.auc:.4f}{best}"
-    yield "log loss", f"{test.logloss:.4f}"
-    yield "norm. entropy", f"{test.normalised_entropy:.4f}"
-    yield "calibration", f"{test.calibration:.4f}"
+    missing = "not defined: the test set has labels of one class only"
+    yield "AUC", f"{test.auc:.4f}{best}" if test.auc is not None else missing
+    for name, figure in (
+        ("log loss", test.logloss),
+        ("norm. entropy", test.normalised_entropy),
+        ("calibration", test.calibration),
+    ):
+        yield name, f"{figure:.4f}" if figure is not None else "not defined"
 
 
 def _next_commands(status: str, run: str, *, has_model: bool) -> Iterator[str]:

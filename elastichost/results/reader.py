@@ -19,13 +19,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from safetensors.torch import load_file
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
-__all__ = ["IdTable", "Preprocessor", "load_model", "xxh64"]
+__all__ = ["ColumnError", "IdTable", "Preprocessor", "load_model", "xxh64"]
 
 Int64Array = npt.NDArray[np.int64]
+
+
+class ColumnError(ValueError):
+    """A column of the table is not what the model was trained on. `column`: its name."""
+
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(f"column {column}: {problem}")
+        self.column = column
 
 
 def load_model(directory: str | Path) -> torch.nn.Module:
@@ -74,19 +83,31 @@ class Preprocessor:
         }
 
     def inputs(self, table: pa.Table) -> tuple[torch.Tensor, KeyedJaggedTensor]:
-        """(dense float32 [B, num_dense], sparse) of the B rows of `table`. Raises ValueError for ids out of range."""
+        """(dense float32 [B, num_dense], sparse) of the B rows of `table`.
+
+        Ids are cast to the kind of the training data: text that reads as an integer to integers, integers to text.
+        Raises ColumnError (a ValueError) for a column that is missing or cannot be cast exactly, and for ids out of
+        range.
+        """
+        wanted = (*self.about["dense"], *self.about["features"])
+        if missing := [name for name in wanted if name not in table.column_names]:
+            raise ColumnError(missing[0], f"is missing; the table has {', '.join(table.column_names)}")
         dense = np.empty((table.num_rows, len(self.about["dense"])), dtype=np.float32)
         for number, name in enumerate(self.about["dense"]):
-            values = table.column(name).cast(pa.float64()).to_numpy()  # null becomes NaN
+            try:
+                values = table.column(name).cast(pa.float64()).to_numpy()  # null becomes NaN
+            except pa.ArrowException as error:
+                raise ColumnError(name, f"{table.column(name).type} is no number ({error})") from error
             if self.about["dense_transform"] == "log1p":
                 values = np.log1p(np.maximum(values, 0))
             dense[:, number] = np.where(np.isnan(values), self.about["null_fill"], values)
         rows, lengths = [], []
         for feature in self.about["features"]:
-            found, sample = _ids(table.column(feature).combine_chunks())
+            column = table.column(feature).combine_chunks()
+            found, sample = _ids(column, feature, is_string=self.tables[feature].is_string)
             row = self.tables[feature].rows_of(found)
             if (row == IdTable.OUT_OF_RANGE).any():
-                raise ValueError(f"column {feature}: id {found[row == IdTable.OUT_OF_RANGE][0]} is out of range")
+                raise ColumnError(feature, f"id {found[row == IdTable.OUT_OF_RANGE][0]} is out of range")
             rows.append(row[row >= 0])  # an id that was never trained leaves its bag
             lengths.append(np.bincount(sample[row >= 0], minlength=table.num_rows))
         return torch.from_numpy(dense), KeyedJaggedTensor(
@@ -120,8 +141,10 @@ class IdTable:
         return np.where((keys >= 0) & (keys < self.rows), keys, self.OUT_OF_RANGE)
 
 
-def _ids(column: pa.Array) -> tuple[Int64Array, Int64Array]:
-    """(keys, the sample of each) of ints, strings or lists of them; nulls have no key. Ints never become floats."""
+def _ids(column: pa.Array, name: str, *, is_string: bool) -> tuple[Int64Array, Int64Array]:
+    """(keys, the sample of each) of ints, strings or lists of them, int64 [n] both; nulls have no key. Ints never
+    become floats. is_string: the model was trained on text. Raises ColumnError where the column cannot be cast to what
+    it was trained on."""
     sample = np.arange(len(column))
     if pa.types.is_fixed_size_list(column.type):
         column = column.cast(pa.list_(column.type.value_type))
@@ -132,12 +155,45 @@ def _ids(column: pa.Array) -> tuple[Int64Array, Int64Array]:
     column = column.drop_null()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        whole = column.to_numpy(zero_copy_only=False)
+    if not is_string:
+        whole = _integers(column, name).to_numpy(zero_copy_only=False)
         return (whole.view(np.int64) if whole.dtype == np.uint64 else whole.astype(np.int64)), sample
-    words = column.dictionary_encode()
+    words = _words(column, name).dictionary_encode()
     hashes = np.array([xxh64(word) for word in words.dictionary.to_pylist()], dtype=np.uint64).view(np.int64)
     return hashes[words.indices.to_numpy(zero_copy_only=False)], sample
+
+
+def _integers(column: pa.Array, name: str) -> pa.Array:
+    """Ids of a table that was trained on integers: whole numbers as they are, and text that reads as one."""
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        return column
+    if _is_text(column.type):
+        words = column.cast(pa.string())
+        whole = pc.match_substring_regex(words, r"^(0|-?[1-9][0-9]*)$")  # "007" and "7" were different keys
+        if not pc.all(whole).as_py():
+            odd = words.filter(pc.invert(whole))[0].as_py()
+            raise ColumnError(name, f"{odd!r} is no integer, and the model was trained on integers")
+        column = words
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowException as error:
+        raise ColumnError(name, f"{column.type} does not hold integers, as in training ({error})") from error
+
+
+def _words(column: pa.Array, name: str) -> pa.Array:
+    """Ids of a table that was trained on text: text as it is, and integers as they are written."""
+    if _is_text(column.type):
+        return column
+    if not pa.types.is_integer(column.type):
+        raise ColumnError(
+            name, f"{column.type} does not hold text, and the model was trained on text: write it as text"
+        )
+    return column.cast(pa.string())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kinds = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
+    return kind in kinds
 
 
 def _about(directory: Path) -> dict[str, Any]:

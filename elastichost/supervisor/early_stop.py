@@ -11,10 +11,11 @@ __all__ = ["EarlyStop", "Verdict"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`best` is the best value so far; `reason` is for the journal, also when the run goes on."""
+    """`best` is the best value so far, None before there is one; `reason` is for the journal, also when the run goes
+    on."""
 
     stop: bool
-    best: float
+    best: float | None
     reason: str
 
 
@@ -35,7 +36,13 @@ class EarlyStop:
     def recall(self, best: float | None, without: int) -> None:
         self._best, self._without = best, without
 
-    def observe(self, value: float) -> Verdict:
+    def observe(self, value: float | None) -> Verdict:
+        """value: None or NaN where the metric is not defined (AUC of a test set whose labels are all equal); such an
+        evaluation is no reason to stop."""
+        if value is None or math.isnan(value):
+            return Verdict(
+                False, self._best, f"{self.metric} is not defined: the test set has labels of one class only"
+            )
         if self._best is None or self._is_better(value, self._best):
             before, self._best, self._without = self._best, value, 0
             first = before is None
@@ -47,8 +54,4 @@ class EarlyStop:
         return Verdict(stop, self._best, said + (": early stop" if stop else ""))
 
     def _is_better(self, value: float, best: float) -> bool:
-        if math.isnan(value):
-            return False
-        if math.isnan(best):
-            return True
         return value > best if self.metric == "auc" else value < best

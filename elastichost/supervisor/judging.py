@@ -94,7 +94,7 @@ class Judge:
         table, self._round = self._round.result(), None
         self.figures, self.evaluated_at = figures(table), self._samples
         value = self.figures.auc if self._early_stop.metric == "auc" else self.figures.logloss
-        verdict = self._early_stop.observe(math.nan if value is None else value)
+        verdict = self._early_stop.observe(value)
         took_s = self._run.now_s() - self._began_s
         self._run.note(
             "evaluation",

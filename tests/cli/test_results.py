@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +68,16 @@ def test_the_last_screen_of_a_run_that_is_done() -> None:
     ]
 
 
+def test_figures_that_one_class_of_labels_cannot_have() -> None:
+    one_class = msgspec.structs.replace(RESULT, test=outcome.TestFigures(None, 0.69, None, None, 10))
+    assert summary(one_class).plain.splitlines()[1:5] == [
+        "AUC            not defined: the test set has labels of one class only",
+        "log loss       0.6900",
+        "norm. entropy  not defined",
+        "calibration    not defined",
+    ]
+
+
 def test_an_emulated_run_has_no_model_to_go_on_with() -> None:
     assert summary(RESULT, is_emulated=True).plain.splitlines()[-1] == "run            /elsewhere/runs/shop-1"
 
@@ -101,6 +113,8 @@ def test_reports_are_lines_or_one_object(capsys: pytest.CaptureFixture[str]) -> 
         "auc         0.5000",
         "table rows  item 7, shop 8",
     ]
+    print_report(dataclasses.replace(report, auc=math.nan), as_json=False)
+    assert "auc         not defined" in capsys.readouterr().out.splitlines()
     print_report(report, as_json=True)
     facts = json.loads(capsys.readouterr().out)
     assert (facts["schema"], facts["output"], facts["model_bytes"]) == ("elastichost/v1", "/out", 3 << 20)

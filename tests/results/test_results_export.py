@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -244,3 +245,59 @@ def test_inputs_of_a_sliced_table_are_a_slice_of_the_inputs(run: Any, tmp_path: 
     for feature in sparse.keys():  # noqa: SIM118
         whole = sparse[feature].to_dense()[2:5]
         assert [bag.tolist() for bag in part[feature].to_dense()] == [bag.tolist() for bag in whole]
+
+
+def column_of(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def test_integers_are_cast_to_the_text_a_table_was_trained_on(run: Any, tmp_path: Path) -> None:
+    """They were taken as they are: other keys, all unknown, and other scores without a word."""
+    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
+    text = column_of(run.table, "code", pa.array(["17", None, "-4", "0", "18446744073709551615", "17"]))
+    for kind, values in ((pa.int64(), [17, None, -4, 0, None, 17]), (pa.uint64(), [17, None, None, 0, 2**64 - 1, 17])):
+        numbers = column_of(run.table, "code", pa.array(values, kind))
+        bags, wanted = (preprocessor.inputs(one)[1]["code"].to_dense() for one in (numbers, text))
+        given = [index for index, value in enumerate(values) if value is not None]
+        assert [bags[index].tolist() for index in given] == [wanted[index].tolist() for index in given]
+        assert all(len(bags[index]) == 0 for index in range(6) if index not in given)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_text_is_cast_to_the_integers_a_table_was_trained_on(run: Any, tmp_path: Path, kind: pa.DataType) -> None:
+    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
+    users = run.table.column("user").to_pylist()
+    words = pa.array([None if one is None else str(one) for one in users]).cast(kind)
+    asked = preprocessor.inputs(column_of(run.table, "user", words))[1]["user"]
+    wanted = preprocessor.inputs(run.table)[1]["user"]
+    torch.testing.assert_close(asked.values(), wanted.values())
+    torch.testing.assert_close(asked.lengths(), wanted.lengths())
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "problem"),
+    [
+        (
+            "user",
+            pa.array(["7", "007", "1", "2", "3", "4"]),
+            "'007' is no integer, and the model was trained on integers",
+        ),
+        ("user", pa.array([1.5] * 6), "double does not hold integers, as in training"),
+        ("code", pa.array([1.0] * 6), "double does not hold text, and the model was trained on text"),
+        ("code", pa.array([True] * 6), "bool does not hold text"),
+        ("price", pa.array(["dear"] * 6), "string is no number"),
+    ],
+)
+def test_what_cannot_be_cast_exactly_is_refused(
+    run: Any, tmp_path: Path, name: str, values: pa.Array, problem: str
+) -> None:
+    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
+    with pytest.raises(reader.ColumnError, match=f"column {name}: {problem}") as raised:
+        preprocessor.inputs(column_of(run.table, name, values))
+    assert raised.value.column == name
+
+
+def test_a_column_that_is_missing_is_named(run: Any, tmp_path: Path) -> None:
+    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
+    with pytest.raises(reader.ColumnError, match="column word: is missing; the table has .*price"):
+        preprocessor.inputs(run.table.drop_columns(["word"]))

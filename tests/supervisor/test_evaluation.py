@@ -107,6 +107,14 @@ def test_early_stop_counts_evaluations_without_a_better_metric() -> None:
     assert not any(never.observe(value).stop for value in (0.9, 0.1, math.nan))
 
 
+def test_what_is_not_defined_stops_nobody() -> None:
+    stop = EarlyStop("auc", 1)
+    found = [stop.observe(value) for value in (None, math.nan, None)]
+    assert not any(one.stop for one in found) and {one.best for one in found} == {None}
+    assert "labels of one class only" in found[0].reason
+    assert [stop.observe(value).stop for value in (0.7, None, 0.6)] == [False, False, True]
+
+
 def test_early_stop_goes_on_from_what_it_remembered() -> None:
     before = EarlyStop("auc", 2)
     for value in (0.7, 0.8, 0.79):
