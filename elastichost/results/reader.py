@@ -184,7 +184,7 @@ def _words(column: pa.Array, name: str) -> pa.Array:
     """Ids of a table that was trained on text: text as it is, and integers as they are written."""
     if _is_text(column.type):
         return column
-    if not pa.types.is_integer(column.type):
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise ColumnError(
             name, f"{column.type} does not hold text, and the model was trained on text: write it as text"
         )

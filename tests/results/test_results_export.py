@@ -297,6 +297,13 @@ def test_what_cannot_be_cast_exactly_is_refused(
     assert raised.value.column == name
 
 
+def test_a_column_without_any_value_has_no_ids(run: Any, tmp_path: Path) -> None:
+    preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
+    table = column_of(column_of(run.table, "user", pa.nulls(6)), "code", pa.nulls(6))
+    _, sparse = preprocessor.inputs(table)
+    assert [len(sparse[name].values()) for name in ("user", "code")] == [0, 0]
+
+
 def test_a_column_that_is_missing_is_named(run: Any, tmp_path: Path) -> None:
     preprocessor = reader.Preprocessor(export(run.directory, tmp_path / "model").directory)
     with pytest.raises(reader.ColumnError, match="column word: is missing; the table has .*price"):
