@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json
-from elastichost.cli.runs import RUNS, find_run, is_alive, is_run, short_path
+from elastichost.cli.runs import RUNS, find_run, is_alive, is_host, is_run, short_path
 from elastichost.errors import PreflightError
 from elastichost.metrics import FINISHED_STATES, read_status
 
@@ -83,9 +83,7 @@ def _read_host(directory: Path) -> tuple[HostReport, Callable[[], str]]:
 
 def _find_host(name: str) -> Path | None:
     """The directory of a batch or a host: by its status, which no run has."""
-    from elastichost.dispatcher.facts import HOST_FILE
-
-    found = (path for path in (Path(name), RUNS / name) if (path / HOST_FILE).is_file() and not is_run(path))
+    found = (path for path in (Path(name), RUNS / name) if is_host(path))
     return next((path.resolve() for path in found), None)
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "RunArgument",
     "find_run",
     "is_alive",
+    "is_host",
     "is_run",
     "program",
     "runs_under",
@@ -24,14 +25,17 @@ __all__ = [
 ]
 
 RUNS = Path("runs")
+LISTED = 20
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help='A run directory, a name under runs/, or "latest".')]
 
 
 def find_run(name: str, runs: Path = RUNS) -> Path:
-    """The directory of a run. Raises ConfigError that names the runs there are."""
+    """The directory of a run. Raises ConfigError that names the runs there are, or the jobs of a batch."""
     for candidate in (Path(name), runs / name):
         if is_run(candidate):
             return candidate.resolve()
+        if is_host(candidate):
+            raise _many_runs(name, candidate.resolve())
     known = [run.name for run in runs_under(runs)]
     listed = f"known runs: {', '.join(known[:5])}" if known else f"there are no runs under {runs.resolve()}"
     raise ConfigError(f"no run {name!r}{did_you_mean(name, known)}", hint=listed)
@@ -47,6 +51,24 @@ def runs_under(runs: Path = RUNS) -> list[Path]:
 
 def is_run(path: Path) -> bool:
     return (path / "job.resolved.toml").is_file()
+
+
+def is_host(path: Path) -> bool:
+    """Whether many jobs are, or were, trained from this directory: a batch or a host."""
+    return (path / "host.json").is_file() and not is_run(path)
+
+
+def _many_runs(name: str, directory: Path) -> ConfigError:
+    from elastichost.dispatcher.facts import read_host
+
+    jobs = [job for job in read_host(directory).jobs if job.run_dir]
+    listed = tuple(f"{job.job}: {short_path(Path(job.run_dir))} ({job.state})" for job in jobs[:LISTED])
+    more = (f"and {len(jobs) - LISTED} more",) if len(jobs) > LISTED else ()
+    return ConfigError(
+        f"{name} is {short_path(directory)}, which trains many jobs; this verb takes one run",
+        problems=(*listed, *more),
+        hint=f"name one of them; `top`, `report` and `resume` take {name} itself",
+    )
 
 
 def is_alive(pid: int) -> bool:

@@ -23,7 +23,7 @@ from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobReq
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.history import state_directory
-from elastichost.supervisor.rundir import lock_directory, write_atomically
+from elastichost.supervisor.rundir import lock_directory, point_latest, write_atomically
 
 __all__ = ["HostDirectory", "Kept", "default_directory", "read_asked"]
 
@@ -70,6 +70,7 @@ class HostDirectory:
         except OSError as error:
             os.close(lock)
             raise PreflightError(f"cannot make the host's directory {path}: {error}") from error
+        point_latest(path)  # of a batch: its directory lies beside those of its jobs
         return cls(path, lock)
 
     @property

@@ -91,7 +91,7 @@ def run_job(
         try:
             if machines is not None:
                 machines.check_files(files_of(opened.prepared))
-            opened.directory.write_facts(job)
+            opened.directory.write_facts(job, is_one_of_many=lent is not None)
             if hosts is not None:
                 write_atomically(opened.directory.hosts, hosts.model_dump_json(indent=1).encode())
             observer = observer or SilentObserver()

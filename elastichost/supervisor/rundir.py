@@ -21,7 +21,7 @@ from elastichost.plan import ProcessId
 from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReport
 
-__all__ = ["RunDirectory", "lock_directory", "new_run_path", "package_versions", "write_atomically"]
+__all__ = ["RunDirectory", "lock_directory", "new_run_path", "package_versions", "point_latest", "write_atomically"]
 
 RUNS = "runs"
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
@@ -38,6 +38,15 @@ def write_atomically(path: Path, data: bytes) -> None:
     with making.open("wb") as file:
         file.write(data)
     making.replace(path)
+
+
+def point_latest(path: Path) -> None:
+    """`latest` beside a directory of `runs/` points to it from now on; elsewhere nothing happens."""
+    if path.parent.name == RUNS:
+        link = path.parent / f".latest.{path.name}"  # several may begin at once
+        link.unlink(missing_ok=True)
+        link.symlink_to(path.name)
+        link.replace(path.parent / "latest")
 
 
 def lock_directory(path: Path, name: str, taken: PreflightError) -> int:
@@ -95,16 +104,14 @@ class RunDirectory:
             raise PreflightError(f"cannot make the checkpoint directory {checkpoints}: {error}") from error
         return cls(path, lock, checkpoints, job.checkpoint.mirror_path, is_new)
 
-    def write_facts(self, job: JobSpec) -> None:
-        """What is known before anything runs; `latest` points here from now on."""
+    def write_facts(self, job: JobSpec, *, is_one_of_many: bool = False) -> None:
+        """What is known before anything runs. `runs/latest` points here from now on, unless this run is one of many
+        jobs on a host: then it points to their batch."""
         write_atomically(self.resolved, to_toml(job).encode())
         write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(package_versions())))
         (self.path / "result.json").unlink(missing_ok=True)
-        if self.path.parent.name == RUNS:
-            link = self.path.parent / f".latest.{self.path.name}"  # several jobs of a host may begin at once
-            link.unlink(missing_ok=True)
-            link.symlink_to(self.path.name)
-            link.replace(self.path.parent / "latest")
+        if not is_one_of_many:
+            point_latest(self.path)
 
     @property
     def checkpoint_places(self) -> tuple[Path, ...]:

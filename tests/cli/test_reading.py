@@ -9,11 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from elastichost.cli.runs import find_run, is_alive, program, runs_under
 from elastichost.cli.tail import Tail
+from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
 from elastichost.errors import ConfigError
+from elastichost.supervisor.rundir import point_latest
 
 from .conftest import JOB, Elastichost, write_status
 
@@ -69,6 +72,23 @@ def test_status_that_cannot_be_read(elastichost: Elastichost, run_directory: Pat
     assert "status.json: cannot be read" in outcome.stderr
     (run_directory / "status.json").unlink()
     assert "has not written its status yet" in elastichost("status").stderr
+
+
+def test_latest_that_is_a_batch_names_its_runs(elastichost: Elastichost, run_directory: Path) -> None:
+    batch = run_directory.parent / "batch-1"
+    batch.mkdir()
+    jobs = (
+        JobStatus(job="shop", state="done", run_dir=str(run_directory)),
+        JobStatus(job="b", state="waiting", run_dir=""),
+    )
+    status = HostStatus(directory=str(batch), pid=1, commands="", policy="complementary", state="ended", jobs=jobs)
+    (batch / HOST_FILE).write_bytes(msgspec.json.encode(status))
+    point_latest(batch)
+    outcome = elastichost("status")
+    assert outcome.code == 2
+    assert "latest is runs/batch-1, which trains many jobs; this verb takes one run" in outcome.stderr
+    assert f"- shop: runs/{run_directory.name} (done)" in outcome.stderr
+    assert runs_under(run_directory.parent) == [run_directory]
 
 
 def test_no_runs_at_all(elastichost: Elastichost) -> None:

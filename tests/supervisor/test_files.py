@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from elastichost.config import JobSpec, load_job
+from elastichost.dispatcher.directory import HostDirectory
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
@@ -74,6 +75,24 @@ def test_runs_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path, job: 
         list(pool.map(lambda directory: directory.write_facts(job), directories))
     assert (tmp_path / "runs" / "latest").resolve() in paths
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"latest", *(path.name for path in paths)}
+
+
+def test_a_run_that_is_one_of_many_does_not_become_the_latest(tmp_path: Path, job: JobSpec) -> None:
+    """Of a batch `latest` is the batch, not whichever of its jobs began last."""
+    runs = tmp_path / "runs"
+    host = HostDirectory.open(runs / "batch-1")
+    one = RunDirectory.open(runs / "job-1", job, resume=False)
+    one.write_facts(job, is_one_of_many=True)
+    assert (runs / "latest").resolve() == runs / "batch-1"
+    one.write_facts(job)
+    assert (runs / "latest").resolve() == runs / "job-1"
+    host.close()
+    one.close()
+
+
+def test_a_host_elsewhere_makes_no_link(tmp_path: Path) -> None:
+    HostDirectory.open(tmp_path / "state" / "host").close()
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["host"]
 
 
 def test_a_run_directory_has_its_files_and_one_supervisor(tmp_path: Path, job: JobSpec) -> None:
