@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from elastichost.chaos.scene import process_of
 from elastichost.checkpoint.format import latest
+from elastichost.checkpoint.places import RUN_FILE, checkpoint_source, read_identity
 from elastichost.config import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.errors import CheckpointError
@@ -69,8 +70,11 @@ def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
     settings = LedgerSettings(
         units=units, epochs=job.train.epochs, batch_size=job.train.batch_size, order=job.data.order, seed=job.job.seed
     )
-    chosen = Path(job.checkpoint.directory) if job.checkpoint.directory else run_dir / "checkpoints"
-    found = latest(chosen)
+    identity = read_identity(run_dir)
+    if identity is None:
+        raise CheckpointError(f"{run_dir} has no {RUN_FILE}: nothing was trained")
+    source = checkpoint_source(run_dir, identity, job)
+    found = latest(source.places[0], run_id=source.run_id)
     record = read_record(found.manifest) if found is not None else None
     events = tuple(read_journal(run_dir / "journal.jsonl"))
     access = [str(event.data["access"]) for event in events if event.kind == "decision" and "access" in event.data]

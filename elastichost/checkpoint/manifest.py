@@ -31,9 +31,10 @@ MAX_MANIFEST_BYTES = 1 << 30
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One consistent cut of a job. `ledger` is the sample ledger's own JSON value; nothing here looks into it."""
+    """One consistent cut of a run. `ledger` is the sample ledger's own JSON value; nothing here looks into it."""
 
     schema: str = SCHEMA
+    run_id: str  # see `places.RunIdentity`
     job_name: str
     seed: int
     samples_trained: int

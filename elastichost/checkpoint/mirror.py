@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def mirror_checkpoint(source: Path, directory: Path, keep: int, proceed: Callabl
     when the source is not good or a disk refuses.
     """
     manifest = load_manifest(source)
-    staging = new_staging(directory, 0)
+    staging = new_staging(directory, 0, secrets.token_hex(4))
     try:
         copied = [_copy(source / name, staging / name, proceed) for name in sorted({b.file for b in manifest.blocks})]
         verify_blocks(staging, manifest)
@@ -55,7 +56,7 @@ def mirror_checkpoint(source: Path, directory: Path, keep: int, proceed: Callabl
     finally:
         with contextlib.suppress(OSError):
             remove_tree(staging)
-    retain(directory, keep)
+    retain(directory, keep, run_id=manifest.run_id)
     return sum(copied)
 
 

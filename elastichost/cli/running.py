@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ from elastichost.cli.batch import (
 from elastichost.cli.configuring import Overrides
 from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import RunArgument, find_run
+from elastichost.cli.runs import RunArgument, find_run, program, short_path
 from elastichost.cli.summary import summary
 from elastichost.display import open_display
 from elastichost.errors import ConfigError
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="PATH", help="Begin from the checkpoint of another run: its directory, or one."),
+]
 CHANGEABLE_SECTIONS = ("resources", "checkpoint", "supervision", "evaluate", "tuner")
 
 
@@ -69,6 +74,7 @@ def run(
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
     memory: MemoryOption = "80%",
     own_sizes: SizesOption = False,
+    start_from: FromOption = None,
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
@@ -88,12 +94,19 @@ def run(
         for spec in specs:
             rehearse(spec, as_json=as_json)
         return
+    if start_from is not None and len(specs) > 1:
+        raise ConfigError("--from is for one job", hint="run the jobs one by one")
     if len(specs) > 1:
         directory = run_dir.resolve() if run_dir is not None else None
         live = dashboard is Dashboard.AUTO
         run_batch(specs, directory, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
-    spec = specs[0]
-    _train(spec, run_dir.resolve() if run_dir is not None else None, None, dashboard, as_json, hosts=others)
+    spec, directory = specs[0], run_dir.resolve() if run_dir is not None else None
+    source = _named_source(start_from) if start_from is not None else None
+    if source is not None and directory is None:
+        from elastichost.supervisor.rundir import new_run_path
+
+        directory = new_run_path(Path.cwd(), spec.job.name, secrets.token_hex(3))
+    _train(spec, directory, source, dashboard, as_json, hosts=others)
 
 
 def resume(
@@ -107,6 +120,7 @@ def resume(
     policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
     memory: MemoryOption = "",
     own_sizes: SizesAgain = None,
+    start_from: FromOption = None,
     dashboard: DashboardOption = Dashboard.AUTO,
     as_json: AsJson = False,
 ) -> None:
@@ -114,7 +128,7 @@ def resume(
 
     When a supervisor was killed, its rows stay in memory for supervision.keep_arena_s: resumed within that time,
     nothing is lost. Of a batch (`run A B ...`) all jobs go on that are not over,
-    with the policy and the memory that it began with unless they are named here.
+    with the policy and the memory that it began with unless they are named here. A run that is done stays as it is.
     """
     from elastichost.arena.host import hold_left
 
@@ -143,8 +157,27 @@ def resume(
         others = listed_anew(read_hosts(directory / KEPT_HOSTS_FILE))
     if others is not None:
         spec = with_hosts(spec, others)
-    kept = Path(spec.checkpoint.directory) if spec.checkpoint.directory else directory
-    _train(spec, directory, kept, dashboard, as_json, held, others)
+    _tell_done(directory)
+    source = _named_source(start_from) if start_from is not None else directory
+    _train(spec, directory, source, dashboard, as_json, held, others)
+
+
+def _tell_done(directory: Path) -> None:
+    """Where nothing is left to resume."""
+    from elastichost.supervisor.job import finished_result
+
+    if finished_result(directory) is not None:
+        shown = short_path(directory)
+        text = f"{shown} is done: there is nothing to resume, and nothing was changed"
+        progress_console().print(text, style="yellow", soft_wrap=True, markup=False)
+        hint = f"to train further, begin a new run from it: {program()} run JOB --from {shown}"
+        progress_console().print(hint, style="cyan", soft_wrap=True, markup=False)
+
+
+def _named_source(name: str) -> Path:
+    """A run, a directory of checkpoints, or one checkpoint. Raises ConfigError for what is none of them."""
+    path = Path(name)
+    return path.resolve() if path.is_dir() else find_run(name)
 
 
 def _check_same_job(before: JobSpec, after: JobSpec) -> None:

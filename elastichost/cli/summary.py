@@ -49,6 +49,8 @@ def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
     restarts = f", {some.restarts} restart{'s' * (some.restarts != 1)}" if some.restarts else ""
     yield "processes", f"{some.workers} worker{'s' * (some.workers != 1)}, {some.servers} PS{restarts}"
     yield "rows", f"{bytes_words(result.arena_bytes)} of shared memory"
+    if result.started_from:
+        yield "started from", result.started_from
     if result.torn_batches:
         yield "torn batches", str(result.torn_batches)
     if result.rolled_back:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.checkpoint.format import latest
+from elastichost.checkpoint.places import CheckpointSource, checkpoint_source, read_identity
 from elastichost.config import JobSpec, load_job
 from elastichost.config_tuner import FirstPlanSettings
 from elastichost.dispatcher.child import leave_failure, leave_unforeseen, work_in
@@ -65,13 +66,12 @@ def _train(job: JobSpec, arguments: JobArguments) -> int:
     anew, and what is left lies beside it."""
     run_dir, lent = Path(arguments.run_dir), arguments.lent
     if arguments.resume or (run_dir / "journal.jsonl").exists():
-        chosen = job.checkpoint.directory
-        kept = Path(chosen) if chosen else run_dir
         try:
-            return run_job(job, run_dir, None, kept, lent=lent, start_server=fork_or_start).exit_code
+            return run_job(job, run_dir, None, run_dir, lent=lent, start_server=fork_or_start).exit_code
         except CheckpointError as error:
-            mirror = [job.checkpoint.mirror_path] if job.checkpoint.mirror_path is not None else []
-            if latest(kept / "checkpoints", kept, *mirror, verify=False) is not None:
+            identity = read_identity(run_dir)
+            source = checkpoint_source(run_dir, identity, job) if identity is not None else CheckpointSource(())
+            if latest(*source.places, verify=False, run_id=source.run_id) is not None:
                 raise
             print(f"it begins anew: {error.message}", file=sys.stderr)
         aside = (run_dir.with_name(f"{run_dir.name}.{number}") for number in range(1, 1000))

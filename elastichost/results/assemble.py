@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.checkpoint.format import BlockKind, FoundCheckpoint, Manifest, latest, load_manifest, read_block
+from elastichost.checkpoint.places import checkpoint_source, read_identity
 from elastichost.config import JobSpec, load_job
 from elastichost.errors import CheckpointError, ConfigError
 from elastichost.specs import DenseTensor, EmbeddingSpec, TableSpec
@@ -67,12 +68,16 @@ def find_checkpoint(run_dir: Path, job: JobSpec, checkpoint: Path | None) -> Fou
     Blocks are checked as they are read, so nothing is read twice."""
     if checkpoint is not None:
         return FoundCheckpoint(directory=checkpoint, manifest=load_manifest(checkpoint))
-    directory = Path(job.checkpoint.directory) if job.checkpoint.directory else run_dir / "checkpoints"
-    mirror = [job.checkpoint.mirror_path] if job.checkpoint.mirror_path is not None else []
-    found = latest(directory, *mirror, verify=False)
+    identity = read_identity(run_dir)
+    if identity is None:
+        raise CheckpointError(
+            f"{run_dir} holds no checkpoint: no run has begun there", hint="name another run directory"
+        )
+    source = checkpoint_source(run_dir, identity, job)
+    found = latest(*source.places, verify=False, run_id=source.run_id)
     if found is None:
         raise CheckpointError(
-            f"{directory} holds no checkpoint",
+            f"{source.places[0]} holds no checkpoint",
             hint="a run writes its first one after checkpoint.every_s, or at its end",
         )
     return found

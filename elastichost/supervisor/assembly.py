@@ -19,6 +19,7 @@ from elastichost.arena.layout import plan_layout
 from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
+from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import CheckpointError, SampleRange
 from elastichost.resources import memory_budget_bytes
 from elastichost.sharding import even_shard_map
@@ -49,21 +50,22 @@ __all__ = ["Heritage", "assemble", "look_for_checkpoint"]
 
 @dataclass(frozen=True, slots=True)
 class Heritage:
-    """What a run goes on from; nothing: it is a new one. `source`: a run directory, checkpoints, or one checkpoint.
-    `found`: the checkpoint; None while it may not be needed, because `claim` holds the arena. `next_lease_id`: leases
-    of lower numbers were granted before; `barred`: positions that are not trained any more."""
+    """What a run goes on from; nothing: it is a new one. `source`: where its checkpoints are looked for, or those of
+    another run that it begins from. `found`: the checkpoint; None while it may not be needed, because `claim` holds the
+    arena. `next_lease_id`: leases of lower numbers were granted before; `barred`: positions that are not trained any
+    more."""
 
-    source: Path | None = None
+    source: CheckpointSource | None = None
     claim: Claim | None = None
     found: FoundCheckpoint | None = None
     next_lease_id: int = 1
     barred: tuple[SampleRange, ...] = ()
 
 
-def look_for_checkpoint(source: Path, claim: Claim | None, mirror: Path | None = None) -> FoundCheckpoint:
+def look_for_checkpoint(source: CheckpointSource, claim: Claim | None) -> FoundCheckpoint:
     """The newest good one. Raises CheckpointError, which also says why the arena cannot be used."""
     try:
-        return find_checkpoint(source, *([mirror] if mirror is not None else []))
+        return find_checkpoint(source)
     except CheckpointError as error:
         if claim is None or claim.recollection.has_ended:
             raise
@@ -98,7 +100,10 @@ def assemble(
     """
     settings = _ledger_settings(run, prepared)
     found = _from_arena(run, model, settings, heritage, prepared.cores)
-    beginning = found or _anew(run, prepared, model, initial, settings, heritage)
+    if isinstance(found, Misfit):
+        beginning = _anew(run, prepared, model, initial, settings, heritage, found.reason)
+    else:
+        beginning = found
     return _parts(run, prepared, model, beginning, is_draining)
 
 
@@ -107,11 +112,12 @@ def assemble(
 
 def _from_arena(
     run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage, cores: tuple[int, ...]
-) -> _Beginning | None:
-    """None, with the reason in the journal, when there is no arena to go on from, or it does not fit."""
+) -> _Beginning | Misfit:
+    """A Misfit, with the reason in the journal, when there is no arena to go on from, or it does not fit. It is left as
+    it is then, and still held."""
     claim = heritage.claim
     if claim is None:
-        return None
+        return Misfit("the run is a new one")
     rescued = _rescue(run, claim, model, settings)
     if isinstance(rescued, Misfit) and rescued.needs_servers:
         resized = resized_plan(run.plan, f"resume: {rescued.reason}", servers=rescued.needs_servers)
@@ -121,8 +127,7 @@ def _from_arena(
     if isinstance(rescued, Misfit):
         if not claim.recollection.has_ended:
             run.note("decision", f"resume: not from the arena of the supervisor that died: {rescued.reason}", now=True)
-        _give_up(run, claim)
-        return None
+        return rescued
     run.arena = rescued.arena.directory
     _note_arena(run, rescued.arena, "arena", None)
     ledger, version = rescued.ledger, rescued.dense.version()
@@ -143,7 +148,7 @@ def _from_arena(
             process=f"worker-{torn.worker}",
             data={"life": torn.life, "batches": torn.batches, "with_supervisor": True},
         )
-    kept = _newest_checkpoint(heritage, run.directory.mirror)
+    kept = _newest_checkpoint(heritage)
     return _Beginning(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
 
 
@@ -172,16 +177,50 @@ def _give_up(run: Run, claim: Claim) -> None:
     claim.release()
 
 
-def _newest_checkpoint(heritage: Heritage, mirror: Path | None) -> tuple[Path, RunRecord] | None:
+def _newest_checkpoint(heritage: Heritage) -> tuple[Path, RunRecord] | None:
     """Not verified: it is not read now."""
     if heritage.source is not None:
         with contextlib.suppress(CheckpointError):
-            found = find_checkpoint(heritage.source, *([mirror] if mirror is not None else []), verify=False)
+            found = find_checkpoint(heritage.source, verify=False)
             return found.directory, read_record(found.manifest)
     return None
 
 
 # --- anew, or from a checkpoint -----------------------------------------------------------------------------------
+
+
+def _checked_checkpoint(run: Run, model: ModelSpec, heritage: Heritage, why_not_arena: str) -> FoundCheckpoint | None:
+    """The checkpoint that the run goes on from; None: it is a new run. Raises CheckpointError where there is none, or
+    it holds another model: what is left in memory stays there then."""
+    found = heritage.found
+    try:
+        if found is None and heritage.source is not None:
+            found = look_for_checkpoint(heritage.source, heritage.claim)
+        if found is None:
+            return None
+        if found.manifest.model != model:
+            raise CheckpointError(
+                f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
+                hint="resume with the model, tables and columns the run began with",
+            )
+    except CheckpointError as error:
+        held = heritage.claim.held if heritage.claim is not None else None
+        if held is None:
+            raise
+        kept_s = run.job.supervision.keep_arena_s
+        raise CheckpointError(
+            f"{error.message}; the run's arena {held.path} does not fit either ({why_not_arena}), and is left as it is",
+            hint=f"{error.hint}; the arena is kept for another {kept_s:g} s (supervision.keep_arena_s)",
+        ) from error
+    for warning in found.warnings:
+        run.note("warning", warning)
+    own = run.directory.identity
+    if found.manifest.run_id == own.run_id:
+        run.note("decision", f"resume: goes on from the checkpoint {found.directory.name}", now=True)
+    else:
+        run.started_from = f"{found.directory} of run {found.manifest.run_id} (job {found.manifest.job_name})"
+        run.note("decision", f"begins from the checkpoint of another run, as asked: {run.started_from}", now=True)
+    return found
 
 
 def _anew(
@@ -191,19 +230,11 @@ def _anew(
     initial: npt.NDArray[np.float32],
     settings: LedgerSettings,
     heritage: Heritage,
+    why_not_arena: str,
 ) -> _Beginning:
-    found = heritage.found
-    if found is None and heritage.source is not None:
-        found = look_for_checkpoint(heritage.source, heritage.claim, run.directory.mirror)
-    if found is not None:
-        for warning in found.warnings:
-            run.note("warning", warning)
-        run.note("decision", f"resume: goes on from the checkpoint {found.directory.name}", now=True)
-        if found.manifest.model != model:
-            raise CheckpointError(
-                f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
-                hint="resume with the model, tables and columns the run began with",
-            )
+    found = _checked_checkpoint(run, model, heritage, why_not_arena)
+    if heritage.claim is not None:  # the checkpoint replaces the arena, whose memory is needed
+        _give_up(run, heritage.claim)
     record = read_record(found.manifest) if found is not None else None
     ledger = _ledger(settings, record.ledger if record is not None else Ledger(settings).state(), heritage)
     others = [path for host, path in run.other_arenas.items() if run.uses(host)]

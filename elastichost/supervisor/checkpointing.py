@@ -27,6 +27,7 @@ from elastichost.checkpoint.format import (
     retain,
 )
 from elastichost.checkpoint.mirror import Mirror
+from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import CheckpointError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import bucket_count
@@ -102,9 +103,11 @@ class Checkpointer:
     def recall(self, newest: Path, accounted: int) -> None:
         """The run goes on from this checkpoint, or has it beside the rows that it goes on from."""
         self.newest, self.checkpointed_at = newest, accounted
-        own = self._run.directory.mirror
-        if self._mirror is not None and (own is None or not (own / newest.name).exists()):
-            self._mirror.copy(newest)
+        mirror = self._mirror
+        is_there = isinstance(mirror, Mirror) and (mirror.directory / newest.name).exists()
+        is_own = newest.parent in self._run.directory.checkpoint_source.places
+        if mirror is not None and is_own and not is_there:
+            mirror.copy(newest)
 
     @property
     def is_mirroring(self) -> bool:
@@ -123,7 +126,7 @@ class Checkpointer:
     def begin(self, reason: str, *, is_final: bool) -> None:
         self._number += 1
         try:
-            staging = new_staging(self._run.directory.checkpoints, self._number)
+            staging = new_staging(self._run.directory.checkpoints, self._number, self._run.run_id)
         except CheckpointError as error:
             self._failed(error, is_final=is_final)
             return
@@ -253,7 +256,8 @@ class Checkpointer:
         final = self._run.directory.checkpoints / checkpoint_name(done.trained)
         try:
             commit(done.staging, final, self._manifest(done))
-            removed = retain(self._run.directory.checkpoints, self._run.job.checkpoint.keep, final)
+            keep, run_id = self._run.job.checkpoint.keep, self._run.directory.identity.run_id
+            removed = retain(self._run.directory.checkpoints, keep, final, run_id)
         except CheckpointError as error:
             self._failed(error, is_final=done.is_final, staging=done.staging)
             return
@@ -281,6 +285,7 @@ class Checkpointer:
     def _manifest(self, done: _Open) -> Manifest:
         assert done.record is not None
         return Manifest(
+            run_id=self._run.directory.identity.run_id,
             job_name=self._run.job.job.name,
             seed=self._run.job.job.seed,
             samples_trained=done.trained,
@@ -363,17 +368,17 @@ def _elsewhere(opened: _Open) -> str:
     return f"checkpoints/{opened.staging.name}"
 
 
-def find_checkpoint(source: Path, *others: Path, verify: bool = True) -> FoundCheckpoint:
-    """`source`: a run directory, its checkpoints, or one checkpoint; others: further directories of checkpoints, as
-    the mirror. `verify` reads its blocks, too. Raises CheckpointError when there is none."""
-    source = source.resolve()
-    if (source / MANIFEST_NAME).exists():
-        return FoundCheckpoint(source, load_manifest(source))
-    places = dict.fromkeys((source / "checkpoints", source, *(other.resolve() for other in others)))
-    found = latest(*places, verify=verify)
+def find_checkpoint(source: CheckpointSource, *, verify: bool = True) -> FoundCheckpoint:
+    """The newest good checkpoint, or the only one where a single one was named. `verify` reads its blocks, too. Raises
+    CheckpointError when there is none of the run that the source names."""
+    if len(source.places) == 1 and (source.places[0] / MANIFEST_NAME).exists():
+        return FoundCheckpoint(source.places[0], load_manifest(source.places[0]))
+    found = latest(*source.places, verify=verify, run_id=source.run_id)
     if found is None:
-        searched = " and ".join(map(str, dict.fromkeys((source, *others))))
-        raise CheckpointError(f"no checkpoint in {searched}", hint="run the job anew: nothing of it was saved yet")
+        raise CheckpointError(
+            f"no checkpoint in {source}",
+            hint="run the job anew, or begin from the checkpoint of another run with --from: nothing of it was saved",
+        )
     return found
 
 

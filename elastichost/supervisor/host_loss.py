@@ -65,11 +65,8 @@ class HostLosses:
 
     def _newest(self) -> FoundCheckpoint | None:
         """Verified: a bad one is passed over."""
-        places = self._run.directory.checkpoint_places
-        newest = self._checkpointer.newest
-        others = (newest.parent,) if newest is not None else ()
         try:
-            return find_checkpoint(*places, *others)
+            return find_checkpoint(self._run.directory.checkpoint_source)
         except CheckpointError:
             return None
 

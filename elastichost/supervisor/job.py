@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 
 from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, owner_of, socket_directory
-from elastichost.checkpoint.format import MANIFEST_NAME, remove_staging
+from elastichost.checkpoint.format import remove_staging
+from elastichost.checkpoint.places import RUN_FILE, CheckpointSource, checkpoint_source, read_identity
 from elastichost.clock import MonotonicClock
 from elastichost.config import JobSpec, load_job
 from elastichost.config_hosts import HostsFile
-from elastichost.errors import ConfigError, ElastichostError, PreflightError
+from elastichost.errors import CheckpointError, ConfigError, ElastichostError, PreflightError
 from elastichost.observer import RunObserver, SilentObserver
 from elastichost.plan import Plan, ProcessId
 from elastichost.resources import HostInventory
@@ -24,6 +25,7 @@ from elastichost.supervisor.assembly import Heritage, look_for_checkpoint
 from elastichost.supervisor.emulated import EMULATED
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.keyring import Keyring
+from elastichost.supervisor.launch.agent_messages import SourceFile
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.servers import StartServer
 from elastichost.supervisor.launch.several import HostsLauncher
@@ -46,7 +48,9 @@ from elastichost.wire.crash import arm
 from elastichost.wire.keys import Gate, gate_at
 from elastichost.wire.sockets import ControlServer
 
-__all__ = ["run_job"]
+__all__ = ["finished_result", "run_job"]
+
+RESOLVED_JOB = "job.resolved.toml"
 
 
 def run_job(
@@ -64,7 +68,9 @@ def run_job(
     """Trains a job to its end, in the calling process; call it from the main thread.
 
     run_dir: default `runs/<name>-<UTC>-<id>` under the working directory, or the run that is resumed.
-    resume_from: a run directory (its newest good checkpoint), or one checkpoint.
+    resume_from: the directory of the run that goes on; or what a run begins from, one of its own checkpoints or what
+    somebody else trained: another run's directory, a directory of checkpoints, or one checkpoint. A run that is done is
+    left as it is, and its result returned.
     held: what the run that is resumed has left and the caller holds (`arena.host.hold_left`).
     lent: what the job may use of this host; None: all there is. start_server: makes the fork server.
     hosts: other machines that it trains on; the job is one of so many hosts (`config_hosts.with_hosts`).
@@ -73,6 +79,10 @@ def run_job(
     Raises the typed error the job failed with: ConfigError, DataError, ModelError, ArenaFullError, PreflightError
     before training; NonFiniteError, RestartBudgetError, HangError, CheckpointError, ... during it.
     """
+    if resume_from is not None and (done := finished_result(run_dir or _resumed_run(resume_from))) is not None:
+        for one in held:
+            one.release()
+        return done
     entries = entries or (EMULATED if job.emulate.enabled else Entries())
     arm("supervisor", 1 if resume_from is None else 2)
     with contextlib.ExitStack() as stack:
@@ -131,7 +141,7 @@ def _open_new(
     prepared = preflight(job, lent=lent, elsewhere=elsewhere)
     run_id = _new_run_id()
     path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
-    return _Opened(run_id, RunDirectory.open(path, job, resume=False), prepared, Heritage())
+    return _Opened(run_id, RunDirectory.open(path, job, resume=False, run_id=run_id), prepared, Heritage())
 
 
 def _open_again(
@@ -148,18 +158,18 @@ def _open_again(
     directory: RunDirectory | None = None
     claim: Claim | None = None
     try:
-        directory = RunDirectory.open(path, job, resume=True)
-        is_one_checkpoint = (resume_from / MANIFEST_NAME).exists()
+        directory = RunDirectory.open(path, job, resume=True, run_id=run_id)
+        source = _source(resume_from, directory)
         claim = claim_arena(directory.path, held)
-        if is_one_checkpoint:
-            claim = claim.without_arena("a checkpoint was asked for")
+        if source != directory.checkpoint_source:
+            claim = claim.without_arena(f"the checkpoint in {source} was asked for")
         elif job.resources.hosts > 1 and claim.held is not None:
             claim = claim.without_arena(f"its rows are to lie in the arenas of {job.resources.hosts} hosts now")
         prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.recollection), lent, elsewhere)
-        found = look_for_checkpoint(resume_from, claim, directory.mirror) if claim.held is None else None
+        found = look_for_checkpoint(source, claim) if claim.held is None else None
         remove_staging(directory.checkpoints)
         known = claim.recollection
-        heritage = Heritage(resume_from, claim, found, known.next_lease_id, barred(known.roll_backs))
+        heritage = Heritage(source, claim, found, known.next_lease_id, barred(known.roll_backs))
         return _Opened(run_id, directory, prepared, heritage)
     except ElastichostError:
         for one in (*held, *((claim.held,) if claim is not None and claim.held is not None else ())):
@@ -187,8 +197,32 @@ def _new_run_id() -> str:
     return run_id
 
 
+def finished_result(run_dir: Path | None) -> RunResult | None:
+    """What is in the directory of a run that is done, so that nothing is left to resume; None: it is not."""
+    if run_dir is None:
+        return None
+    with contextlib.suppress(OSError, msgspec.MsgspecError):  # a result that cannot be read is written anew
+        found = msgspec.json.decode((run_dir / "result.json").read_bytes(), type=RunResult)
+        return found if found.status in ("done", "quarantined") else None
+    return None
+
+
 def _resumed_run(resume_from: Path) -> Path | None:
-    return resume_from if (resume_from / "job.resolved.toml").exists() else None
+    return resume_from if (resume_from / RESOLVED_JOB).exists() else None
+
+
+def _source(resume_from: Path, directory: RunDirectory) -> CheckpointSource:
+    """Its own checkpoints, or those that somebody named. Raises CheckpointError, ConfigError for a run that cannot be
+    read."""
+    named = resume_from.resolve()
+    if named == directory.path:
+        return directory.checkpoint_source
+    if not (named / RESOLVED_JOB).exists():
+        return CheckpointSource((named,))
+    identity = read_identity(named)
+    if identity is None:
+        raise CheckpointError(f"{named} is no run: it has no {RUN_FILE}", hint="name one of its checkpoints instead")
+    return checkpoint_source(named, identity, load_job(named / RESOLVED_JOB, environ={}))
 
 
 def _open(
@@ -205,7 +239,8 @@ def _open(
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
     others = {host: arena_directory(run_id, host) for host in range(1, job.resources.hosts)}
     if machines is not None:
-        machines.open(run_id, files_for_others(job, Path.cwd()), entries.imports, entries.calls)
+        files = (*files_for_others(job, Path.cwd()), SourceFile(RUN_FILE, (directory.path / RUN_FILE).read_bytes()))
+        machines.open(run_id, files, entries.imports, entries.calls)
         others = {host: double_directory(run_id, host) for host in others}
     held = heritage.claim.held if heritage.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)

@@ -88,6 +88,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     epochs: int
     torn_batches: int
     checkpoint: str = ""
+    started_from: str = ""  # the checkpoint of another run that it began from, in words
     quarantined: tuple[Quarantined, ...] = ()
     rolled_back: tuple[RollBack, ...] = ()
     lost_hosts: tuple[LostHost, ...] = ()

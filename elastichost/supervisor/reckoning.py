@@ -32,6 +32,7 @@ def reckon(
         peak_workers=reporter.peak_workers,
         epochs=run.job.train.epochs,
         torn_batches=run.torn_batches,
+        started_from=run.started_from,
         rolled_back=tuple(run.roll_backs),
         lost_hosts=tuple(run.lost_hosts),
     )

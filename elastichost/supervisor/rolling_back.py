@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import msgspec
 
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.host import arena_directory
 from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import HostLostError, NonFiniteError, ProtocolError, SampleRange
 from elastichost.supervisor.assembly import Heritage
 from elastichost.supervisor.checkpointing import find_checkpoint, read_record
@@ -68,8 +68,8 @@ def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, her
             raise error
         failed = error.samples
     _end_processes(run)
-    sources = _sources(run, parts, heritage)
-    found = find_checkpoint(*sources) if sources else None
+    source = _source(run, parts, heritage)
+    found = find_checkpoint(source) if source is not None else None
     entry = RollBack(
         epoch=failed.epoch,
         unit=failed.unit,
@@ -83,7 +83,7 @@ def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, her
     _tell(run, entry, failed)
     _clear_away(run, parts)
     return Heritage(
-        source=sources[0] if sources else None,
+        source=source,
         found=found,
         next_lease_id=parts.training.ledger.next_lease_id,
         barred=barred(run.roll_backs),
@@ -106,14 +106,14 @@ def _end_processes(run: Run) -> None:
     run.deaths.clear()
 
 
-def _sources(run: Run, parts: Parts, heritage: Heritage) -> tuple[Path, ...]:
-    """Where checkpoints of this run may be; none: it has made none, and began from none."""
+def _source(run: Run, parts: Parts, heritage: Heritage) -> CheckpointSource | None:
+    """Where checkpoints of this run may be; None: it has made none, and began from none."""
     newest = parts.checkpointer.newest
-    if newest is not None:
-        return (*run.directory.checkpoint_places, newest.parent)
-    if heritage.found is not None:
-        return (heritage.found.directory,)
-    return ()
+    if newest is not None and newest.parent in run.directory.checkpoint_source.places:
+        return run.directory.checkpoint_source
+    if heritage.found is not None:  # that of another run, which it began from
+        return CheckpointSource((heritage.found.directory,))
+    return None
 
 
 def _samples_of(found: FoundCheckpoint | None) -> int:

@@ -96,6 +96,7 @@ class Run:
     size: tuple[int, int] = (0, 0)  # workers and PS of the newest plan that trains
     restarts: int = 0
     torn_batches: int = 0
+    started_from: str = ""  # checkpoint of another run that this one began from
     roll_backs: list[RollBack] = field(default_factory=list)
     lost_hosts: list[LostHost] = field(default_factory=list)
     last_decision: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import importlib.metadata
@@ -13,9 +14,17 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.checkpoint.places import (
+    RUN_FILE,
+    CheckpointSource,
+    RunIdentity,
+    checkpoint_source,
+    new_identity,
+    read_identity,
+)
 from elastichost.config import JobSpec, to_toml
 from elastichost.config_hosts import KEPT_HOSTS_FILE
-from elastichost.errors import ConfigError, PreflightError
+from elastichost.errors import CheckpointError, ConfigError, PreflightError
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
 from elastichost.wire.applied import APPLIED_FILE
@@ -68,19 +77,22 @@ def lock_directory(path: Path, name: str, taken: PreflightError) -> int:
 class RunDirectory:
     """Paths and small files of one run. Holds a lock; `close` releases it."""
 
-    def __init__(self, path: Path, lock: int, checkpoints: Path, mirror: Path | None, is_new: bool) -> None:
+    def __init__(
+        self, path: Path, lock: int, identity: RunIdentity, checkpoint_source: CheckpointSource, is_new: bool
+    ) -> None:
         self.path = path
-        self.checkpoints = checkpoints
-        self.mirror = mirror
+        self.identity = identity
+        self.checkpoint_source = checkpoint_source
         self._lock = lock
         self._is_new = is_new
 
     @classmethod
-    def open(cls, path: Path, job: JobSpec, *, resume: bool) -> RunDirectory:
-        """Makes the directory, or takes over one of a run to resume; of the job only the place of checkpoints counts.
+    def open(cls, path: Path, job: JobSpec, *, resume: bool, run_id: str = "") -> RunDirectory:
+        """Makes the directory, or takes over one of a run to resume; of the job only the name and the place of
+        checkpoints count. run_id: of a run that begins; "": one is made up.
 
         Raises ConfigError when it holds another run, PreflightError when a supervisor works in it or it cannot be
-        made.
+        made, CheckpointError when it does not say which run it is of.
         """
         path = path.resolve()
         is_new = not path.exists()
@@ -93,16 +105,20 @@ class RunDirectory:
             raise ConfigError(
                 f"{path} holds a run already", hint=f"`elastichost resume {path}`, or choose another --run-dir"
             )
-        chosen = job.checkpoint.directory
-        checkpoints = Path(chosen) if chosen else path / "checkpoints"
         for folder in (path / "logs", path / "errors"):
             folder.mkdir(mode=0o700, exist_ok=True)
         try:
-            checkpoints.mkdir(mode=0o700, parents=True, exist_ok=True)
+            identity = (read_identity(path) if resume else None) or new_identity(job.job.name, run_id)
+            source = checkpoint_source(path, identity, job)
+            source.places[0].mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(path / RUN_FILE, msgspec.json.encode(identity) + b"\n")
         except OSError as error:
             os.close(lock)
-            raise PreflightError(f"cannot make the checkpoint directory {checkpoints}: {error}") from error
-        return cls(path, lock, checkpoints, job.checkpoint.mirror_path, is_new)
+            raise PreflightError(f"cannot make the checkpoint directory {source.places[0]}: {error}") from error
+        except CheckpointError:
+            os.close(lock)
+            raise
+        return cls(path, lock, identity, source, is_new)
 
     def write_facts(self, job: JobSpec, *, is_one_of_many: bool = False) -> None:
         """What is known before anything runs. `runs/latest` points here from now on, unless this run is one of many
@@ -114,9 +130,9 @@ class RunDirectory:
             point_latest(self.path)
 
     @property
-    def checkpoint_places(self) -> tuple[Path, ...]:
-        """Where the run keeps checkpoints: its own directory, then the mirror."""
-        return (self.checkpoints, *([self.mirror] if self.mirror is not None else []))
+    def checkpoints(self) -> Path:
+        """Where new checkpoints are written."""
+        return self.checkpoint_source.places[0]
 
     @property
     def resolved(self) -> Path:
@@ -168,6 +184,8 @@ class RunDirectory:
         if latest.is_symlink() and latest.readlink() == Path(self.path.name):
             latest.unlink()
         shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # below a directory that runs share; kept when something is in it
+            self.checkpoints.rmdir()
 
     def close(self) -> None:
         os.close(self._lock)

@@ -26,7 +26,7 @@ def mirror_of(run: Run) -> Mirror | HostMirror | None:
     """As the job wants it; None, with a warning where that is news, when there is none."""
     settings = run.job.checkpoint
     if settings.mirror_path is not None:
-        return Mirror(settings.mirror_path, settings.keep)
+        return Mirror(settings.mirror_path / run.directory.identity.folder, settings.keep)
     if settings.mirror_host is None:
         return None
     name, directory = settings.mirror_host
@@ -35,7 +35,7 @@ def mirror_of(run: Run) -> Mirror | HostMirror | None:
     if found is None:
         run.note("warning", f"checkpoint.mirror: there is no host {name!r} in this run; checkpoints have no mirror")
         return None
-    return HostMirror(found, directory, settings.keep)
+    return HostMirror(found, f"{directory}/{run.directory.identity.folder}", settings.keep)
 
 
 class HostMirror:

@@ -30,6 +30,7 @@ from elastichost.checkpoint.format import (
     new_staging,
     read_block,
     read_block_into,
+    remove_staging,
     retain,
     verify_blocks,
 )
@@ -66,7 +67,7 @@ MODEL = ModelSpec(
 )
 
 
-def write_checkpoint(root: Path, samples: int, *, skip: str = "") -> Path:
+def write_checkpoint(root: Path, samples: int, *, skip: str = "", run_id: str = "r1") -> Path:
     """Two PS, two buckets; `skip` leaves blocks of one kind out."""
     staging = new_staging(root, cut=samples)
     records: list[BlockRecord] = []
@@ -85,6 +86,7 @@ def write_checkpoint(root: Path, samples: int, *, skip: str = "") -> Path:
                 writer.add("dense", 0, 0, np.array([1.0, 2.0], dtype=np.float32))
         records += writer.records
     manifest = Manifest(
+        run_id=run_id,
         job_name="test",
         seed=1,
         samples_trained=samples,
@@ -427,3 +429,36 @@ def test_retain_keeps_the_newest_good_ones(tmp_path: Path) -> None:
     assert [path.name for path in retain(tmp_path, keep=1)] == ["step-300", "step-200"]
     with pytest.raises(ValueError, match="keep = 0"):
         retain(tmp_path, keep=0)
+
+
+# --- whose checkpoint it is -------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_of_another_run_is_never_gone_on_from(tmp_path: Path) -> None:
+    own, other = write_checkpoint(tmp_path, 100), write_checkpoint(tmp_path, 900, run_id="r2")
+    found = latest(tmp_path, run_id="r1")
+    assert found is not None and found.directory == own
+    assert found.warnings == ("step-900 cannot be used: it belongs to run r2 (job test), not to run r1",)
+    anybody = latest(tmp_path)
+    assert anybody is not None and anybody.directory == other
+    with pytest.raises(CheckpointError, match="belongs to run r2 .job test., not to run r3") as raised:
+        latest(tmp_path, run_id="r3")
+    assert "--from" in raised.value.hint
+
+
+def test_retention_leaves_other_runs_alone(tmp_path: Path) -> None:
+    others = [write_checkpoint(tmp_path, samples, run_id="r2") for samples in (50, 350, 900)]
+    own = [write_checkpoint(tmp_path, samples) for samples in (100, 200, 300)]
+    assert retain(tmp_path, 2, run_id="r1") == (own[0],)
+    assert all(path.is_dir() for path in (*others, *own[1:]))
+
+
+def test_two_writers_never_share_a_staging_directory(tmp_path: Path) -> None:
+    """Both runs of a shared directory wrote server-0.bin into staging-4, and one of them failed in the end."""
+    first, second = new_staging(tmp_path, 4, "a"), new_staging(tmp_path, 4, "b")
+    for staging, value in ((first, 1.0), (second, 2.0)):
+        with BlockWriter(staging / "server-0.bin") as writer:
+            writer.add("dense", 0, 0, np.array([value], dtype=np.float32))
+    assert first != second and (first / "server-0.bin").read_bytes() != (second / "server-0.bin").read_bytes()
+    remove_staging(tmp_path)
+    assert list(tmp_path.iterdir()) == []

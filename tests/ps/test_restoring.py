@@ -40,6 +40,7 @@ def checkpoint_of(arena: Arena, store: RowStore, place: Path) -> Path:
                 writer.add(block.kind, block.owner, bucket, block.array)
         writer.add("dense", 0, 0, np.zeros(1, np.float32))
     manifest = Manifest(
+        run_id="r1",
         job_name="test",
         seed=7,
         samples_trained=1,

@@ -17,6 +17,7 @@ from torchrec import EmbeddingBagCollection
 
 from elastichost.building import build_model
 from elastichost.checkpoint.format import BlockWriter, Manifest, checkpoint_name, commit, new_staging
+from elastichost.checkpoint.places import RUN_FILE, new_identity
 from elastichost.config import load_job, to_toml
 from elastichost.config_tables import resolve_tables
 from elastichost.results.reader import xxh64
@@ -230,6 +231,7 @@ def make_run(
     dense = describe_dense(module)
     model = ModelSpec(tables=tables, embeddings=embeddings, dense=dense, num_dense_features=2, num_labels=labels)
     vector = initial_vector(module, dense)
+    (directory / RUN_FILE).write_bytes(msgspec.json.encode(new_identity("hand-made", "0123456789abcdef")))
     staging = new_staging(directory / "checkpoints", cut=1)
     with BlockWriter(staging / "server-0.bin") as writer:
         maker = CheckpointMaker(model, writer, is_empty=is_empty)
@@ -237,6 +239,7 @@ def make_run(
             maker.add_table(table)
         writer.add("dense", 0, 0, vector)
     manifest = Manifest(
+        run_id="0123456789abcdef",
         job_name="hand-made",
         seed=0,
         samples_trained=600,

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 from elastichost.arena.dense import DenseStore
+from elastichost.checkpoint.places import CheckpointSource, RunIdentity
 from elastichost.config import JobSpec
 from elastichost.job_features import JobFeatures
 from elastichost.observer import SilentObserver
@@ -118,7 +119,8 @@ class Stage:
         directory = SimpleNamespace(
             path=self.run_dir,
             checkpoints=PurePosixPath("/checkpoints"),
-            mirror=None,
+            identity=RunIdentity("r1", "simulated"),
+            checkpoint_source=CheckpointSource((), "r1"),
             metrics=PurePosixPath("/metrics"),
             log_of=lambda process: PurePosixPath(f"/logs/{process}"),
             write_error=lambda process, report: None,

@@ -123,9 +123,9 @@ _REPLACED: dict[str, dict[str, Any]] = {
         "free_bytes": lambda path: 1 << 30,
     },
     "elastichost.supervisor.checkpointing": {
-        "new_staging": lambda directory, number: _checkpoints().new_staging(directory, number),
+        "new_staging": lambda directory, number, writer: _checkpoints().new_staging(directory, number),
         "commit": lambda staging, final, manifest: _checkpoints().commit(staging, final, manifest),
-        "retain": lambda directory, keep, newest: (),
+        "retain": lambda directory, keep, newest, run_id: (),
         "remove_tree": lambda directory: None,
     },
     "elastichost.supervisor.loop": {

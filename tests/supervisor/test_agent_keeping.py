@@ -5,11 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
+
 from elastichost.checkpoint.format import latest
+from elastichost.checkpoint.places import RUN_FILE, new_identity, read_identity
 from elastichost.config_hosts import read_hosts
 from elastichost.supervisor.launch.agent_keeping import keep
 from tests.ps.test_restoring import checkpoint_of, opened
 from tests.ps.test_store import ALL
+
+RUN = new_identity("shop", "r1")
 
 
 def run_directory(folder: Path) -> Path:
@@ -22,6 +27,7 @@ def run_directory(folder: Path) -> Path:
     (run_dir / "source").mkdir(parents=True)
     (run_dir / "source" / "net.py").write_text("def build(): ...")
     (run_dir / "job.resolved.toml").write_text("[job]")
+    (run_dir / RUN_FILE).write_bytes(msgspec.json.encode(RUN))
     shutil.copytree(saved, run_dir / "incoming" / "step-1")
     return run_dir
 
@@ -33,6 +39,7 @@ def test_what_is_kept_can_be_resumed(tmp_path: Path) -> None:
     found = latest(kept / "checkpoints")
     assert found is not None and found.directory.name == "step-1"
     assert (kept / "job.resolved.toml").read_text() == "[job]"
+    assert read_identity(kept) == RUN, "a resume there knows its checkpoints"
     assert (kept / "source" / "net.py").exists()
     assert read_hosts(kept / "hosts.json").hosts == ()
     assert not (run_dir / "incoming" / "step-1").exists()

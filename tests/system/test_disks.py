@@ -101,11 +101,12 @@ def test_every_checkpoint_is_mirrored_and_a_resume_takes_the_newest_good_one_of_
     code, errors = run.finish()
     assert code == 75, errors
     own = run.run_dir / "checkpoints"
+    (own_mirror,) = mirror.iterdir()
     names = [path.name for path in checkpoint_directories(own)]
-    assert names[0] in os.listdir(mirror), "the last one as well"
-    assert len(checkpoint_directories(mirror)) <= 2
-    assert load_manifest(mirror / names[0]) == load_manifest(own / names[0])
-    verify_blocks(mirror / names[0], load_manifest(mirror / names[0]))
+    assert names[0] in os.listdir(own_mirror), "the last one as well"
+    assert len(checkpoint_directories(own_mirror)) <= 2
+    assert load_manifest(own_mirror / names[0]) == load_manifest(own / names[0])
+    verify_blocks(own_mirror / names[0], load_manifest(own_mirror / names[0]))
 
     for name in names:
         flip(own / name / "server-0.bin", 0)
@@ -116,7 +117,7 @@ def test_every_checkpoint_is_mirrored_and_a_resume_takes_the_newest_good_one_of_
     assert any(f"{names[0]} cannot be used" in event.text for event in resumed.events("warning"))
     (arena,) = [event for event in resumed.events("arena") if event.data["origin"] == "checkpoint"]
     assert arena.data["path"]
-    found = latest(mirror)
+    found = latest(own_mirror)
     assert found is not None
     assert found.manifest.samples_trained == 300_000
     shutil.rmtree(own)

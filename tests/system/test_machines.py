@@ -344,6 +344,7 @@ def test_when_the_first_machine_is_gone_the_run_goes_on_from_the_second(
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
     shutil.rmtree(run.run_dir)
+    (kept,) = kept.iterdir()  # the run's own, below what runs may share
     found = latest(kept / "checkpoints")
     assert found is not None and 0 < found.manifest.samples_trained < SAMPLES
     assert (kept / "source" / "slow.py").exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.mirror import mirror_checkpoint
+from elastichost.checkpoint.places import RUN_FILE
 from elastichost.errors import ElastichostError
 from elastichost.supervisor.launch.agent_messages import CheckpointKept
 
@@ -21,7 +22,8 @@ def keep(run_dir: Path, incoming: Path, directory: Path, count: int) -> Checkpoi
     source, from the run's directory, beside them. Never raises for what a disk does."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.copyfile(run_dir / JOB, directory / JOB)
+        for name in (JOB, RUN_FILE):
+            shutil.copyfile(run_dir / name, directory / name)
         (directory / HOSTS).write_text(ALONE)
         shutil.copytree(run_dir / SOURCE, directory / SOURCE, dirs_exist_ok=True)
         size_bytes = mirror_checkpoint(incoming, directory / CHECKPOINTS, count)

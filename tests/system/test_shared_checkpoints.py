@@ -1,0 +1,123 @@
+"""Runs that share a directory of checkpoints, and resumes that have nothing to go on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elastichost.arena.host import arena_root
+from elastichost.checkpoint.format import latest
+from elastichost.checkpoint.places import read_identity
+from elastichost.results.assemble import find_checkpoint, load_run_job
+from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
+
+__all__ = ["folder"]
+
+pytestmark = pytest.mark.system
+
+KEPT = JOB.replace("[supervision]\n", "[supervision]\nkeep_arena_s = 60\n")
+
+
+def sharing(directory: Path) -> str:
+    places = f'[checkpoint]\ndirectory = "{directory}/kept"\nmirror = "{directory}/mirror"\n'
+    return JOB.replace("[checkpoint]\n", places)
+
+
+def elastichost(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "elastichost", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> None:
+    """`resume B` went on from A, staging directories collided, and the manifest of one was committed over the blocks of
+    the other."""
+    template, build = sharing(folder / "shared"), f"{folder}/slow.py:build"
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    one, other = folder / "one", folder / "other"
+    for place in (one, other):
+        place.mkdir()
+    longer = Supervised(one, template=template, build=build, rows=60_000, every_s=0.2)
+    shorter = Supervised(other, template=template, build=build, rows=40_000, every_s=0.2)
+    shorter.wait_trained(1)
+    shorter.wait_until(lambda: len(shorter.events("checkpoint")) >= 2)
+    shorter.process.send_signal(signal.SIGINT)
+    code, errors = shorter.finish()
+    assert code == 75, errors
+    code, errors = longer.finish()
+    assert code == 0, errors
+    for run in (longer, shorter):
+        assert run.events("checkpoint_failed") == [], "nobody was in anybody's way"
+
+    again = Supervised(other, resume=True, template=template, build=build, rows=40_000)
+    code, errors = again.finish()
+    assert code == 0, errors
+    assert again.result()["samples"]["trained"] == 40_000
+    for run, rows in ((longer, 60_000), (again, 40_000)):
+        identity = read_identity(run.run_dir)
+        assert identity is not None
+        for place in ("kept", "mirror"):
+            found = latest(folder / "shared" / place / identity.folder)
+            assert found is not None
+            assert (found.manifest.run_id, found.manifest.samples_trained) == (identity.run_id, rows)
+        assert find_checkpoint(run.run_dir, load_run_job(run.run_dir), None).manifest.run_id == identity.run_id
+
+    # an explicit start from somebody else's checkpoint says so
+    (other / "job.toml").write_text((one / "job.toml").read_text())
+    begun = elastichost(other, "run", "job.toml", "--from", str(longer.run_dir), "--dashboard", "no", "--json")
+    assert begun.returncode == 0, begun.stderr
+    result = json.loads(begun.stdout.splitlines()[-1])
+    source = read_identity(longer.run_dir)
+    assert source is not None and f"of run {source.run_id} (job system-test)" in result["started_from"]
+    assert "begins from the checkpoint of another run, as asked" in begun.stderr
+
+
+def test_a_run_that_is_done_stays_as_it_is(folder: Path) -> None:
+    run = Supervised(folder, rows=20_000)
+    code, errors = run.finish()
+    assert code == 0, errors
+    before = {path: path.read_bytes() for path in run.run_dir.rglob("*") if path.is_file()}
+    again = elastichost(folder, "resume", str(run.run_dir), "--dashboard", "no", "--json")
+    assert again.returncode == 0, again.stderr
+    assert "is done: there is nothing to resume, and nothing was changed" in again.stderr
+    assert json.loads(again.stdout.splitlines()[-1]) == {"schema": "elastichost/v1", **run.result()}
+    assert {path: path.read_bytes() for path in run.run_dir.rglob("*") if path.is_file()} == before
+
+
+def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: Path) -> None:
+    """The model had been changed, and no checkpoint was there: the arena was destroyed, and all was lost."""
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "rows": 60_000}
+    run = Supervised(folder, **settings)  # type: ignore[arg-type]
+    run.wait_trained(10_000)
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.finish()
+    (arena,) = [path for path in arena_root().iterdir() if path.name == Path(run.events("arena")[0].data["path"]).name]
+    shutil.copy(folder / "slow.py", folder / "kept.py")
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("def build(", "def unused(") + WIDER)
+    failed = Supervised(folder, resume=True, **settings)  # type: ignore[arg-type]
+    code, errors = failed.finish()
+    assert code == 1, errors
+    assert "CheckpointError: no checkpoint in" in errors
+    assert "does not fit either (it holds another model:" in errors and "is left as it is" in errors
+    assert "kept for another 60 s" in errors
+    assert arena.is_dir()
+    shutil.copy(folder / "kept.py", folder / "slow.py")
+    again = Supervised(folder, resume=True, **settings)  # type: ignore[arg-type]
+    code, errors = again.finish()
+    assert code == 0, errors
+    assert any("nothing is lost" in event.text for event in again.events("decision"))
+    assert again.result()["samples"]["trained"] == 60_000
+
+
+WIDER = """
+
+def build(tables, num_dense, **args):
+    return unused(tables, num_dense, bottom=[32, 8], top=[16, 1])
+"""
