@@ -23,6 +23,7 @@ from elastichost.wire.sockets import DATA_WAITING, DataClient, DataServer, wait_
 
 JOB = 7
 PATIENCE_S = 20.0
+ROUNDS = 300
 WORKER, OTHER, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1), ProcessId("server", 0, 1)
 
 
@@ -166,6 +167,21 @@ def test_of_a_peer_that_reads_nothing_little_is_kept(house: House) -> None:
     speaker.send(DenseFetch(request=1))
     assert house.hear()[0] == b"worker-0.1/dense", "others are heard"
     deaf.close()
+
+
+def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
+    """ZeroMQ looks only now and then at what a peer has read. This peer never leaves more unread than it may: none of
+    its answers may be lost, or it would wait for a second before it asks again."""
+    client = house.enter(WORKER, "dense")
+    client.send(DenseFetch(request=1))
+    peer, _ = house.hear()
+    answer = DensePushed(request=1, sequence=0, version=0, samples_applied=0)
+    for _ in range(ROUNDS):
+        for _ in range(DATA_WAITING.to_peer):
+            house.server.send(peer, answer)
+        for _ in range(DATA_WAITING.to_peer):
+            assert wait_readable(client.sockets, PATIENCE_S)
+            assert client.receive() is not None
 
 
 def test_a_gate_on_version_6(tmp_path: Path) -> None:
