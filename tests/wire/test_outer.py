@@ -169,6 +169,26 @@ def test_of_a_peer_that_reads_nothing_little_is_kept(house: House) -> None:
     deaf.close()
 
 
+def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None:
+    """Whoever is let in, and sends it, is cut off; others go on."""
+    keys = new_keys()
+    house.allowed.allow(keys.public, str(WORKER))
+    guest = zmq.Context.instance().socket(zmq.DEALER)
+    guest.setsockopt(zmq.LINGER, 0)
+    guest.setsockopt(zmq.IDENTITY, b"worker-0.1/long#0")
+    present(Pass(keys, house.key), guest)
+    monitor = guest.get_monitor_socket(zmq.Event.DISCONNECTED)
+    guest.connect(house.server.outer_address)
+    guest.send(bytes(2 * PART_BYTES))
+    assert monitor.poll(int(PATIENCE_S * 1000)), "it is cut off"
+    assert house.server.receive() is None
+    house.enter(WORKER, "dense", Pass(keys, house.key)).send(DenseFetch(request=1))
+    assert house.hear()[0] == b"worker-0.1/dense"
+    guest.disable_monitor()
+    monitor.close()
+    guest.close()
+
+
 def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
     """ZeroMQ looks only now and then at what a peer has read. This peer never leaves more unread than it may: none of
     its answers may be lost, or it would wait for a second before it asks again."""
