@@ -173,6 +173,24 @@ def test_rows_that_were_staged_under_another_shard_map_are_not_committed(
     assert bench.state() == before
 
 
+def test_what_was_released_is_committed_in_order_and_without_gaps(bench: Bench) -> None:
+    """The mailbox of a dead worker: its first batch is committed by its message, the second one's message is lost."""
+    for sequence in (1, 2):
+        mailbox = bench.dense.mailbox(WORKER.index, sequence & 1)
+        mailbox.vector[:] = GRADIENT
+        mailbox.post(WORKER.life, sequence, msgspec.msgpack.encode(commit(sequence, mailbox=sequence & 1)))
+    bench.service.commit_posted(WORKER.index, WORKER.life - 1)
+    assert bench.dense.version() == 0, "nothing of the life before is there"
+    for _ in range(2):
+        bench.service.commit_posted(WORKER.index, WORKER.life)
+        assert bench.dense.applied(WORKER.index, WORKER.life).sequence == bench.dense.version() == 2
+    bench.dense.mailbox(WORKER.index, 0).post(
+        WORKER.life, 4, msgspec.msgpack.encode(commit(4, mailbox=0))
+    )  # the third was never released
+    bench.service.commit_posted(WORKER.index, WORKER.life)
+    assert bench.dense.applied(WORKER.index, WORKER.life).sequence == bench.dense.version() == 2
+
+
 # --- what is no number ------------------------------------------------------------------------------------------------
 
 
