@@ -24,7 +24,18 @@ from elastichost.ps.store import RowStore
 from elastichost.sharding import even_shard_map
 from elastichost.wire.applied import read_applied
 from elastichost.wire.codec import Envelope
-from elastichost.wire.data import DataMessage, DensePush, DensePushed, Message, Pull, Push, Pushed, Retry, RowsCommitted
+from elastichost.wire.data import (
+    DataMessage,
+    DensePush,
+    DensePushed,
+    Message,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
+    Retry,
+    RowsCommitted,
+)
 from tests.arena.conftest import build_model
 
 EPOCH, PARAMETERS, ELEMENTS, DIM = 5, 8, 10, 4
@@ -251,6 +262,55 @@ def test_only_the_dense_owner_commits(bench: Bench) -> None:
 def test_whoever_is_no_worker_is_refused(bench: Bench) -> None:
     with pytest.raises(ProtocolError, match="only workers talk to a PS"):
         bench.handle(commit(1), GRADIENT, sender=ProcessId("server", 1, 1))
+
+
+def test_a_fenced_life_is_told_never_to_come_back_and_the_next_one_is_heard(bench: Bench) -> None:
+    bench.session.fence(WORKER.index, WORKER.life)
+    before = bench.state()
+    for message, frames in ((commit(1), (GRADIENT,)), (push(1), (ROWS, LINES)), (RowsCommitted(1, 1), ())):
+        answer = bench.ask(message, *frames)  # type: ignore[arg-type]
+        assert isinstance(answer, Retry) and answer.final and "fenced" in answer.reason
+    assert bench.state() == before
+    assert isinstance(bench.ask(push(1), ROWS, LINES, sender=LATER), Pushed)
+
+
+@pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
+def test_rows_are_served_under_the_present_shard_map_only(bench: Bench, epoch: int) -> None:
+    """Their buckets may be another PS' by now."""
+    before = bench.state()
+    pull = Pull(1, epoch, create=True, weights=True, counts=(2,))
+    for message, frames in ((pull, (ROWS,)), (push(1, shard_map_epoch=epoch), (ROWS, LINES))):
+        answer = bench.ask(message, *frames)  # type: ignore[arg-type]
+        assert isinstance(answer, Retry) and (answer.shard_map_epoch, answer.final) == (EPOCH, False)
+    assert bench.state() == before
+
+
+# --- sync mode --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_pushed_for_a_step_waits_for_the_step_and_not_for_its_worker(sync_bench: Bench) -> None:
+    assert isinstance(sync_bench.ask(push(1, step=1, micro=2), ROWS, LINES), Pushed)
+    assert sync_bench.applier.waiting() == ((2, 0, 1),)
+
+
+def test_nobody_computes_with_rows_of_a_later_step(sync_bench: Bench) -> None:
+    """Step 1 is committed: its rows are those of step 2 now. An evaluation may read them."""
+    sync_bench.ask(push(1, step=1), ROWS, LINES)
+    sync_bench.ask(commit(1, shard_map_epoch=EPOCH, step=1, micro=0, micros=1), GRADIENT)
+    assert sync_bench.dense.version() == 2
+    pull = Pull(1, EPOCH, create=True, weights=True, counts=(2,), step=1)
+    answer = sync_bench.ask(pull, ROWS)
+    assert isinstance(answer, Retry) and answer.reason == "step 1 is over"
+    assert isinstance(sync_bench.ask(msgspec.structs.replace(pull, step=2), ROWS), Pulled)
+    assert isinstance(sync_bench.ask(msgspec.structs.replace(pull, create=False), ROWS), Pulled)
+
+
+def test_a_micro_batch_is_left_out_of_a_step_under_way_only(sync_bench: Bench) -> None:
+    nothing = (np.zeros(0, np.int64), np.zeros(0, np.float32))
+    assert isinstance(sync_bench.ask(push(1, step=1, micro=1, counts=(0,)), *nothing), Pushed)
+    sync_bench.ask(commit(1, shard_map_epoch=EPOCH, step=1, micro=0, micros=1), GRADIENT)
+    answer = sync_bench.ask(push(1, step=1, micro=0, counts=(0,)), *nothing)
+    assert isinstance(answer, Retry) and answer.reason == "step 1 is over"
 
 
 def test_nobody_pulls_or_pushes_for_a_step_that_cannot_have_begun(sync_bench: Bench) -> None:
