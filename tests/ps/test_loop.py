@@ -35,6 +35,7 @@ JOB_ID, SEED, PARAMETERS, ELEMENTS = 7, 5, 8, 10
 SERVER = ProcessId("server", 0, 1)
 WORKER, LIFE = 3, 2
 PATIENCE_S = 30.0
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 
@@ -84,10 +85,15 @@ class House:
         """Until it has said Hello and owns all there is."""
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
-        address = self.hear(Hello).address
-        frames = [np.array(row, np.uint16) for row in self._map.owners]
-        self._control.send(SERVER, ShardMapUpdate(1, (ServerAddress(0, 1, address, 0),), dense_owner=0), frames)
+        self._address = self.hear(Hello).address
+        self.publish(1, owner=0)
         self.hear(Ready)
+
+    def publish(self, epoch: int, owner: int) -> None:
+        """A shard map: all buckets are its own, the dense vector is that PS'."""
+        frames = [np.array(row, np.uint16) for row in self._map.owners]
+        update = ShardMapUpdate(epoch, (ServerAddress(0, 1, self._address, 0),), dense_owner=owner)
+        self._control.send(SERVER, update, frames)
 
     def _live(self) -> None:
         loop = ServerLoop(self._arguments, job_of())
@@ -177,6 +183,26 @@ def test_a_fence_that_comes_twice_commits_once(house: House) -> None:
     house.release(1)
     assert house.fence() == house.fence()
     assert house.dense.version() == 1
+
+
+def test_an_older_shard_map_that_comes_late_changes_nothing(house: House) -> None:
+    house.start()
+    house.publish(3, owner=0)
+    house.publish(2, owner=1)
+    house.release(1)
+    assert house.fence().applied.sequence == 1, "it owns the dense vector still"
+
+
+def test_only_the_dense_owner_answers_for_a_dead_worker(house: House) -> None:
+    """Another one knows nothing of what is committed: were it believed, samples would be trained twice."""
+    house.start()
+    house.release(1)
+    house.publish(2, owner=1)
+    house.tell(Fence(WORKER, LIFE))
+    house.publish(3, owner=0)
+    assert house.dense.version() == 0, "nor does it commit"
+    house.tell(Fence(WORKER, LIFE))
+    assert house.hear(Fenced).applied.sequence == 1, "its first word about that life"
 
 
 def test_a_new_dense_owner_forgets_records_of_what_was_never_committed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.wire.codec import Codec, Envelope
+from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope
 from elastichost.wire.data import DataMessage, DenseFetch, DensePushed, Push
 from elastichost.wire.keys import AllowList, Gate, Pass, gate_at, new_keys, present
 from elastichost.wire.outer import MAX_ROUTES, PART_BYTES, OuterRouter, cut, join
@@ -40,6 +40,14 @@ def test_what_nobody_cut_so_is_refused() -> None:
         join([memoryview(bytes(PART_BYTES))])
     with pytest.raises(ProtocolError, match="65537 bytes came through a gate"):
         join([memoryview(bytes(PART_BYTES + 1))])
+
+
+def test_a_message_of_many_parts_is_bounded_as_a_whole() -> None:
+    part = memoryview(bytes(PART_BYTES - 1))  # the same memory each time
+    fitting = MAX_MESSAGE_BYTES // part.nbytes
+    assert len(join([part] * fitting)) == fitting
+    with pytest.raises(ProtocolError, match=f"larger than {MAX_MESSAGE_BYTES} bytes"):
+        join([part] * (fitting + 1))
 
 
 @dataclass(slots=True)

@@ -16,7 +16,9 @@ from elastichost.plan import ProcessId
 from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec
 from elastichost.wire.control import ControlMessage, Drained, Stop
 from elastichost.wire.data import DataMessage, DenseFetch, DensePushed
-from elastichost.wire.sockets import ControlClient, ControlServer, DataClient, DataServer, wait_readable
+from elastichost.wire.facts import ServerAddress
+from elastichost.wire.keys import KeyPair, new_keys
+from elastichost.wire.sockets import Caller, ControlClient, ControlServer, DataClient, DataServer, wait_readable
 
 JOB, PATIENCE_S = 7, 20.0
 SERVER, WORKER, OTHER = ProcessId("server", 0, 1), ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)
@@ -151,6 +153,28 @@ def test_both_conversations_go_both_ways(data: DataServer, control: ControlServe
     order = child.receive()
     assert order is not None and order.message == Stop()
     child.flush(1.0)
+
+
+@pytest.mark.parametrize(
+    ("host", "outer", "is_local"), [(1, "tcp://127.0.0.1:9", True), (0, "", True), (0, "tcp://127.0.0.1:9", False)]
+)
+def test_a_caller_goes_over_the_network_only_to_other_machines(
+    data: DataServer, host: int, outer: str, is_local: bool
+) -> None:
+    keys = new_keys()
+    client = Caller(JOB, WORKER, host=1, keys=keys).connect(
+        ServerAddress(0, 1, data.address, host, outer, new_keys().public), "pull1"
+    )
+    assert client.address == (data.address if is_local else outer)
+    client.close()
+
+
+@pytest.mark.parametrize(("own", "its"), [(None, new_keys().public), (new_keys(), "")])
+def test_a_caller_without_a_key_goes_nowhere_else(own: KeyPair | None, its: str) -> None:
+    """It would speak in the clear."""
+    elsewhere = ServerAddress(0, 1, "ipc://nowhere", host=0, outer="tcp://127.0.0.1:9", key=its)
+    with pytest.raises(ProtocolError, match=r"worker-0\.1 has no key for PS 0 on host 0"):
+        Caller(JOB, WORKER, host=1, keys=own).connect(elsewhere, "pull1")
 
 
 def test_a_client_drops_what_is_no_message_and_hears_the_next(data: DataServer) -> None:
