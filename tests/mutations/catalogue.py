@@ -22,7 +22,7 @@ class Mutation:
 
 SESSION, SERVICE, STEPS, LOOP = "ps/session.py", "ps/service.py", "ps/step_service.py", "ps/loop.py"
 APPLIER, STAGING, UNDO, DENSE = "ps/applier.py", "arena/staging.py", "arena/undo.py", "arena/dense.py"
-INDEX, HOST, SOCKETS = "arena/index.py", "arena/host.py", "wire/sockets.py"
+INDEX, HOST, SOCKETS, STORE = "arena/index.py", "arena/host.py", "wire/sockets.py", "ps/store.py"
 KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
 
@@ -439,6 +439,63 @@ MUTATIONS: tuple[Mutation, ...] = (
         "                _note_what_was_read(socket)\n",
         "",
         ("tests/wire/test_outer.py::test_who_has_read_every_answer_gets_the_next_one",),
+    ),
+    Mutation(
+        "a machine without keys: a worker speaks in the clear",
+        SOCKETS,
+        "if self.keys is None or not server.key:",
+        "if False:",
+        ("tests/wire/test_sockets.py::test_a_caller_without_a_key_goes_nowhere_else",),
+    ),
+    Mutation(
+        "a bucket that a PS owns is copied into",
+        STORE,
+        "            raise ProtocolError(f\"bucket {bucket} of table {table} is this process' own: nothing",
+        "            str(f\"bucket {bucket} of table {table} is this process' own: nothing",
+        ("tests/ps/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
+    ),
+    Mutation(
+        "a bucket that a PS owns is forgotten",
+        STORE,
+        "            raise ProtocolError(f\"bucket {bucket} of table {table} is this process' own: it is",
+        "            str(f\"bucket {bucket} of table {table} is this process' own: it is",
+        ("tests/ps/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
+    ),
+    # --- what comes late --------------------------------------------------------------------------------------------
+    Mutation(
+        "late: a push of a step that is over counts for the one under way",
+        STEPS,
+        "        if message.step < step:\n            return [acknowledged]\n",
+        "",
+        ("tests/ps/test_step_service.py",),
+    ),
+    Mutation(
+        "late: rows of a step that is over are given for computing it again",
+        SERVICE,
+        "if message.create and self._applier.step_is_over(message.step):",
+        "if False:",
+        ("tests/ps/test_service.py::test_nobody_computes_with_rows_of_a_later_step",),
+    ),
+    Mutation(
+        "late: an older membership is taken",
+        SESSION,
+        "if epoch <= self.membership_epoch:",
+        "if False:",
+        ("tests/ps/test_session.py::test_an_older_membership_that_comes_late_changes_nothing",),
+    ),
+    Mutation(
+        "late: an older shard map is adopted",
+        LOOP,
+        "if update.epoch <= self._session.shard_map_epoch:",
+        "if False:",
+        ("tests/ps/test_loop.py::test_an_older_shard_map_that_comes_late_changes_nothing",),
+    ),
+    Mutation(
+        "late: a PS that does not own the dense vector says what a dead worker has committed",
+        LOOP,
+        "        if not self._service.is_dense_owner:\n            return\n",
+        "",
+        ("tests/ps/test_loop.py::test_only_the_dense_owner_answers_for_a_dead_worker",),
     ),
     # --- whose directory it is --------------------------------------------------------------------------------------
     Mutation(
