@@ -461,6 +461,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            str(f\"bucket {bucket} of table {table} is this process' own: it is",
         ("tests/ps/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
     ),
+    Mutation(
+        "progress that takes something back is counted",
+        "supervisor/ledger.py",
+        "if samples < held.samples or skipped < held.skipped:",
+        "if False:",
+        ("tests/supervisor/test_ledger.py::test_progress_that_takes_something_back_is_refused",),
+    ),
     # --- what comes late --------------------------------------------------------------------------------------------
     Mutation(
         "late: a push of a step that is over counts for the one under way",
@@ -475,6 +482,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if message.create and self._applier.step_is_over(message.step):",
         "if False:",
         ("tests/ps/test_service.py::test_nobody_computes_with_rows_of_a_later_step",),
+    ),
+    Mutation(
+        "late: a pause for an older checkpoint counts for the present one",
+        "supervisor/cut.py",
+        "if cut != self.number or self.state != CutState.PAUSING:",
+        "if False:",
+        ("tests/supervisor/test_cut.py::test_whoever_paused_for_an_older_cut_trains_on_and_is_waited_for",),
     ),
     Mutation(
         "late: an older membership is taken",
