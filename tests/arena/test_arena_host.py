@@ -235,12 +235,14 @@ def test_another_directory_of_that_name_is_not_the_one_that_was_opened(
     path, mine = made("run-1", dead_owner), host.owner_of(os.getpid(), tmp_path)
     flock = fcntl.flock
 
-    def too_late(descriptor: int, operation: int) -> None:
-        path.rename(tmp_path / "removed")
-        host.create_directory(path, mine)
-        flock(descriptor, operation)
-
     with monkeypatch.context() as patched:
+
+        def too_late(descriptor: int, operation: int) -> None:
+            patched.setattr(fcntl, "flock", flock)
+            path.rename(tmp_path / "removed")
+            host.create_directory(path, mine)
+            flock(descriptor, operation)
+
         patched.setattr(fcntl, "flock", too_late)
         with pytest.raises(FileNotFoundError):
             host.hold(path)

@@ -335,8 +335,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "records of what was never committed: a new owner keeps them",
         LOOP,
-        "            self._log.truncate(self._dense.version())\n",
-        "            pass\n",
+        "(self._dense.version())\n            self._apply_own_commits()\n",
+        "(1 << 40)\n            self._apply_own_commits()\n",
         ("tests/ps/test_loop.py::test_a_new_dense_owner_forgets_records_of_what_was_never_committed",),
     ),
     Mutation(
