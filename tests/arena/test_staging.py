@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elastichost.arena.staging import MAX_STAGERS, StagingArea, stamp_life, stamp_of, stamp_sequence
+from elastichost.arena.staging import MAX_PUSH_BYTES, MAX_STAGERS, StagingArea, stamp_life, stamp_of, stamp_sequence
 from elastichost.errors import ArenaError
 from tests.arena.stepping import look_before_each_line
 
@@ -66,6 +66,15 @@ def test_what_is_dropped_is_gone_and_a_successor_finds_what_waits(area: StagingA
     assert (successor.stamp(9), successor.shard_map_epoch(9), successor.shard_map_epoch(STAGER)) == (0, 0, 5)
     assert StagingArea(tmp_path, SERVER + 1, TABLES).waiting() == (), "of another PS"
     successor.close()
+
+
+def test_a_push_that_has_no_room_leaves_the_one_that_waits(area: StagingArea) -> None:
+    area.write(STAGER, stamp_of(1, 8), 5, 1.0, *push(3, 1.0))
+    before, (rows, bounds, _) = look(area), push(3, 2.0)
+    gradients = np.broadcast_to(np.float32(1.0), (MAX_PUSH_BYTES // 4,))  # takes no memory
+    with pytest.raises(ArenaError, match="cannot be staged"):
+        area.write(STAGER, stamp_of(1, 9), 5, 1.0, rows, bounds, gradients)
+    assert look(area) == before
 
 
 def test_a_stager_that_there_cannot_be_is_refused(area: StagingArea) -> None:

@@ -376,6 +376,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/arena/test_staging.py",),
     ),
     Mutation(
+        "old lines that may be needed are written over",
+        UNDO,
+        "        if words[_ACTIVE]:\n            raise ArenaError(",
+        "        if False:\n            raise ArenaError(",
+        ("tests/arena/test_undo.py",),
+    ),
+    Mutation(
         "a mailbox keeps its sequence while the next message is written over the one before",
         "arena/mailbox.py",
         "        self._words[_SEQUENCE] = 0  # whoever",
