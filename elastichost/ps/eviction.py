@@ -12,7 +12,9 @@ from elastichost.specs import TableSpec
 
 __all__ = ["GRACE_BATCHES", "Applied", "EvictionRounds"]
 
-GRACE_BATCHES = 8  # more than a worker's prefetched batches, the one in hand and the two uncommitted ones
+# More than a worker can hold uncommitted: its prefetched batches, the one that waits for a place among them, the one in
+# hand and the two whose commits are on their way.
+GRACE_BATCHES = 8
 ROUNDS_PER_AGE = 4  # a row is dropped at most 1/4 of its allowed age late
 
 Applied = Mapping[int, tuple[int, int]]  # worker -> (life, batches committed)

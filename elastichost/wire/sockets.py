@@ -74,6 +74,12 @@ def _receive_parts(socket: zmq.Socket[bytes]) -> list[memoryview] | None:
         return None
 
 
+def _note_what_was_read(socket: zmq.Socket[bytes]) -> None:
+    """Brings the socket's counts of unread messages up to date. `send` itself does so once a millisecond at most: it
+    takes messages for unread that the peer has answered already, and at a gate a few unread ones are too many."""
+    socket.getsockopt(zmq.EVENTS)
+
+
 def _named(parts: list[memoryview] | None) -> tuple[bytes, list[memoryview]] | None:
     """(identity, parts) of what a ROUTER has received."""
     return None if parts is None else (bytes(parts[0]), parts[1:])
@@ -120,11 +126,14 @@ class _Router:
 
     def _send(self, identity: bytes, parts: Sequence[Frame]) -> None:
         outer = self._outer if self._outer is not None and self._outer.knows(identity) else None
+        socket, routing_id = (self._local, identity) if outer is None else (outer.socket, outer.routing_id(identity))
+        message = [routing_id, *parts]
         try:
-            if outer is None:
-                _send_parts(self._local, [identity, *parts], zmq.NOBLOCK)
-            else:
-                _send_parts(outer.socket, [outer.routing_id(identity), *parts], zmq.NOBLOCK)
+            try:
+                _send_parts(socket, message, zmq.NOBLOCK)
+            except zmq.Again:
+                _note_what_was_read(socket)
+                _send_parts(socket, message, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise ProtocolError(f"peer {identity.decode(errors='replace')} cannot be reached") from error

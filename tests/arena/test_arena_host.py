@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -108,6 +109,47 @@ def test_reclaim_takes_only_its_own_kind(tmp_path: Path) -> None:
     host.reclaim(host.arena_directory("gone already"))
 
 
+@pytest.fixture
+def another_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called this process is somebody else: what was made before belongs to another user."""
+    uid = os.geteuid()
+    return lambda: monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+
+
+def test_what_another_user_left_is_neither_found_nor_removed(
+    dead_owner: host.Owner, another_user: Callable[[], None]
+) -> None:
+    path = host.arena_directory("dead")
+    host.create_directory(path, dead_owner)
+    assert [stale.path for stale in host.stale_arenas()] == [path]
+    another_user()
+    assert host.stale_arenas() == []
+    assert host.hold_left(Path(dead_owner.run_dir)) == ()
+    with pytest.raises(ArenaError, match="belongs to another user: not removed"):
+        host.reclaim(path)
+    assert host.read_owner(path) == dead_owner
+
+
+def test_directories_of_other_programs_are_left_alone(dead_owner: host.Owner) -> None:
+    """Even with an OWNER.json of a dead process."""
+    host.create_directory(host.arena_root() / "precious", dead_owner)
+    assert host.stale_arenas() == []
+
+
+def test_a_process_that_does_not_live_owns_nothing(tmp_path: Path, dead_owner: host.Owner) -> None:
+    with pytest.raises(ArenaError, match=f"process {dead_owner.pid} does not live"):
+        host.owner_of(dead_owner.pid, tmp_path)
+
+
+def test_only_its_owner_counts_as_the_owner_whatever_it_was_made_for(tmp_path: Path, dead_owner: host.Owner) -> None:
+    mine = host.owner_of(os.getpid(), tmp_path)
+    assert host.is_same(mine, msgspec.structs.replace(mine, run_dir="/elsewhere"))
+    assert not host.is_same(mine, dead_owner)
+    for fact in ("pid", "start_time_ticks"):
+        assert not host.is_same(mine, msgspec.structs.replace(mine, **{fact: getattr(mine, fact) + 1}))
+    assert not host.is_same(mine, msgspec.structs.replace(mine, boot_id="another boot"))
+
+
 def test_socket_paths_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run")
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
@@ -119,6 +161,11 @@ def test_socket_paths_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_free_bytes_of_a_path_that_is_not_there_yet(tmp_path: Path) -> None:
     assert host.free_bytes(tmp_path / "not" / "there") > 0
+
+
+def test_memory_is_told_from_a_disk() -> None:
+    assert host.is_in_memory(Path("/dev/shm"))
+    assert not host.is_in_memory(Path("/proc/self"))
 
 
 # --- holding ------------------------------------------------------------------------------------------------------
@@ -179,6 +226,29 @@ def test_what_is_gone_cannot_be_held_not_even_by_who_had_opened_it(dead_owner: h
         held.remove()
         with pytest.raises(FileNotFoundError):
             host.hold(path)
+
+
+def test_another_directory_of_that_name_is_not_the_one_that_was_opened(
+    tmp_path: Path, dead_owner: host.Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening and locking it was removed, and somebody else made one of the same name."""
+    path, mine = made("run-1", dead_owner), host.owner_of(os.getpid(), tmp_path)
+    flock = fcntl.flock
+
+    with monkeypatch.context() as patched:
+
+        def too_late(descriptor: int, operation: int) -> None:
+            patched.setattr(fcntl, "flock", flock)
+            path.rename(tmp_path / "removed")
+            host.create_directory(path, mine)
+            flock(descriptor, operation)
+
+        patched.setattr(fcntl, "flock", too_late)
+        with pytest.raises(FileNotFoundError):
+            host.hold(path)
+    held = host.hold(path)
+    assert held is not None, "nobody holds the new one"
+    held.release()
 
 
 def test_a_removal_broken_off_leaves_a_stale_directory_without_a_layout(

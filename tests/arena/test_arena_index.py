@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
+from elastichost.arena import arena as arena_module
 from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.dynamic import DynamicTable
@@ -22,6 +24,7 @@ from elastichost.specs import ModelSpec
 MakeModel = Callable[..., ModelSpec]
 MakeArena = Callable[..., Arena]
 BUCKETS = range(16)
+Result = TypeVar("Result")
 
 
 def writer_of(arena: Arena) -> DynamicTable:
@@ -292,3 +295,100 @@ def test_killed_writers_leave_an_index_that_readers_and_successors_trust(
         successor = DynamicTable(Arena.attach(arena.directory), 0)
         assert sum(successor.open_bucket(bucket) for bucket in BUCKETS) <= 1
         assert_consistent(arena, np.zeros(0, np.int64))
+
+
+# --- a reader that is slower than the writer ------------------------------------------------------------------------
+
+
+class SlowReader:
+    """`Arena.lookup` as its kernels have it, but interpreted: between the search of a slot and the look at its value
+    comes whatever else is to happen meanwhile."""
+
+    def __init__(self, arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._arena, self._patch = arena, monkeypatch
+        self._meanwhile: Callable[[int], None] | None = None
+        self._compiled = {name: getattr(index, name) for name in ("load_acquire", "mix64", "find_slot", "row_of")}
+        self._interpreted = {
+            "load_acquire": lambda words, place: int(words[place]),
+            "mix64": lambda *key: np.uint64(mix64(*key)),
+            "find_slot": self._search,
+            "row_of": index.row_of.py_func,  # type: ignore[attr-defined]
+        }
+
+    def lookup(self, key: int, meanwhile: Callable[[int], None]) -> int:
+        """meanwhile: called once, with the slot in which the key was found."""
+        self._meanwhile = meanwhile
+        with self._patch.context() as patch:
+            patch.setattr(arena_module, "lookup_dynamic", index.lookup_dynamic.py_func)  # type: ignore[attr-defined]
+            return self._with(self._interpreted, lambda: int(lookup(self._arena, np.array([key]))[0]))
+
+    def _search(self, *args: object) -> int:
+        slot = int(self._compiled["find_slot"](*args))
+        if slot >= 0 and self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            self._with(self._compiled, lambda: meanwhile(slot))  # or what is not compiled yet would take our parts
+        return slot
+
+    def _with(self, parts: dict[str, Any], act: Callable[[], Result]) -> Result:
+        with self._patch.context() as patch:
+            for name, part in parts.items():
+                patch.setattr(index, name, part)
+            return act()
+
+
+def neighbours(arena: Arena, keys: np.ndarray) -> tuple[int, int, int]:
+    """Two of the keys that are in one bucket, and that bucket."""
+    rows = lookup(arena, keys)
+    buckets = rows // arena.layout.bucket_capacity(0)
+    bucket = int(buckets[0])
+    one, other = keys[buckets == bucket][:2].tolist()
+    return one, other, bucket
+
+
+def whole_index(arena: Arena) -> np.ndarray:
+    """int64 [slots, 2], as kernels number them."""
+    slots: np.ndarray = arena.index_place(0).slots.reshape(-1, 2)
+    return slots
+
+
+def value_of(arena: Arena, key: int) -> int:
+    """What the index says of the key: its row, and a tag."""
+    slots = whole_index(arena)
+    return int(slots[(slots[:, 0] == key) & (slots[:, 1] > 0)][0, 1])
+
+
+def test_a_slow_reader_looks_again_when_the_generation_is_another_one(
+    make_arena: MakeArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has found its key's slot; then a new generation is published, and the next but one is written over the one
+    that it searched. There the slot is another key's, which by chance has the same tag."""
+    arena = make_arena()
+    writer, keys = writer_of(arena), np.arange(200)
+    rows = create(writer, keys)
+    one, other, bucket = neighbours(arena, keys)
+    word = int(arena.header(0, bucket)[index.GENERATION])
+    of_other_with_the_tag_of_one = value_of(arena, one) + int(rows[other] - rows[one])
+
+    def grow_and_go_on(slot: int) -> None:
+        create(writer, np.arange(200, 6000))
+        assert int(arena.header(0, bucket)[index.GENERATION]) != word
+        whole_index(arena)[slot] = other, of_other_with_the_tag_of_one
+
+    assert SlowReader(arena, monkeypatch).lookup(one, grow_and_go_on) == rows[one]
+    assert lookup(arena, keys).tolist() == rows.tolist()
+
+
+def test_a_value_of_another_key_is_a_miss(make_arena: MakeArena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader saw a key and a value of different moments: the tag in the value is another key's, and the reader asks
+    the PS."""
+    arena = make_arena()
+    keys = np.arange(200)
+    rows = create(writer_of(arena), keys)
+    one, other, _ = neighbours(arena, keys)
+    value = value_of(arena, other)
+
+    def write_over(slot: int) -> None:
+        whole_index(arena)[slot, 1] = value
+
+    assert SlowReader(arena, monkeypatch).lookup(one, write_over) == -1
+    assert lookup(arena, np.array([one, other])).tolist() == [-1, rows[other]], "the compiled kernel, too"

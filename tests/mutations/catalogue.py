@@ -22,6 +22,7 @@ class Mutation:
 
 SESSION, SERVICE, STEPS, LOOP = "ps/session.py", "ps/service.py", "ps/step_service.py", "ps/loop.py"
 APPLIER, STAGING, UNDO, DENSE = "ps/applier.py", "arena/staging.py", "arena/undo.py", "arena/dense.py"
+INDEX, HOST, SOCKETS, STORE = "arena/index.py", "arena/host.py", "wire/sockets.py", "ps/store.py"
 KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
 
@@ -308,5 +309,259 @@ MUTATIONS: tuple[Mutation, ...] = (
         "self._unsynced = self._unsynced or durable or now",
         "self._unsynced = self._unsynced or now",
         DURABILITY,
+    ),
+    # --- order and grace --------------------------------------------------------------------------------------------
+    Mutation(
+        "a gap: a batch is committed before the one before it",
+        SERVICE,
+        "if message.sequence != before.sequence + 1:",
+        "if False:",
+        ("tests/ps/test_service.py::test_a_batch_is_not_committed_before_the_one_before_it",),
+    ),
+    Mutation(
+        "a fence: what was released is lost with the worker's messages",
+        LOOP,
+        "            self._service.commit_posted(worker, life)\n",
+        "            pass\n",
+        ("tests/ps/test_loop.py::test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced",),
+    ),
+    Mutation(
+        "a fence: what was released and is committed already is committed again",
+        SERVICE,
+        "if message.sequence == self._dense.applied(worker, life).sequence + 1:",
+        "if message.sequence:",
+        ("tests/ps/test_service.py::test_what_was_released_is_committed_in_order_and_without_gaps",),
+    ),
+    Mutation(
+        "records of what was never committed: a new owner keeps them",
+        LOOP,
+        "(self._dense.version())\n            self._apply_own_commits()\n",
+        "(1 << 40)\n            self._apply_own_commits()\n",
+        ("tests/ps/test_loop.py::test_a_new_dense_owner_forgets_records_of_what_was_never_committed",),
+    ),
+    Mutation(
+        "grace is shorter than what a worker holds",
+        "ps/eviction.py",
+        "GRACE_BATCHES = 8\n",
+        "GRACE_BATCHES = 6\n",
+        ("tests/ps/test_eviction.py::test_grace_outlasts_what_a_worker_can_have_looked_up",),
+    ),
+    # --- shared memory without locks --------------------------------------------------------------------------------
+    Mutation(
+        "a reader of an index looks at its generation once",
+        INDEX,
+        "        if load_acquire(control, header + GENERATION) != word:\n            continue\n",
+        "",
+        ("tests/arena/test_arena_index.py::test_a_slow_reader_looks_again_when_the_generation_is_another_one",),
+    ),
+    Mutation(
+        "a reader of an index does not look at the tag",
+        INDEX,
+        "if value <= 0 or value & ~ROW_MASK != tag_of(mixed):",
+        "if value <= 0:",
+        ("tests/arena/test_arena_index.py::test_a_value_of_another_key_is_a_miss",),
+    ),
+    Mutation(
+        "a staged push keeps its stamp while the next is written over it",
+        STAGING,
+        "        announce(slot.words, _STAMP, 0)\n        slot.reserve",
+        "        slot.reserve",
+        ("tests/arena/test_staging.py",),
+    ),
+    Mutation(
+        "a staged push has its stamp before it is whole",
+        STAGING,
+        "        announce(slot.words, _STAMP, 0)\n        slot.reserve",
+        "        announce(slot.words, _STAMP, stamp)\n        slot.reserve",
+        ("tests/arena/test_staging.py",),
+    ),
+    Mutation(
+        "old lines that may be needed are written over",
+        UNDO,
+        "        if words[_ACTIVE]:\n            raise ArenaError(",
+        "        if False:\n            raise ArenaError(",
+        ("tests/arena/test_undo.py",),
+    ),
+    Mutation(
+        "a mailbox keeps its sequence while the next message is written over the one before",
+        "arena/mailbox.py",
+        "        self._words[_SEQUENCE] = 0  # whoever",
+        "        pass  # whoever",
+        ("tests/arena/test_mailbox.py",),
+    ),
+    # --- what is refused --------------------------------------------------------------------------------------------
+    Mutation(
+        "row gradients that are no numbers are staged",
+        SERVICE,
+        "        gradients = float32_frame(frames, 1, self._store.lines.floats(bounds))\n"
+        "        require_finite(gradients, str(sender))\n",
+        "        gradients = float32_frame(frames, 1, self._store.lines.floats(bounds))\n",
+        ("tests/ps/test_service.py::test_row_gradients_that_are_no_numbers_are_refused",),
+    ),
+    Mutation(
+        "row gradients of a micro-batch that are no numbers are staged",
+        SERVICE,
+        "        require_finite(gradients, str(sender))\n        if not len(rows)",
+        "        if not len(rows)",
+        ("tests/ps/test_service.py::test_row_gradients_of_a_micro_batch_that_are_no_numbers_are_refused",),
+    ),
+    Mutation(
+        "dense gradients that are no numbers are committed",
+        SERVICE,
+        "            require_finite(vector[: self._model.dense.parameters], str(sender))\n",
+        "",
+        ("tests/ps/test_service.py::test_dense_gradients_that_are_no_numbers_are_refused_and_buffers_may_be",),
+    ),
+    Mutation(
+        "the dense gradient of a micro-batch that is no number counts",
+        STEPS,
+        "        require_finite(vector[: self._parameters], str(sender))\n",
+        "",
+        ("tests/ps/test_service.py::test_the_dense_gradient_of_a_micro_batch_that_is_no_number_is_refused",),
+    ),
+    Mutation(
+        "a message of any size is read: sockets of one machine",
+        SOCKETS,
+        "    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)\n",
+        "",
+        ("tests/wire/test_sockets.py::test_whoever_announces_more_than_a_message_may_have_is_cut_off",),
+    ),
+    Mutation(
+        "a message of any size is read: gates",
+        "wire/outer.py",
+        "        self.socket.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + CURVE_BYTES)\n",
+        "",
+        ("tests/wire/test_outer.py::test_a_part_longer_than_allowed_is_not_read_to_its_end",),
+    ),
+    Mutation(
+        "a message of any size is read: commands",
+        "wire/commands.py",
+        "    socket.setsockopt(zmq.MAXMSGSIZE, MAX_COMMAND_BYTES)\n",
+        "",
+        ("tests/wire/test_commands.py::test_whoever_sends_an_oversize_command_is_cut_off",),
+    ),
+    Mutation(
+        "an answer through a gate is lost when ZeroMQ takes read messages for unread",
+        SOCKETS,
+        "                _note_what_was_read(socket)\n",
+        "",
+        ("tests/wire/test_outer.py::test_who_has_read_every_answer_gets_the_next_one",),
+    ),
+    Mutation(
+        "a machine without keys: a worker speaks in the clear",
+        SOCKETS,
+        "if self.keys is None or not server.key:",
+        "if False:",
+        ("tests/wire/test_sockets.py::test_a_caller_without_a_key_goes_nowhere_else",),
+    ),
+    Mutation(
+        "a bucket that a PS owns is copied into",
+        STORE,
+        "            raise ProtocolError(f\"bucket {bucket} of table {table} is this process' own: nothing",
+        "            str(f\"bucket {bucket} of table {table} is this process' own: nothing",
+        ("tests/ps/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
+    ),
+    Mutation(
+        "a bucket that a PS owns is forgotten",
+        STORE,
+        "            raise ProtocolError(f\"bucket {bucket} of table {table} is this process' own: it is",
+        "            str(f\"bucket {bucket} of table {table} is this process' own: it is",
+        ("tests/ps/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
+    ),
+    Mutation(
+        "progress that takes something back is counted",
+        "supervisor/ledger.py",
+        "if samples < held.samples or skipped < held.skipped:",
+        "if False:",
+        ("tests/supervisor/test_ledger.py::test_progress_that_takes_something_back_is_refused",),
+    ),
+    # --- what comes late --------------------------------------------------------------------------------------------
+    Mutation(
+        "late: a push of a step that is over counts for the one under way",
+        STEPS,
+        "        if message.step < step:\n            return [acknowledged]\n",
+        "",
+        ("tests/ps/test_step_service.py",),
+    ),
+    Mutation(
+        "late: rows of a step that is over are given for computing it again",
+        SERVICE,
+        "if message.create and self._applier.step_is_over(message.step):",
+        "if False:",
+        ("tests/ps/test_service.py::test_nobody_computes_with_rows_of_a_later_step",),
+    ),
+    Mutation(
+        "late: a pause for an older checkpoint counts for the present one",
+        "supervisor/cut.py",
+        "if cut != self.number or self.state != CutState.PAUSING:",
+        "if False:",
+        ("tests/supervisor/test_cut.py::test_whoever_paused_for_an_older_cut_trains_on_and_is_waited_for",),
+    ),
+    Mutation(
+        "late: an older membership is taken",
+        SESSION,
+        "if epoch <= self.membership_epoch:",
+        "if False:",
+        ("tests/ps/test_session.py::test_an_older_membership_that_comes_late_changes_nothing",),
+    ),
+    Mutation(
+        "late: an older shard map is adopted",
+        LOOP,
+        "if update.epoch <= self._session.shard_map_epoch:",
+        "if False:",
+        ("tests/ps/test_loop.py::test_an_older_shard_map_that_comes_late_changes_nothing",),
+    ),
+    Mutation(
+        "late: a PS that does not own the dense vector says what a dead worker has committed",
+        LOOP,
+        "        if not self._service.is_dense_owner:\n            return\n",
+        "",
+        ("tests/ps/test_loop.py::test_only_the_dense_owner_answers_for_a_dead_worker",),
+    ),
+    # --- whose directory it is --------------------------------------------------------------------------------------
+    Mutation(
+        "an owner: arenas of other users are found",
+        HOST,
+        " and facts.st_uid == os.geteuid():",
+        ":",
+        ("tests/arena/test_arena_host.py::test_what_another_user_left_is_neither_found_nor_removed",),
+    ),
+    Mutation(
+        "an owner: arenas of other users are removed",
+        HOST,
+        "if path.stat().st_uid != os.geteuid():",
+        "if False:",
+        ("tests/arena/test_arena_host.py::test_what_another_user_left_is_neither_found_nor_removed",),
+    ),
+    Mutation(
+        "an owner: a process that does not live becomes one",
+        HOST,
+        "    if ticks is None:\n        raise ArenaError(",
+        "    if False:\n        raise ArenaError(",
+        ("tests/arena/test_arena_host.py::test_a_process_that_does_not_live_owns_nothing",),
+    ),
+    Mutation(
+        "an owner: whoever guards a directory removes it for another owner",
+        HOST,
+        "if is_same(read_owner(path), owner):",
+        "if read_owner(path):",
+        (
+            "tests/arena/test_arena_host.py::"
+            "test_a_directory_that_changed_its_owner_is_left_alone_by_the_old_ones_guardian",
+        ),
+    ),
+    Mutation(
+        "an owner: the lock of a removed directory holds the new one of that name",
+        HOST,
+        "if not os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor)):",
+        "if False:",
+        ("tests/arena/test_arena_host.py::test_another_directory_of_that_name_is_not_the_one_that_was_opened",),
+    ),
+    Mutation(
+        "an owner: directories of other programs are found",
+        HOST,
+        "if not entry.name.startswith(_PREFIX):",
+        "if False:",
+        ("tests/arena/test_arena_host.py::test_directories_of_other_programs_are_left_alone",),
     ),
 )

@@ -53,6 +53,18 @@ def test_a_dead_or_idle_worker_holds_nobody_up() -> None:
     assert Reply(b"a", 3, 7) in idle and any(reply.peer == b"c" for reply in idle)
 
 
+def test_an_older_membership_that_comes_late_changes_nothing() -> None:
+    """It would make a life a member again that is not one, and put the one after it out of the clock."""
+    session = Session()
+    session.set_members(1, ((0, 1), (1, 1)))
+    session.set_members(2, ((0, 2), (1, 1)))
+    session.advanced(worker(0, 2), b"a", 1, 0, 1)
+    session.advanced(worker(1), b"b", 1, 0, 1)
+    assert session.set_members(1, ((0, 1),)) == session.set_members(2, ()) == ()
+    assert session.counts(worker(0, 2)) and not session.counts(worker(0, 1))
+    assert session.advanced(worker(1), b"b", 2, 2, 1) == (), "it waits for the other, who is a member still"
+
+
 def test_what_was_overtaken_does_not_bring_a_worker_back_into_the_clock() -> None:
     session = Session()
     session.advanced(worker(0), b"a", 1, 3, 1)

@@ -125,6 +125,25 @@ def test_what_comes_for_a_committed_step_is_acknowledged_and_changes_nothing(ben
     bench.close()
 
 
+def test_what_comes_twice_for_a_step_of_one_micro_batch_is_committed_once(bench: Bench) -> None:
+    """Late, it would be the whole of the step that is under way by then."""
+    bench.push(0, micros=1)
+    (answer,) = bench.push(0, micros=1)
+    assert isinstance(answer.message, DensePushed) and answer.message.duplicate
+    assert bench.dense.version() == 2
+    bench.close()
+
+
+def test_what_comes_late_for_the_step_before_does_not_disturb_the_one_under_way(bench: Bench) -> None:
+    bench.push(0)
+    bench.push(1)
+    bench.push(0, step=2)
+    bench.push(0)
+    bench.push(1, step=2)
+    assert bench.dense.version() == 3, "what had come of it was still there"
+    bench.close()
+
+
 def test_nothing_staged_under_another_shard_map_counts(bench: Bench) -> None:
     bench.push(0)
     bench.session.shard_map_epoch = 6

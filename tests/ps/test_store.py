@@ -91,6 +91,28 @@ def update(store: RowStore, rows: np.ndarray, bounds: np.ndarray, gradients: np.
     store.lines.update(rows, bounds, gradients, scale)
 
 
+@pytest.mark.parametrize("of", [(FIXED, 1), (DYNAMIC, 3)])
+def test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten(
+    make_arena: MakeArena, of: tuple[int, int]
+) -> None:
+    """Word of a move that is over, or of another's: the rows would be lost."""
+    arena = make_arena()
+    store = adopted(arena)
+    rows = store.rows_for(DYNAMIC, np.arange(1000), True, 0)
+    before = [pulled(store, 0, np.arange(2500), 8), pulled(store, 1, rows, 4)]
+    with pytest.raises(ProtocolError, match="nothing can be copied into it"):
+        store.begin_move(*of, 10)
+    with pytest.raises(ProtocolError, match="it is not forgotten"):
+        store.forget(*of)
+    after = [pulled(store, 0, np.arange(2500), 8), pulled(store, 1, rows, 4)]
+    assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
+    assert arena.header(*of)[index.FILLED] == 1
+    assert np.array_equal(store.rows_for(DYNAMIC, np.arange(1000), False, 0), rows)
+    store.release([of])
+    store.forget(*of)
+    assert arena.header(*of)[index.FILLED] == 0, "it is another host's now"
+
+
 def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena) -> None:
     arena, other = make_arena(), make_arena()
     store = adopted(arena)

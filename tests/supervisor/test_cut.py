@@ -64,6 +64,16 @@ def test_while_writing_only_the_death_of_a_ps_matters() -> None:
     assert cut.lost(SERVERS[0]) == ()
 
 
+def test_whoever_paused_for_an_older_cut_trains_on_and_is_waited_for() -> None:
+    """Its word of then comes late: copies that are taken now would be of different moments."""
+    cut = begun()
+    for worker in WORKERS:
+        assert cut.paused(worker, 3, 11.0) == ()
+    assert cut.state == CutState.PAUSING
+    assert cut.paused(WORKERS[0], 4, 11.0) == ()
+    assert cut.paused(WORKERS[1], 4, 11.0) == (TakeCopies(4, SERVERS),)
+
+
 def test_answers_to_an_older_cut_and_doubled_ones_have_no_effect() -> None:
     cut = copying()
     assert cut.paused(WORKERS[0], 4, 12.0) == ()

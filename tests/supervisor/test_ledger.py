@@ -333,6 +333,19 @@ def test_impossible_progress_is_refused(stop: int, samples: int, skipped: int) -
         ledger.progress(worker(0), lease.lease_id, stop, samples, skipped)
 
 
+@pytest.mark.parametrize(("samples", "skipped"), [(3, 7), (9, 1)])
+def test_progress_that_takes_something_back_is_refused(samples: int, skipped: int) -> None:
+    """The positions fit, and the sums would not: samples would be counted less than they were."""
+    ledger = ledger_of(20)
+    lease = ledger.request(worker(0), 20.0)
+    assert lease is not None
+    ledger.progress(worker(0), lease.lease_id, 7, 5, 2)
+    trained = ledger.trained
+    with pytest.raises(ProtocolError, match="went back"):
+        ledger.progress(worker(0), lease.lease_id, samples + skipped, samples, skipped)
+    assert ledger.trained == trained == 5
+
+
 def test_contradicting_records_are_refused() -> None:
     ledger = ledger_of(20)
     lease = ledger.request(worker(0), 20.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.wire.codec import Codec
+from elastichost.wire.codec import MAX_BODY_BYTES, Codec
 from elastichost.wire.control import ControlMessage, Hello, LeaseGrant
 from elastichost.wire.data import DataMessage, Pull
 from elastichost.wire.facts import Lease
@@ -52,6 +54,22 @@ def test_a_message_of_the_other_conversation_is_refused() -> None:
     pull = Pull(request=1, shard_map_epoch=1, create=True, weights=False, counts=())
     with pytest.raises(ProtocolError, match="malformed"):
         control().decode(data.encode(pull))
+
+
+@pytest.mark.parametrize(("place", "said"), [(0, "magic b'XHST'"), (4, "version 88")])
+def test_another_protocol_or_another_version_of_it_is_refused(place: int, said: str) -> None:
+    header, body = (bytes(memoryview(part)) for part in control().encode(Hello("worker", 3, 2, 1)))  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match=said):
+        control().decode([header[:place] + b"X" + header[place + 1 :], body])
+
+
+def test_a_body_is_bounded_even_if_its_header_is_true_of_it() -> None:
+    header, _ = (bytes(memoryview(part)) for part in control().encode(Hello("worker", 3, 2, 1)))  # type: ignore[arg-type]
+    body = bytes(MAX_BODY_BYTES + 1)
+    start = len(header) - 20  # body_bytes u32 | frames u32 | frame_bytes u64 | crc32 u32
+    facts = len(body).to_bytes(4, "little") + bytes(12) + zlib.crc32(body).to_bytes(4, "little")
+    with pytest.raises(ProtocolError, match=f"a message body has {len(body)} bytes"):
+        control().decode([header[:start] + facts, body])
 
 
 def test_a_missing_frame_is_noticed() -> None:

@@ -66,15 +66,19 @@ def test_what_is_no_command_is_refused_and_answered(server: CommandServer, parts
         assert b'"type":"Refused"' in socket.recv()
 
 
-def test_an_oversize_command_never_arrives(server: CommandServer) -> None:
+def test_whoever_sends_an_oversize_command_is_cut_off(server: CommandServer) -> None:
     good = CommandClient(server.address)
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
+        monitor = socket.get_monitor_socket(zmq.Event.DISCONNECTED)
         socket.connect(server.address)
         socket.send(b" " * (MAX_COMMAND_BYTES + 1))
-        good.send(Scale(servers=2))
-        assert received(server)[1] == Scale(servers=2)
+        assert monitor.poll(LIMIT_S * 1000), "before it was read"
         assert server.receive() is None
+        socket.disable_monitor()
+        monitor.close()
+    good.send(Scale(servers=2))
+    assert received(server)[1] == Scale(servers=2)
     good.close()
 
 

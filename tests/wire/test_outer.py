@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.wire.codec import Codec, Envelope
+from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope
 from elastichost.wire.data import DataMessage, DenseFetch, DensePushed, Push
 from elastichost.wire.keys import AllowList, Gate, Pass, gate_at, new_keys, present
 from elastichost.wire.outer import MAX_ROUTES, PART_BYTES, OuterRouter, cut, join
@@ -23,6 +23,7 @@ from elastichost.wire.sockets import DATA_WAITING, DataClient, DataServer, wait_
 
 JOB = 7
 PATIENCE_S = 20.0
+ROUNDS = 300
 WORKER, OTHER, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1), ProcessId("server", 0, 1)
 
 
@@ -39,6 +40,14 @@ def test_what_nobody_cut_so_is_refused() -> None:
         join([memoryview(bytes(PART_BYTES))])
     with pytest.raises(ProtocolError, match="65537 bytes came through a gate"):
         join([memoryview(bytes(PART_BYTES + 1))])
+
+
+def test_a_message_of_many_parts_is_bounded_as_a_whole() -> None:
+    part = memoryview(bytes(PART_BYTES - 1))  # the same memory each time
+    fitting = MAX_MESSAGE_BYTES // part.nbytes
+    assert len(join([part] * fitting)) == fitting
+    with pytest.raises(ProtocolError, match=f"larger than {MAX_MESSAGE_BYTES} bytes"):
+        join([part] * (fitting + 1))
 
 
 @dataclass(slots=True)
@@ -166,6 +175,41 @@ def test_of_a_peer_that_reads_nothing_little_is_kept(house: House) -> None:
     speaker.send(DenseFetch(request=1))
     assert house.hear()[0] == b"worker-0.1/dense", "others are heard"
     deaf.close()
+
+
+def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None:
+    """Whoever is let in, and sends it, is cut off; others go on."""
+    keys = new_keys()
+    house.allowed.allow(keys.public, str(WORKER))
+    guest = zmq.Context.instance().socket(zmq.DEALER)
+    guest.setsockopt(zmq.LINGER, 0)
+    guest.setsockopt(zmq.IDENTITY, b"worker-0.1/long#0")
+    present(Pass(keys, house.key), guest)
+    monitor = guest.get_monitor_socket(zmq.Event.DISCONNECTED)
+    guest.connect(house.server.outer_address)
+    guest.send(bytes(2 * PART_BYTES))
+    assert monitor.poll(int(PATIENCE_S * 1000)), "it is cut off"
+    assert house.server.receive() is None
+    house.enter(WORKER, "dense", Pass(keys, house.key)).send(DenseFetch(request=1))
+    assert house.hear()[0] == b"worker-0.1/dense"
+    guest.disable_monitor()
+    monitor.close()
+    guest.close()
+
+
+def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
+    """ZeroMQ looks only now and then at what a peer has read. This peer never leaves more unread than it may: none of
+    its answers may be lost, or it would wait for a second before it asks again."""
+    client = house.enter(WORKER, "dense")
+    client.send(DenseFetch(request=1))
+    peer, _ = house.hear()
+    answer = DensePushed(request=1, sequence=0, version=0, samples_applied=0)
+    for _ in range(ROUNDS):
+        for _ in range(DATA_WAITING.to_peer):
+            house.server.send(peer, answer)
+        for _ in range(DATA_WAITING.to_peer):
+            assert wait_readable(client.sockets, PATIENCE_S)
+            assert client.receive() is not None
 
 
 def test_a_gate_on_version_6(tmp_path: Path) -> None:

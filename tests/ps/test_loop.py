@@ -1,0 +1,230 @@
+"""The loop of a PS, with its real sockets: the test is its supervisor."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import pytest
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseStore
+from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
+from elastichost.config import JobSpec
+from elastichost.plan import Access, ProcessId
+from elastichost.ps.applied_log import AppliedLog
+from elastichost.ps.loop import ServerLoop
+from elastichost.sharding import even_shard_map
+from elastichost.wire.applied import NONE_LEFT_OUT, read_applied
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.control import ControlMessage, Fence, Fenced, Hello, Ready, ShardMapUpdate, Stop
+from elastichost.wire.data import DensePush
+from elastichost.wire.facts import ServerAddress
+from elastichost.wire.sockets import ControlServer
+from tests.arena.conftest import build_model
+
+JOB_ID, SEED, PARAMETERS, ELEMENTS = 7, 5, 8, 10
+SERVER = ProcessId("server", 0, 1)
+WORKER, LIFE = 3, 2
+PATIENCE_S = 30.0
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+Answer = TypeVar("Answer", bound=msgspec.Struct)
+
+
+def job_of() -> JobSpec:
+    return JobSpec.model_validate(
+        {
+            "job": {"name": "loop", "seed": SEED},
+            "model": {"build": "nowhere:build"},
+            "data": {"format": "synthetic"},
+            "tables": {"default": {"dim": 4}},
+            "train": {"optimizer_dense": {"name": "sgd", "lr": 0.5}},
+            "checkpoint": {"every_s": 0},
+        }
+    )
+
+
+class House:
+    """One PS life in a thread of the test, over an arena whose dense vector is at `version`."""
+
+    def __init__(self, directory: Path, access: Access, version: int) -> None:
+        (directory / "arena").mkdir()
+        self.run_dir, model = directory, build_model(rows=(100,), elements=ELEMENTS, parameters=PARAMETERS)
+        self.arena = Arena.create(directory / "arena", plan_layout(model, SEED, 1 << 24))
+        self.watermarks, self.dense = Watermarks(self.arena.directory), DenseStore(self.arena)
+        self.dense.load(np.ones(ELEMENTS, np.float32), None, version, 0, 0)
+        self._map = even_shard_map(model.tables, (0,), epoch=1)
+        self._sockets = tempfile.TemporaryDirectory()  # short: a socket's path has 108 bytes
+        address = f"ipc://{self._sockets.name}/control"
+        self._control = ControlServer(address, JOB_ID)
+        self._arguments = ChildArguments(
+            role="server",
+            index=SERVER.index,
+            life=SERVER.life,
+            job_id=JOB_ID,
+            control_address=address,
+            run_dir=str(directory),
+            arena_directory=str(self.arena.directory),
+            socket_directory=self._sockets.name,
+            cores=(),
+            threads=1,
+            access=access,
+            supervisor_pid=os.getpid(),
+        )
+        self._thread: threading.Thread | None = None
+        self.heard: list[msgspec.Struct] = []
+
+    def start(self) -> None:
+        """Until it has said Hello and owns all there is."""
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+        self._address = self.hear(Hello).address
+        self.publish(1, owner=0)
+        assert self.hear(Ready).shard_map_epoch == 1
+
+    def publish(self, epoch: int, owner: int) -> None:
+        """A shard map: all buckets are its own, the dense vector is that PS'."""
+        frames = [np.array(row, np.uint16) for row in self._map.owners]
+        update = ShardMapUpdate(epoch, (ServerAddress(0, 1, self._address, 0),), dense_owner=owner)
+        self._control.send(SERVER, update, frames)
+
+    def _live(self) -> None:
+        loop = ServerLoop(self._arguments, job_of())
+        try:
+            loop.run()
+        finally:
+            loop.close()
+
+    def tell(self, message: ControlMessage) -> None:
+        self._control.send(SERVER, message)
+
+    def hear(self, kind: type[Answer]) -> Answer:
+        """Its next message of this kind."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s and self._thread is not None and self._thread.is_alive():
+            envelope = self._control.receive()
+            if envelope is None:
+                self._control.poll(0.1)
+                continue
+            self.heard.append(envelope.message)
+            if isinstance(envelope.message, kind):
+                return envelope.message
+        raise AssertionError(f"the PS sent no {kind.__name__}")
+
+    def release(self, sequence: int, life: int = LIFE) -> None:
+        """As a worker with direct access does that dies before its message is sent."""
+        message = DensePush(
+            request=sequence,
+            sequence=sequence,
+            mailbox=sequence & 1,
+            lease_id=4,
+            epoch=0,
+            unit=2,
+            start=8 * sequence,
+            stop=8 * sequence + 8,
+            samples=8,
+            skipped=0,
+            want_parameters=False,
+        )
+        self.watermarks.note_begun(WORKER, life, sequence)
+        mailbox = self.dense.mailbox(WORKER, sequence & 1)
+        mailbox.vector[:] = 1.0
+        mailbox.post(life, sequence, msgspec.msgpack.encode(message))
+
+    def fence(self, life: int = LIFE) -> Fenced:
+        self.tell(Fence(WORKER, life))
+        return self.hear(Fenced)
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self.tell(Stop())
+            self._thread.join(PATIENCE_S)
+            assert not self._thread.is_alive()
+        self._control.close()
+        self.arena.close()
+        self._sockets.cleanup()
+
+
+def sequences(run_dir: Path) -> list[int]:
+    """Of the batches in the record, in the order of their commits."""
+    return [sequence for sequence in read_applied(run_dir)["sequence"].tolist() if sequence]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path, "direct", version=1)
+    yield made
+    made.close()
+
+
+def test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced(house: House) -> None:
+    """Its rows are changed already, and its messages died with it."""
+    house.start()
+    house.release(1)
+    house.release(2)
+    applied = house.fence().applied
+    assert (applied.sequence, applied.stop, applied.samples) == (2, 24, 16)
+    assert house.dense.version() == 3
+    parameters = house.dense.state_copy().vector[:PARAMETERS]
+    assert parameters.tolist() == [1 - 2 * 0.5] * PARAMETERS
+    assert sequences(house.run_dir) == [1, 2]
+
+
+def test_what_was_released_by_another_life_or_begun_and_not_released_is_not_committed(house: House) -> None:
+    house.start()
+    house.release(1, life=LIFE - 1)
+    house.watermarks.note_begun(WORKER, LIFE, 1)  # it died in the midst of its first batch
+    assert house.fence().applied.sequence == 0
+    assert house.dense.version() == 1
+
+
+def test_a_fence_that_comes_twice_commits_once(house: House) -> None:
+    house.start()
+    house.release(1)
+    assert house.fence() == house.fence()
+    assert house.dense.version() == 2
+
+
+def test_an_older_shard_map_that_comes_late_changes_nothing(house: House) -> None:
+    house.start()
+    house.publish(3, owner=0)
+    house.publish(2, owner=1)
+    house.release(1)
+    assert house.fence().applied.sequence == 1, "it owns the dense vector still"
+
+
+def test_only_the_dense_owner_answers_for_a_dead_worker(house: House) -> None:
+    """Another one knows nothing of what is committed: were it believed, samples would be trained twice."""
+    house.start()
+    house.release(1)
+    house.publish(2, owner=1)
+    assert house.hear(Ready).shard_map_epoch == 2
+    house.tell(Fence(WORKER, LIFE))
+    house.publish(3, owner=0)
+    assert house.hear(Ready).shard_map_epoch == 3
+    assert not [message for message in house.heard if isinstance(message, Fenced)]
+    assert house.dense.version() == 1, "nor did it commit"
+    assert house.fence().applied.sequence == 1
+
+
+def test_a_new_dense_owner_forgets_records_of_what_was_never_committed(tmp_path: Path) -> None:
+    """The run before it wrote five records and was killed; the checkpoint that this one begins with knows of three."""
+    log = AppliedLog(tmp_path)
+    for number in range(1, 6):
+        log.write(number, (WORKER, LIFE, number, 4, 0, 2, 8 * number, 8 * number + 8, 8, 0, 0.5, NONE_LEFT_OUT))
+    log.close()
+    house = House(tmp_path, "direct", version=4)
+    house.start()
+    assert sequences(tmp_path) == [1, 2, 3]
+    house.release(1, life=LIFE + 1)
+    assert house.fence(LIFE + 1).applied.sequence == 1
+    assert sequences(tmp_path) == [1, 2, 3, 1], "what is committed next follows them"
+    house.close()

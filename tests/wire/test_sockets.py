@@ -1,0 +1,192 @@
+"""Sockets of one machine: whom a server hears, and what it does not even read."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from benchmarks.attackers import greeting, wait_closed
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec
+from elastichost.wire.control import ControlMessage, Drained, Stop
+from elastichost.wire.data import DataMessage, DenseFetch, DensePushed
+from elastichost.wire.facts import ServerAddress
+from elastichost.wire.keys import KeyPair, new_keys
+from elastichost.wire.sockets import Caller, ControlClient, ControlServer, DataClient, DataServer, wait_readable
+
+JOB, PATIENCE_S = 7, 20.0
+SERVER, WORKER, OTHER = ProcessId("server", 0, 1), ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)
+GREETING_BYTES = 64
+READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"  # of ZMTP 3.1: this is its last word before messages
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[DataServer]:
+    made = DataServer(f"ipc://{tmp_path}/d", JOB, SERVER)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[ControlServer]:
+    made = ControlServer(f"ipc://{tmp_path}/c", JOB)
+    yield made
+    made.close()
+
+
+def wait_for(server: DataServer | ControlServer) -> None:
+    assert wait_readable(server.sockets, PATIENCE_S)
+
+
+def exactly(guest: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        part = guest.recv(count - len(found))
+        assert part, "it was closed"
+        found += part
+    return found
+
+
+def shake_hands(path: str) -> socket.socket:
+    """A client of ZMTP 3.1 that may send messages now."""
+    guest = socket.socket(socket.AF_UNIX)
+    guest.settimeout(PATIENCE_S)
+    guest.connect(path)
+    guest.sendall(greeting(b"NULL"))
+    exactly(guest, GREETING_BYTES)
+    guest.sendall(bytes([4, len(READY)]) + READY)
+    exactly(guest, exactly(guest, 2)[1])
+    return guest
+
+
+@pytest.mark.parametrize("size_bytes", [MAX_MESSAGE_BYTES + 1, 1 << 40, (1 << 63) - 1])
+@pytest.mark.parametrize("kind", ["data", "control"])
+def test_whoever_announces_more_than_a_message_may_have_is_cut_off(
+    request: pytest.FixtureRequest, kind: str, size_bytes: int
+) -> None:
+    """At once: were it read first, one guest would fill the memory."""
+    server: DataServer | ControlServer = request.getfixturevalue(kind)
+    guest = shake_hands(server.address.removeprefix("ipc://"))
+    guest.sendall(b"\x02" + size_bytes.to_bytes(8, "big") + bytes(1 << 12))
+    assert wait_closed([guest], PATIENCE_S) == 0
+    assert server.receive() is None
+    guest.close()
+
+
+def test_whoever_announces_what_a_message_may_have_is_heard_to_its_end(data: DataServer) -> None:
+    guest = shake_hands(data.address.removeprefix("ipc://"))
+    guest.sendall(b"\x02" + (5).to_bytes(8, "big") + b"hello")
+    wait_for(data)
+    with pytest.raises(ProtocolError, match="a message has 1 parts"):
+        data.receive()
+    guest.close()
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def dealer(address: str, name: bytes) -> zmq.Socket[bytes]:
+    made = zmq.Context.instance().socket(zmq.DEALER)
+    made.setsockopt(zmq.LINGER, 0)
+    made.setsockopt(zmq.IDENTITY, name)
+    made.connect(address)
+    return made
+
+
+@pytest.mark.parametrize("name", [b"worker-1.1/pull1", b"worker-0.10/pull1", b"worker-0.1", b"x"])
+def test_nobody_pushes_or_pulls_in_the_name_of_another(data: DataServer, name: bytes) -> None:
+    guest, codec = dealer(data.address, name), Codec[DataMessage](DataMessage, JOB, WORKER)
+    guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetch(request=1))])  # type: ignore[arg-type]
+    wait_for(data)
+    with pytest.raises(ProtocolError, match=r"speaks for worker-0\.1"):
+        data.receive()
+    guest.close()
+
+
+@pytest.mark.parametrize("sender", [WORKER, None])
+def test_nobody_tells_the_supervisor_anything_in_the_name_of_another(
+    control: ControlServer, sender: ProcessId | None
+) -> None:
+    """Nor in its own."""
+    guest, codec = dealer(control.address, b"worker-1.1"), Codec[ControlMessage](ControlMessage, JOB, sender)
+    guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(Drained())])  # type: ignore[arg-type]
+    wait_for(control)
+    with pytest.raises(ProtocolError, match="speaks for"):
+        control.receive()
+    guest.close()
+
+
+# --- who is not there -------------------------------------------------------------------------------------------------
+
+
+def test_whoever_is_not_there_is_told_of_and_not_written_to(data: DataServer, control: ControlServer) -> None:
+    with pytest.raises(ProtocolError, match=r"worker-0\.1/pull1 cannot be reached"):
+        data.send(b"worker-0.1/pull1", DensePushed(request=1, sequence=0, version=0, samples_applied=0))
+    with pytest.raises(ProtocolError, match=r"worker-1\.1 cannot be reached"):
+        control.send(OTHER, Stop())
+
+
+def test_both_conversations_go_both_ways(data: DataServer, control: ControlServer) -> None:
+    puller = DataClient(data.address, JOB, WORKER, "pull1")
+    puller.send(DenseFetch(request=1))
+    wait_for(data)
+    received = data.receive()
+    assert received is not None and (received[0], received[1].sender) == (b"worker-0.1/pull1", WORKER)
+    data.send(received[0], DensePushed(request=1, sequence=0, version=3, samples_applied=0), [b"vector"])
+    assert wait_readable(puller.sockets, PATIENCE_S)
+    answer = puller.receive()
+    assert answer is not None and answer.message.request == 1 and bytes(answer.frames[0]) == b"vector"
+    puller.close()
+    child = ControlClient(control.address, JOB, WORKER)
+    child.send(Drained())
+    wait_for(control)
+    told = control.receive()
+    assert told is not None and (told.sender, told.message) == (WORKER, Drained())
+    control.send(WORKER, Stop())
+    assert wait_readable(child.sockets, PATIENCE_S)
+    order = child.receive()
+    assert order is not None and order.message == Stop()
+    child.flush(1.0)
+
+
+@pytest.mark.parametrize(
+    ("host", "outer", "is_local"), [(1, "tcp://127.0.0.1:9", True), (0, "", True), (0, "tcp://127.0.0.1:9", False)]
+)
+def test_a_caller_goes_over_the_network_only_to_other_machines(
+    data: DataServer, host: int, outer: str, is_local: bool
+) -> None:
+    keys = new_keys()
+    client = Caller(JOB, WORKER, host=1, keys=keys).connect(
+        ServerAddress(0, 1, data.address, host, outer, new_keys().public), "pull1"
+    )
+    assert client.address == (data.address if is_local else outer)
+    client.close()
+
+
+@pytest.mark.parametrize(("own", "its"), [(None, new_keys().public), (new_keys(), "")])
+def test_a_caller_without_a_key_goes_nowhere_else(own: KeyPair | None, its: str) -> None:
+    """It would speak in the clear."""
+    elsewhere = ServerAddress(0, 1, "ipc://nowhere", host=0, outer="tcp://127.0.0.1:9", key=its)
+    with pytest.raises(ProtocolError, match=r"worker-0\.1 has no key for PS 0 on host 0"):
+        Caller(JOB, WORKER, host=1, keys=own).connect(elsewhere, "pull1")
+
+
+def test_a_client_drops_what_is_no_message_and_hears_the_next(data: DataServer) -> None:
+    puller = DataClient(data.address, JOB, WORKER, "pull1")
+    puller.send(DenseFetch(request=1))
+    wait_for(data)
+    data.receive()
+    deadline_s = time.monotonic() + PATIENCE_S
+    data.sockets[0].send_multipart([b"worker-0.1/pull1", b"no header", b"no body"])
+    data.send(b"worker-0.1/pull1", DensePushed(request=1, sequence=0, version=3, samples_applied=0))
+    while (answer := puller.receive()) is None:
+        assert time.monotonic() < deadline_s
+        wait_readable(puller.sockets, 0.1)
+    assert answer.message.request == 1
+    puller.close()
