@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import stat
 import tempfile
 import time
@@ -29,8 +30,10 @@ __all__ = [
     "StaleArena",
     "arena_directory",
     "arena_root",
+    "check_own",
     "create_directory",
     "double_directory",
+    "end_owner",
     "free_bytes",
     "hold",
     "hold_left",
@@ -48,6 +51,7 @@ __all__ = [
 ]
 
 OWNER_FILE = "OWNER.json"
+_MOST_OWNER_BYTES = 64 * 1024
 _PREFIX = "elastichost-"
 # sockaddr_un holds 108 bytes, and a socket's own name ("/server-12.3") needs its share.
 _MAX_SOCKET_DIRECTORY_BYTES = 80
@@ -99,6 +103,26 @@ def owner_of(pid: int, run_dir: Path) -> Owner:
 def is_alive(owner: Owner) -> bool:
     """Whether that very process still lives."""
     return owner.boot_id == _boot_id() and _start_time_ticks(owner.pid) == owner.start_time_ticks
+
+
+def end_owner(owner: Owner) -> bool:
+    """Kills that very process, if it still lives and is this user's. False: there is no such process.
+
+    The descriptor is opened before the look, so a pid that was given to another process meanwhile is never hit.
+    """
+    try:
+        descriptor = os.pidfd_open(owner.pid)
+    except (OSError, ValueError, OverflowError):
+        return False
+    try:
+        if not is_alive(owner) or Path(f"/proc/{owner.pid}").stat().st_uid != os.geteuid():
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except (ProcessLookupError, FileNotFoundError, PermissionError):
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def is_this_boot(owner: Owner) -> bool:
@@ -164,7 +188,7 @@ def create_directory(path: Path, owner: Owner) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(owner))
             # rename() replaces an empty directory, so an existing one is refused here first.
-            if path.exists():
+            if os.path.lexists(path):
                 raise FileExistsError(f"{path} exists")
             making.rename(path)
         except OSError:
@@ -178,10 +202,43 @@ def create_directory(path: Path, owner: Owner) -> None:
         ) from error
 
 
-def read_owner(path: Path) -> Owner:
-    """Raises ArenaError when OWNER.json is missing or malformed."""
+def check_own(path: Path) -> None:
+    """Raises ArenaError when something is at `path` that is not a directory of this user alone (0700): somebody else
+    may have put it there."""
     try:
-        return msgspec.json.decode((path / OWNER_FILE).read_bytes(), type=Owner)
+        facts = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ArenaError(f"{path} cannot be looked at: {error}") from error
+    if not stat.S_ISDIR(facts.st_mode):
+        wrong = "is not a directory"
+    elif facts.st_uid != os.geteuid():
+        wrong = f"belongs to the user with id {facts.st_uid}"
+    elif facts.st_mode & 0o077:
+        wrong = f"is open to other users (mode {stat.S_IMODE(facts.st_mode):04o})"
+    else:
+        return
+    raise ArenaError(
+        f"{path} {wrong}: elastichost does not use it and believes nothing in it",
+        hint="remove it, or set TMPDIR and ELASTICHOST_ARENA_DIR to directories that only you can write to",
+    )
+
+
+def read_owner(path: Path) -> Owner:
+    """Who owns the directory `path`. Raises ArenaError when OWNER.json is missing or malformed, or when another user
+    could have written it."""
+    try:
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with os.fdopen(os.open(OWNER_FILE, flags, dir_fd=directory), "rb") as file:
+                for which, facts in ((path, os.fstat(directory)), (path / OWNER_FILE, os.fstat(file.fileno()))):
+                    if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+                        raise ArenaError(f"{which} is another user's, or other users can write to it: not believed")
+                return msgspec.json.decode(file.read(_MOST_OWNER_BYTES), type=Owner)
+        finally:
+            os.close(directory)
     except (OSError, msgspec.DecodeError) as error:
         raise ArenaError(f"{path / OWNER_FILE} cannot be read: {error}") from error
 
