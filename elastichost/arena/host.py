@@ -30,7 +30,6 @@ __all__ = [
     "StaleArena",
     "arena_directory",
     "arena_root",
-    "check_own",
     "create_directory",
     "double_directory",
     "end_owner",
@@ -200,29 +199,6 @@ def create_directory(path: Path, owner: Owner) -> None:
             hint="set ELASTICHOST_ARENA_DIR to a directory you may write to, or remove what dead runs left: "
             "python -m elastichost clean",
         ) from error
-
-
-def check_own(path: Path) -> None:
-    """Raises ArenaError when something is at `path` that is not a directory of this user alone (0700): somebody else
-    may have put it there."""
-    try:
-        facts = path.lstat()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ArenaError(f"{path} cannot be looked at: {error}") from error
-    if not stat.S_ISDIR(facts.st_mode):
-        wrong = "is not a directory"
-    elif facts.st_uid != os.geteuid():
-        wrong = f"belongs to the user with id {facts.st_uid}"
-    elif facts.st_mode & 0o077:
-        wrong = f"is open to other users (mode {stat.S_IMODE(facts.st_mode):04o})"
-    else:
-        return
-    raise ArenaError(
-        f"{path} {wrong}: elastichost does not use it and believes nothing in it",
-        hint="remove it, or set TMPDIR and ELASTICHOST_ARENA_DIR to directories that only you can write to",
-    )
 
 
 def read_owner(path: Path) -> Owner:

@@ -26,7 +26,6 @@ from elastichost.arena.double import ChangedWords, Changes, set_words
 from elastichost.arena.host import (
     arena_directory,
     arena_root,
-    check_own,
     create_directory,
     end_owner,
     free_bytes,
@@ -37,6 +36,7 @@ from elastichost.arena.host import (
     used_bytes,
 )
 from elastichost.arena.layout import ArenaLayout
+from elastichost.arena.own_directory import check_own
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.plan import ProcessId
