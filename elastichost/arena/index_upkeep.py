@@ -131,7 +131,7 @@ def follow_slots(
             if value == TOMBSTONE or (value < 0 and 2 * growths[bucket, GROWTH_USED] >= capacity):
                 continue  # sightings are not worth a slot that a row will need
             if slot == FULL:
-                return positions[i]
+                return signed(positions[i])
             slot = -1 - slot
             slots[2 * slot] = key
             growths[bucket, GROWTH_USED] += 1
