@@ -59,6 +59,7 @@ class IndexPlace:
     region_slots: int
     bucket_rows: int
     shift: int
+    index_key: int
 
     def header_word(self, bucket: int) -> int:
         """Position in `control` of the bucket's first header word."""
@@ -231,6 +232,7 @@ class Arena:
             region_slots=place.region_slots,
             bucket_rows=place.bucket_rows,
             shift=64 - place.buckets.bit_length() + 1,
+            index_key=self.layout.index_key,
         )
 
     def index_place(self, table: int) -> IndexPlace:
@@ -264,6 +266,7 @@ class Arena:
             place.region_slots,
             place.bucket_rows,
             place.shift,
+            place.index_key,
             kernel_ready(keys),
             out,
         )

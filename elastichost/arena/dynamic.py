@@ -88,6 +88,7 @@ class DynamicTable:
             place.header_word(bucket),
             place.bucket_slot(bucket),
             place.region_slots,
+            place.index_key,
             self._ids[first : first + rows],
             self._seen[first : first + rows],
             self._arena.notes_seen(self.spec.index),
@@ -151,18 +152,20 @@ class DynamicTable:
     def _create_some(self, keys: Int64, positions: Int64, rows: Int64, seen_value: int) -> int:
         place = self._place
         admitted = np.empty(len(positions), np.int64)
-        number = index.sight(
+        number, refused = index.sight(
             place.slots,
             place.control,
             place.first_header,
             place.first_slot,
             place.region_slots,
             place.shift,
+            place.index_key,
             self._arena.admit_after(self.spec.index),
             keys,
             positions,
             admitted,
         )
+        self._arena.allowance.note_left_out(refused)
         if number == 0:
             return 0
         admitted = admitted[:number]
@@ -182,6 +185,7 @@ class DynamicTable:
             place.region_slots,
             place.bucket_rows,
             place.shift,
+            place.index_key,
             new_keys,
             new_rows,
             self._seen,
@@ -329,6 +333,7 @@ class DynamicTable:
             place.header_word(bucket),
             place.bucket_slot(bucket),
             place.region_slots,
+            place.index_key,
             self._ids[first : first + rows],
             self._seen[first : first + rows],
             last_seen,
@@ -351,6 +356,7 @@ class DynamicTable:
                 place.header_word(bucket),
                 place.bucket_slot(bucket),
                 place.region_slots,
+                place.index_key,
                 ids,
                 seen,
             )

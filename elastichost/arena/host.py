@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import stat
 import tempfile
 import time
@@ -31,6 +32,7 @@ __all__ = [
     "arena_root",
     "create_directory",
     "double_directory",
+    "end_owner",
     "free_bytes",
     "hold",
     "hold_left",
@@ -48,6 +50,7 @@ __all__ = [
 ]
 
 OWNER_FILE = "OWNER.json"
+_MOST_OWNER_BYTES = 64 * 1024
 _PREFIX = "elastichost-"
 # sockaddr_un holds 108 bytes, and a socket's own name ("/server-12.3") needs its share.
 _MAX_SOCKET_DIRECTORY_BYTES = 80
@@ -99,6 +102,26 @@ def owner_of(pid: int, run_dir: Path) -> Owner:
 def is_alive(owner: Owner) -> bool:
     """Whether that very process still lives."""
     return owner.boot_id == _boot_id() and _start_time_ticks(owner.pid) == owner.start_time_ticks
+
+
+def end_owner(owner: Owner) -> bool:
+    """Kills that very process, if it still lives and is this user's. False: there is no such process.
+
+    The descriptor is opened before the look, so a pid that was given to another process meanwhile is never hit.
+    """
+    try:
+        descriptor = os.pidfd_open(owner.pid)
+    except (OSError, ValueError, OverflowError):
+        return False
+    try:
+        if not is_alive(owner) or Path(f"/proc/{owner.pid}").stat().st_uid != os.geteuid():
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except (ProcessLookupError, FileNotFoundError, PermissionError):
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def is_this_boot(owner: Owner) -> bool:
@@ -164,7 +187,7 @@ def create_directory(path: Path, owner: Owner) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(owner))
             # rename() replaces an empty directory, so an existing one is refused here first.
-            if path.exists():
+            if os.path.lexists(path):
                 raise FileExistsError(f"{path} exists")
             making.rename(path)
         except OSError:
@@ -179,9 +202,19 @@ def create_directory(path: Path, owner: Owner) -> None:
 
 
 def read_owner(path: Path) -> Owner:
-    """Raises ArenaError when OWNER.json is missing or malformed."""
+    """Who owns the directory `path`. Raises ArenaError when OWNER.json is missing or malformed, or when another user
+    could have written it."""
     try:
-        return msgspec.json.decode((path / OWNER_FILE).read_bytes(), type=Owner)
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with os.fdopen(os.open(OWNER_FILE, flags, dir_fd=directory), "rb") as file:
+                for which, facts in ((path, os.fstat(directory)), (path / OWNER_FILE, os.fstat(file.fileno()))):
+                    if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+                        raise ArenaError(f"{which} is another user's, or other users can write to it: not believed")
+                return msgspec.json.decode(file.read(_MOST_OWNER_BYTES), type=Owner)
+        finally:
+            os.close(directory)
     except (OSError, msgspec.DecodeError) as error:
         raise ArenaError(f"{path / OWNER_FILE} cannot be read: {error}") from error
 

@@ -1,7 +1,7 @@
 """Key -> row of dynamic tables: one open-addressing index per (table, bucket) in shared memory.
 
 A slot is (key int64, value int64). Values: 0 empty; > 0 `(row in bucket + 1) | tag << 40`, tag being bits 32-54 of
-the key's hash; < 0 an id sighted -value times but not admitted yet; TOMBSTONE an evicted id.
+the key's `slot_hash`; < 0 an id sighted -value times but not admitted yet; TOMBSTONE an evicted id.
 
 One writer, the PS that owns the bucket; readers in any process, without locks:
 
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, load_acquire, signed, store_release
-from elastichost.arena.hashing import mix64
+from elastichost.arena.hashing import mix64, slot_hash
 from elastichost.arena.layout import HEADER_WORDS
 
 __all__ = [
@@ -37,11 +37,13 @@ __all__ = [
     "CAPACITY_BITS",
     "EVICTED",
     "FILLED",
+    "FULL",
     "GENERATION",
     "HEAT",
     "INTENT",
     "LIVE_ROWS",
     "MIN_CAPACITY",
+    "MOST_PROBES",
     "NEXT_ROW",
     "ROW_MASK",
     "TOMBSTONE",
@@ -75,6 +77,10 @@ EVICTED = 13  # rows dropped
 
 TOMBSTONE = -(1 << 63)
 MIN_CAPACITY = 256  # slots: one page
+# A key is entered at most so many slots from its home; where there is no place, it goes without one. With a random
+# hash the longest way at 11/16 of 2**28 slots is about ln(2**28) / (a - 1 - ln a) = 312 slots, for a = 11/16.
+MOST_PROBES = 1024
+FULL = -1 - (1 << 62)  # of `find_slot`: there is no place for the key
 CAPACITY_BITS = 32
 ROW_MASK = (1 << 40) - 1
 _CAPACITY_MASK = (1 << CAPACITY_BITS) - 1
@@ -108,12 +114,12 @@ def tag_of(mixed: np.uint64) -> int:
 
 
 @compiled
-def find_slot(slots: Int64, first: int, capacity: int, key: int, mixed: np.uint64) -> int:
+def find_slot(slots: Int64, first: int, capacity: int, key: int, mixed: np.uint64, most_probes: int) -> int:
     """Slot of the key in the generation of `capacity` slots from `first` on, or -1 - slot of the empty place where it
-    would go; -1 - 2**62 when the generation is full.
+    would go; FULL when neither is among the first `most_probes`.
     """
     place = _home(mixed, capacity)
-    for _ in range(capacity):
+    for _ in range(min(capacity, most_probes)):
         slot = first + place
         value = load_acquire(slots, 2 * slot + 1)
         if value == 0:
@@ -123,7 +129,7 @@ def find_slot(slots: Int64, first: int, capacity: int, key: int, mixed: np.uint6
         place += 1
         if place == capacity:
             place = 0
-    return -1 - (1 << 62)
+    return FULL
 
 
 @compiled
@@ -136,7 +142,7 @@ def row_of(
         if word == 0:
             return -1
         first = generation_first(word, region_first, region_slots)
-        slot = find_slot(slots, first, capacity_of(word), key, mixed)
+        slot = find_slot(slots, first, capacity_of(word), key, mixed, capacity_of(word))
         if slot < 0:
             return -1
         value = load_acquire(slots, 2 * slot + 1)
@@ -157,6 +163,7 @@ def lookup_dynamic(
     region_slots: int,
     bucket_rows: int,
     shift: int,
+    index_key: int,
     keys: Int64,
     out: Int64,
 ) -> int:
@@ -175,11 +182,13 @@ def lookup_dynamic(
             word = load_acquire(control, (first_header + bucket) * _WORDS + GENERATION)
             if word != 0:
                 first = generation_first(word, first_slot + bucket * region_slots, region_slots)
-                load_acquire(slots, 2 * (first + _home(mixed, capacity_of(word))) + 1)
+                home = _home(slot_hash(mixed, index_key), capacity_of(word))
+                load_acquire(slots, 2 * (first + home) + 1)
         for i in range(start, stop):
             mixed = mix64(keys[i])
             bucket = signed(mixed >> np.uint64(shift))
             header, region_first = (first_header + bucket) * _WORDS, first_slot + bucket * region_slots
+            mixed = slot_hash(mixed, index_key)
             row = row_of(slots, control, header, region_first, region_slots, keys[i], mixed)
             if row < 0:
                 out[i] = -1
@@ -219,15 +228,16 @@ def sight(
     first_slot: int,
     region_slots: int,
     shift: int,
+    index_key: int,
     admit_after: int,
     keys: Int64,
     positions: Int64,
     admitted: Int64,
-) -> int:
-    """Counts one sighting of each key at `positions` (keys without a row). Returns how many are to get a row now;
-    their positions are the first of `admitted`. The index must have room for all of them.
+) -> tuple[int, int]:
+    """Counts one sighting of each key at `positions` (keys without a row). Returns how many are to get a row now, whose
+    positions are the first of `admitted`, and how many found no place within MOST_PROBES and stay unknown.
     """
-    count = 0
+    count = refused = 0
     for i in range(len(positions)):
         key = keys[positions[i]]
         mixed = mix64(key)
@@ -235,7 +245,11 @@ def sight(
         header = (first_header + bucket) * _WORDS
         word = control[header + GENERATION]
         first = generation_first(word, first_slot + bucket * region_slots, region_slots)
-        slot = find_slot(slots, first, capacity_of(word), key, mixed)
+        mixed = slot_hash(mixed, index_key)
+        slot = find_slot(slots, first, capacity_of(word), key, mixed, MOST_PROBES)
+        if slot == FULL:
+            refused += 1
+            continue
         sightings = 1
         if slot >= 0:
             value = slots[2 * slot + 1]
@@ -255,7 +269,7 @@ def sight(
             control[header + USED_SLOTS] += 1
             slots[2 * slot] = key
             store_release(slots, 2 * slot + 1, -sightings)
-    return count
+    return count, refused
 
 
 @compiled
@@ -267,6 +281,7 @@ def publish_rows(
     region_slots: int,
     bucket_rows: int,
     shift: int,
+    index_key: int,
     keys: Int64,
     rows: Int64,
     seen: UInt32,
@@ -275,7 +290,8 @@ def publish_rows(
     """Makes complete rows (int64 [n], table's row space; ids, weights and state written) visible under their keys.
 
     A key that has a row already (a repeated key) keeps it: rows[i] becomes that one, and the row given in vain stays
-    free (`seen == 0`). Returns how many were published.
+    free (`seen == 0`). A key without a place within MOST_PROBES gets none: rows[i] becomes -1. Returns how many were
+    published.
     """
     published = 0
     for i in range(len(keys)):
@@ -285,7 +301,11 @@ def publish_rows(
         word = control[header + GENERATION]
         first = generation_first(word, first_slot + bucket * region_slots, region_slots)
         row = rows[i] - bucket * bucket_rows
-        slot = find_slot(slots, first, capacity_of(word), keys[i], mixed)
+        mixed = slot_hash(mixed, index_key)
+        slot = find_slot(slots, first, capacity_of(word), keys[i], mixed, MOST_PROBES)
+        if slot == FULL:
+            rows[i] = -1
+            continue
         if slot >= 0 and slots[2 * slot + 1] > 0:
             rows[i] = bucket * bucket_rows + (slots[2 * slot + 1] & ROW_MASK) - 1
             continue

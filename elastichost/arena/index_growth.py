@@ -28,12 +28,13 @@ from elastichost.arena.index_upkeep import (
     GROWTH_CAPACITY,
     GROWTH_COPIED,
     GROWTH_FIRST,
+    GROWTH_PENDING,
     GROWTH_USED,
     GROWTH_WORDS,
 )
 from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES
 from elastichost.arena.memory_board import PATIENCE_S
-from elastichost.errors import ArenaError, MemoryBudgetError
+from elastichost.errors import ArenaError, ArenaFullError, MemoryBudgetError
 
 __all__ = ["GRACES", "IndexWriter"]
 
@@ -48,6 +49,7 @@ _SLOTS_PER_KEY = 2  # of a generation when its construction begins
 _STEP_SLOTS = 8192  # allocated or copied by one call at least: about 40 us
 _SAMPLE_SLOTS = 65_536
 _PAGE_SLOTS = 256
+_MOST_GROWTHS = 3  # within one call: one under construction, one for what comes, one without sightings
 
 
 class IndexWriter:
@@ -131,11 +133,22 @@ class IndexWriter:
         remaining, room = self._remaining(bucket), self._room(bucket)
         share = -(-remaining * incoming // room) if room > incoming else remaining
         self._advance(bucket, max(share, _STEP_SLOTS))
-        while self._room(bucket) < incoming:
+        for _ in range(_MOST_GROWTHS):
+            if self._room(bucket) >= incoming:
+                return
             # More at once than the generation was laid out for.
             if not self._growths[bucket, GROWTH_CAPACITY]:
                 self._begin_growth(bucket, incoming)
             self._advance(bucket, self._remaining(bucket))
+        if self._room(bucket) < incoming:
+            raise self._full(bucket, f"{incoming} ids at once")
+
+    def _full(self, bucket: int, what: str) -> ArenaFullError:
+        return ArenaFullError(
+            f"the index of table {self._name!r}, bucket {bucket}, has no place for {what}: {self._room(bucket)} slots "
+            "of its largest generation are left",
+            hint="give the job more memory, set evict_after_samples, or raise admit_after",
+        )
 
     def _generation(self, bucket: int) -> tuple[int, int]:
         """(first slot, slots) of the published generation."""
@@ -163,11 +176,13 @@ class IndexWriter:
         # so that those of this very call are not dropped with them.
         keep_pending = _SLOTS_PER_KEY * (needed + pending) <= largest
         capacity = self._capacity_for(needed + pending * keep_pending)
-        self._growths[bucket] = (self._next_first(bucket), capacity, 0, 0)
+        # What the sample did not see is dropped when the generation is full of what it was made for.
+        most_pending = max(0, capacity // 2 - int(header[index.LIVE_ROWS])) if keep_pending else 0
+        self._growths[bucket] = (self._next_first(bucket), capacity, 0, 0, most_pending)
         self._allocated[bucket] = 0
         if not keep_pending:
             try:
-                self._advance(bucket, self._remaining(bucket), keep_pending=False)
+                self._advance(bucket, self._remaining(bucket))
             except MemoryBudgetError:
                 self._growths[bucket] = 0  # it is too small for those that would be kept next time
                 raise
@@ -177,10 +192,13 @@ class IndexWriter:
         first, capacity = self._generation(bucket)
         if capacity == 0 or self._arena.admit_after(self._table) == 1:
             return 0
-        # Keys lie where their hashes put them, so any part of the slots is a fair sample.
-        sample = min(capacity, _SAMPLE_SLOTS)
-        _, pending = index_upkeep.count_slots(self._place.slots, first, sample)
-        return pending * capacity // sample
+        if capacity <= _SAMPLE_SLOTS:
+            return index_upkeep.count_slots(self._place.slots, first, capacity)[1]
+        # Pages from everywhere: ids that were made to lie close to each other are seen, too.
+        stride = capacity // (_SAMPLE_SLOTS // _PAGE_SLOTS)
+        pages = range(0, capacity - _PAGE_SLOTS + 1, stride)
+        pending = sum(index_upkeep.count_slots(self._place.slots, first + at, _PAGE_SLOTS)[1] for at in pages)
+        return pending * capacity // (len(pages) * _PAGE_SLOTS)
 
     def _capacity_for(self, keys: int) -> int:
         """Whole pages of slots of which `keys` take half, if the region has so many."""
@@ -192,7 +210,7 @@ class IndexWriter:
         next_word = int(self._headers[bucket, index.GENERATION]) + (1 << index.CAPACITY_BITS)
         return index.generation_first(next_word, self._place.bucket_slot(bucket), self._place.region_slots)
 
-    def _advance(self, bucket: int, slots: int, *, keep_pending: bool = True) -> None:
+    def _advance(self, bucket: int, slots: int) -> None:
         """Allocates and copies `slots` slots of the generation under construction; publishes it when it is complete."""
         growth = self._growths[bucket]
         new_first, new_capacity = int(growth[GROWTH_FIRST]), int(growth[GROWTH_CAPACITY])
@@ -208,9 +226,20 @@ class IndexWriter:
         first, capacity = self._generation(bucket)
         start = int(growth[GROWTH_COPIED])
         stop = min(start + max(0, slots - fresh), capacity)
-        growth[GROWTH_USED] += index_upkeep.copy_slots(
-            self._place.slots, first + start, first + stop, new_first, new_capacity, keep_pending
+        used, pending = index_upkeep.copy_slots(
+            self._place.slots,
+            first + start,
+            first + stop,
+            new_first,
+            new_capacity,
+            self._place.index_key,
+            int(growth[GROWTH_PENDING]),
         )
+        if used < 0:
+            growth[:] = 0
+            raise self._full(bucket, f"row {pending}")
+        growth[GROWTH_USED] += used
+        growth[GROWTH_PENDING] -= pending
         growth[GROWTH_COPIED] = stop
         if stop == capacity:
             self._publish(bucket, new_capacity, int(growth[GROWTH_USED]))
@@ -235,17 +264,22 @@ class IndexWriter:
         if not self._growths[:, GROWTH_CAPACITY].any():
             return
         place = self._place
-        index_upkeep.follow_slots(
+        position = index_upkeep.follow_slots(
             place.slots,
             place.control,
             place.first_header,
             place.first_slot,
             place.region_slots,
             place.shift,
+            place.index_key,
             self._growths,
             keys,
             positions,
         )
+        if position >= 0:
+            bucket = int(index.buckets_of(keys[position : position + 1], place.shift)[0])
+            self._growths[bucket] = 0  # what is published stays complete
+            raise self._full(bucket, f"id {keys[position]}")
 
     # --- from nothing -----------------------------------------------------------------------------------------
 
@@ -257,7 +291,9 @@ class IndexWriter:
         self._growths[bucket] = 0
         first, capacity = self._next_first(bucket), self._capacity_for(int(np.count_nonzero(seen)))
         self._clear(first, capacity, PATIENCE_S)
-        used = index_upkeep.fill_slots(self._place.slots, first, capacity, ids, seen)
+        used = index_upkeep.fill_slots(self._place.slots, first, capacity, self._place.index_key, ids, seen)
+        if used == index.FULL:
+            raise self._full(bucket, f"{np.count_nonzero(seen)} rows")
         if used < 0:
             raise ArenaError(f"table {self._name!r}, bucket {bucket}: id {ids[-1 - used]} has two rows")
         self._publish(bucket, capacity, used)

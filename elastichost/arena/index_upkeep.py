@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from elastichost.arena.compiled import compiled, signed, store_release
-from elastichost.arena.hashing import mix64
+from elastichost.arena.hashing import mix64, slot_hash
 from elastichost.arena.index import (
+    FULL,
     GENERATION,
     INTENT,
     LIVE_ROWS,
@@ -26,6 +27,7 @@ __all__ = [
     "GROWTH_CAPACITY",
     "GROWTH_COPIED",
     "GROWTH_FIRST",
+    "GROWTH_PENDING",
     "GROWTH_USED",
     "GROWTH_WORDS",
     "copy_slots",
@@ -42,7 +44,8 @@ GROWTH_FIRST = 0  # its first slot
 GROWTH_CAPACITY = 1  # 0: none is under construction
 GROWTH_COPIED = 2  # slots of the published generation that are in it
 GROWTH_USED = 3  # slots used in it
-GROWTH_WORDS = 4
+GROWTH_PENDING = 4  # ids not admitted yet that may still be copied into it
+GROWTH_WORDS = 5
 
 
 @compiled
@@ -60,21 +63,35 @@ def count_slots(slots: Int64, first: int, count: int) -> tuple[int, int]:
 
 
 @compiled
-def copy_slots(slots: Int64, start: int, stop: int, new_first: int, new_capacity: int, keep_pending: bool) -> int:
+def copy_slots(
+    slots: Int64, start: int, stop: int, new_first: int, new_capacity: int, index_key: int, most_pending: int
+) -> tuple[int, int]:
     """Copies the slots [start, stop) into the generation of `new_capacity` slots from `new_first` on.
 
-    Tombstones are left out, and unless `keep_pending` ids not admitted yet. Returns the slots used there.
+    Tombstones are left out, and of the ids not admitted yet those beyond `most_pending`. Returns (slots used there,
+    ids not admitted yet among them); (-1, row in the bucket) when a row finds no place, which then is not copied.
     """
     used = 0
+    pending = 0
     for old in range(start, stop):
         value = slots[2 * old + 1]
-        if value > 0 or (keep_pending and value < 0 and value != TOMBSTONE):
-            key = slots[2 * old]
-            slot = -1 - find_slot(slots, new_first, new_capacity, key, mix64(key))
-            slots[2 * slot] = key
-            store_release(slots, 2 * slot + 1, value)
-            used += 1
-    return used
+        if value == 0 or value == TOMBSTONE or (value < 0 and pending >= most_pending):
+            continue
+        key = slots[2 * old]
+        slot = find_slot(slots, new_first, new_capacity, key, slot_hash(mix64(key), index_key), new_capacity)
+        if slot == FULL:
+            if value > 0:
+                return -1, (value & ROW_MASK) - 1
+            continue
+        if slot >= 0:
+            continue
+        slot = -1 - slot
+        slots[2 * slot] = key
+        store_release(slots, 2 * slot + 1, value)
+        used += 1
+        if value < 0:
+            pending += 1
+    return used, pending
 
 
 @compiled
@@ -85,14 +102,15 @@ def follow_slots(
     first_slot: int,
     region_slots: int,
     shift: int,
+    index_key: int,
     growths: Int64,
     keys: Int64,
     positions: Int64,
-) -> None:
+) -> int:
     """Repeats in the generations under construction what happened to the keys at `positions` in the published ones.
 
-    growths is int64 [buckets, 4]: see `GROWTH_FIRST` and the words after it. Slots that are not copied yet are left
-    to the copying.
+    growths is int64 [buckets, GROWTH_WORDS]: see `GROWTH_FIRST` and the words after it. Slots that are not copied yet
+    are left to the copying. Returns -1, or the position in `keys` of one that has a row and finds no place.
     """
     for i in range(len(positions)):
         key = keys[positions[i]]
@@ -103,32 +121,38 @@ def follow_slots(
             continue
         word = control[(first_header + bucket) * HEADER_WORDS + GENERATION]
         first = generation_first(word, first_slot + bucket * region_slots, region_slots)
-        slot = find_slot(slots, first, capacity_of(word), key, mixed)
+        mixed = slot_hash(mixed, index_key)
+        slot = find_slot(slots, first, capacity_of(word), key, mixed, capacity_of(word))
         if slot < 0 or slot - first >= growths[bucket, GROWTH_COPIED]:
             continue
         value = slots[2 * slot + 1]
-        slot = find_slot(slots, growths[bucket, GROWTH_FIRST], capacity, key, mixed)
+        slot = find_slot(slots, growths[bucket, GROWTH_FIRST], capacity, key, mixed, capacity)
         if slot < 0:
-            if value == TOMBSTONE:
-                continue
+            if value == TOMBSTONE or (value < 0 and 2 * growths[bucket, GROWTH_USED] >= capacity):
+                continue  # sightings are not worth a slot that a row will need
+            if slot == FULL:
+                return signed(positions[i])
             slot = -1 - slot
             slots[2 * slot] = key
             growths[bucket, GROWTH_USED] += 1
         store_release(slots, 2 * slot + 1, value)
+    return -1
 
 
 @compiled
-def fill_slots(slots: Int64, first: int, capacity: int, ids: Int64, seen: UInt32) -> int:
+def fill_slots(slots: Int64, first: int, capacity: int, index_key: int, ids: Int64, seen: UInt32) -> int:
     """Enters every row of a bucket with `seen != 0` (ids int64 [n], seen uint32 [n]) into a zeroed generation.
 
-    Returns the slots used, or -1 - row of an id that has two rows.
+    Returns the slots used, -1 - row of an id that has two rows, or FULL when there are more rows than slots.
     """
     used = 0
     for row in range(len(ids)):
         if seen[row] == 0:
             continue
-        mixed = mix64(ids[row])
-        slot = find_slot(slots, first, capacity, ids[row], mixed)
+        mixed = slot_hash(mix64(ids[row]), index_key)
+        slot = find_slot(slots, first, capacity, ids[row], mixed, capacity)
+        if slot == FULL:
+            return FULL
         if slot >= 0:
             return -1 - row
         slot = -1 - slot
@@ -140,7 +164,14 @@ def fill_slots(slots: Int64, first: int, capacity: int, ids: Int64, seen: UInt32
 
 @compiled
 def mapped_only(
-    slots: Int64, control: Int64, header: int, region_first: int, region_slots: int, ids: Int64, seen: UInt32
+    slots: Int64,
+    control: Int64,
+    header: int,
+    region_first: int,
+    region_slots: int,
+    index_key: int,
+    ids: Int64,
+    seen: UInt32,
 ) -> int:
     """Sets `seen` (uint32 [n]) to 0 wherever the index does not map ids[row] to that row. Returns how many.
 
@@ -149,7 +180,7 @@ def mapped_only(
     cleared = 0
     for row in range(len(ids)):
         if seen[row] != 0:
-            mixed = mix64(ids[row])
+            mixed = slot_hash(mix64(ids[row]), index_key)
             if row_of(slots, control, header, region_first, region_slots, ids[row], mixed) != row:
                 seen[row] = 0
                 cleared += 1
@@ -163,6 +194,7 @@ def repair(
     header: int,
     region_first: int,
     region_slots: int,
+    index_key: int,
     ids: Int64,
     seen: UInt32,
     verify: bool,
@@ -176,13 +208,13 @@ def repair(
     taken_back = 0
     row = control[header + INTENT] - 1
     if row >= 0:
-        mixed = mix64(ids[row])
+        mixed = slot_hash(mix64(ids[row]), index_key)
         if row_of(slots, control, header, region_first, region_slots, ids[row], mixed) != row:
             taken_back += 1
             seen[row] = 0
         store_release(control, header + INTENT, 0)
     if verify:
-        taken_back += mapped_only(slots, control, header, region_first, region_slots, ids, seen)
+        taken_back += mapped_only(slots, control, header, region_first, region_slots, index_key, ids, seen)
     count = 0
     for candidate in range(len(ids)):
         if seen[candidate] == 0:
@@ -199,6 +231,7 @@ def evict_rows(
     header: int,
     region_first: int,
     region_slots: int,
+    index_key: int,
     ids: Int64,
     seen: UInt32,
     last_seen: int,
@@ -215,8 +248,8 @@ def evict_rows(
     for row in range(len(ids)):
         if seen[row] == 0 or seen[row] > last_seen:
             continue
-        mixed = mix64(ids[row])
-        slot = find_slot(slots, first, capacity, ids[row], mixed)
+        mixed = slot_hash(mix64(ids[row]), index_key)
+        slot = find_slot(slots, first, capacity, ids[row], mixed, capacity)
         if slot < 0 or slots[2 * slot + 1] <= 0 or (slots[2 * slot + 1] & ROW_MASK) - 1 != row:
             seen[row] = 0  # stamped by a worker after it was freed: it is on a free list already
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from elastichost.arena.hashing import seeded_index_key
 from elastichost.arena.mailbox import HEAD_BYTES
 from elastichost.errors import ArenaFullError
 from elastichost.sharding import bucket_count, rows_per_bucket
@@ -40,7 +41,7 @@ MAX_BUCKET_ROWS = 1 << 26
 MAX_VIRTUAL_BYTES = 1 << 45
 # An index at its full size holds every row of its bucket at a quarter of its slots.
 SLOTS_PER_ROW = 4
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 # Rows of a dynamic table are allocated ahead by a sixteenth of those there are, within these bounds of bytes for an
 # embedding: few calls of the system, little memory before its time, and a short pause whatever the table's size.
 LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES = 64 * 1024, 1024 * 1024
@@ -100,6 +101,7 @@ class ArenaLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     model: ModelSpec
     seed: int
+    index_key: int  # of `hashing.slot_hash`, for the indexes of dynamic tables; 63 bits
     memory_bytes: int
     tables: tuple[TableLayout, ...]
     embeddings: tuple[EmbeddingLayout, ...]
@@ -238,7 +240,7 @@ def _plan_dense(elements: int, parameters: int) -> DenseLayout:
     )
 
 
-def _plan(model: ModelSpec, seed: int, memory_bytes: int, limit: int) -> ArenaLayout:
+def _plan(model: ModelSpec, seed: int, index_key: int, memory_bytes: int, limit: int) -> ArenaLayout:
     tables, elements, slots = _plan_tables(model, memory_bytes, limit)
     embeddings, rows_bytes, state_bytes, fixed_bytes = _plan_embeddings(model, tables)
     dense = _plan_dense(model.dense.elements, model.dense.parameters)
@@ -256,6 +258,7 @@ def _plan(model: ModelSpec, seed: int, memory_bytes: int, limit: int) -> ArenaLa
         version=LAYOUT_VERSION,
         model=model,
         seed=seed,
+        index_key=index_key,
         memory_bytes=memory_bytes,
         tables=tables,
         embeddings=embeddings,
@@ -271,20 +274,23 @@ def rows_ahead(allocated: int, widest: int) -> int:
     return min(max(least, MOST_AHEAD_BYTES // (4 * widest)), max(least, allocated // AHEAD))
 
 
-def plan_layout(model: ModelSpec, seed: int, memory_bytes: int) -> ArenaLayout:
+def plan_layout(model: ModelSpec, seed: int, memory_bytes: int, index_key: int | None = None) -> ArenaLayout:
     """The layout of a job's arena on a host that lends it `memory_bytes`.
 
     A bucket of a dynamic table could hold 2/buckets of the budget (a power of two of rows, 4096 to 2**26), less
     when the whole would not fit into a process's address space. Raises ArenaFullError when even the smallest
-    layout does not.
+    layout does not. index_key: a secret of this run; by default it follows from the seed, which sync mode needs: there
+    which sightings are forgotten must not depend on chance.
     """
     if memory_bytes <= 0:
         raise ValueError(f"memory_bytes must be positive, not {memory_bytes}")
+    if index_key is None:
+        index_key = seeded_index_key(seed)
     limit = MAX_BUCKET_ROWS
-    layout = _plan(model, seed, memory_bytes, limit)
+    layout = _plan(model, seed, index_key, memory_bytes, limit)
     while layout.files.total > MAX_VIRTUAL_BYTES and limit > MIN_BUCKET_ROWS:
         limit //= 2
-        layout = _plan(model, seed, memory_bytes, limit)
+        layout = _plan(model, seed, index_key, memory_bytes, limit)
     if layout.files.total > MAX_VIRTUAL_BYTES:
         raise ArenaFullError(
             f"the model needs {layout.files.total} bytes of address space, more than {MAX_VIRTUAL_BYTES}",

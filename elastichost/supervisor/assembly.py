@@ -4,6 +4,7 @@ that died, or from a checkpoint."""
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,7 +242,9 @@ def _anew(
     for directory in (run.arena, *others):
         create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
     budget_bytes = min(prepared.memory_bytes, free_bytes(run.arena))
-    layout = plan_layout(model, run.job.job.seed, budget_bytes)
+    # The bits of a sync run depend on its seed alone; elsewhere nobody must be able to aim at the index.
+    index_key = None if run.job.train.mode == "sync" else secrets.randbits(63)
+    layout = plan_layout(model, run.job.job.seed, budget_bytes, index_key)
     # With several hosts the rows of a bucket take memory where its owner is.
     arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
     for directory in others:

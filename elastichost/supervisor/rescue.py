@@ -230,7 +230,7 @@ def _layout_misfit(layout: ArenaLayout, model: ModelSpec, seed: int) -> str:
         return f"it holds another model: {model_difference(layout.model, model)}"
     if layout.seed != seed:
         return f"it was made with seed {layout.seed} instead of {seed}"
-    if plan_layout(model, seed, layout.memory_bytes) != layout:
+    if plan_layout(model, seed, layout.memory_bytes, layout.index_key) != layout:
         return "another version of elastichost made it"
     return ""
 

@@ -16,7 +16,7 @@ from elastichost.arena import arena as arena_module
 from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.dynamic import DynamicTable
-from elastichost.arena.hashing import mix64
+from elastichost.arena.hashing import mix64, slot_hash
 from elastichost.arena.layout import HEADER_WORDS
 from elastichost.errors import ArenaFullError, ProtocolError
 from elastichost.specs import ModelSpec
@@ -57,7 +57,8 @@ def generation_of(arena: Arena, bucket: int) -> np.ndarray:
 def slot_of(arena: Arena, bucket: int, key: int) -> np.ndarray:
     """The slot (key, value) of a key in the published generation, or the empty one where it would go."""
     slots = generation_of(arena, bucket)
-    place = (int(mix64(key)) & 0xFFFFFFFF) * len(slots) >> 32
+    mixed = slot_hash(np.uint64(mix64(key)), arena.layout.index_key)
+    place = (int(mixed) & 0xFFFFFFFF) * len(slots) >> 32
     while slots[place, 1] and slots[place, 0] != key:
         place = (place + 1) % len(slots)
     slot: np.ndarray = slots[place]
@@ -197,7 +198,10 @@ def test_an_interrupted_publication_is_finished_or_taken_back(
     if stamped:
         arena.seen_view(0)[first + row] = 1
     if published:
-        slot_of(arena, bucket, key)[:] = key, (row + 1) | ((int(mix64(key)) >> 32) & 0x7FFFFF) << 40
+        slot_of(arena, bucket, key)[:] = (
+            key,
+            (row + 1) | ((int(slot_hash(np.uint64(mix64(key)), arena.layout.index_key)) >> 32) & 0x7FFFFF) << 40,
+        )
     successor = DynamicTable(Arena.attach(arena.directory), 0)
     taken_back = sum(successor.open_bucket(b) for b in BUCKETS)
     assert taken_back == (0 if published else 1)

@@ -27,8 +27,8 @@ from elastichost.arena.host import (
     arena_directory,
     arena_root,
     create_directory,
+    end_owner,
     free_bytes,
-    is_alive,
     owner_of,
     read_owner,
     reclaim,
@@ -36,6 +36,7 @@ from elastichost.arena.host import (
     used_bytes,
 )
 from elastichost.arena.layout import ArenaLayout
+from elastichost.arena.own_directory import check_own
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.plan import ProcessId
@@ -100,11 +101,12 @@ class _Host:
         self._launcher.clean_when_lost(self.directories)
 
     def _end_predecessor(self) -> None:
-        """This host was cut off from its run and is asked again: whoever served it then, alone since, has to go."""
+        """This host was cut off from its run and is asked again: whoever served it then, alone since, has to go.
+        Raises ArenaError when another user has put something in the place of one of its directories."""
+        for path in self.directories:
+            check_own(path)
         with contextlib.suppress(ArenaError):
-            owner = read_owner(self.run_dir)
-            if is_alive(owner):
-                os.kill(owner.pid, signal.SIGKILL)
+            end_owner(read_owner(self.run_dir))
         deadline_s = time.monotonic() + PREDECESSOR_ENDS_S  # its fork server ends the processes and cleans up
         while any(path.exists() for path in self.directories) and time.monotonic() < deadline_s:
             time.sleep(TICK_S)

@@ -1,0 +1,34 @@
+"""Whether a directory whose name others can guess is this user's alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from elastichost.errors import ArenaError
+
+__all__ = ["check_own"]
+
+
+def check_own(path: Path) -> None:
+    """Raises ArenaError when something is at `path` that is not a directory of this user alone (0700): somebody else
+    may have put it there."""
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ArenaError(f"{path} cannot be looked at: {error}") from error
+    if not stat.S_ISDIR(facts.st_mode):
+        wrong = "is not a directory"
+    elif facts.st_uid != os.geteuid():
+        wrong = f"belongs to the user with id {facts.st_uid}"
+    elif facts.st_mode & 0o077:
+        wrong = f"is open to other users (mode {stat.S_IMODE(facts.st_mode):04o})"
+    else:
+        return
+    raise ArenaError(
+        f"{path} {wrong}: elastichost does not use it and believes nothing in it",
+        hint="remove it, or set TMPDIR and ELASTICHOST_ARENA_DIR to directories that only you can write to",
+    )

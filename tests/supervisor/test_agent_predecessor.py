@@ -1,0 +1,89 @@
+"""A folder among the temporary files whose name anybody can guess must not make an agent kill anything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elastichost.arena.host import OWNER_FILE, Owner, end_owner, owner_of, read_owner
+from elastichost.errors import ArenaError
+from elastichost.supervisor.launch import agent, agent_messages
+
+SOMEBODY_ELSE = 65_534
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this user that has nothing to do with any run."""
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("TMPDIR", "ELASTICHOST_ARENA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def forge(folder: Path, owner: Owner) -> None:
+    folder.mkdir(mode=0o700)
+    (folder / OWNER_FILE).write_bytes(msgspec.json.encode(owner))
+
+
+def begin(run_id: str) -> None:
+    order = agent_messages.Open(run_id=run_id, host=2, files=(), imports=(), calls=())
+    agent._Host(order)._end_predecessor()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder that belongs to another user")
+def test_a_forged_owner_of_another_user_kills_nobody(temporary: Path, bystander: subprocess.Popen[bytes]) -> None:
+    folder = temporary / "elastichost-run-r1-h2"
+    forge(folder, owner_of(bystander.pid, folder))
+    os.chown(folder / OWNER_FILE, SOMEBODY_ELSE, SOMEBODY_ELSE)
+    os.chown(folder, SOMEBODY_ELSE, SOMEBODY_ELSE)
+    with pytest.raises(ArenaError, match=f"belongs to the user with id {SOMEBODY_ELSE}"):
+        begin("r1")
+    assert bystander.poll() is None
+    with pytest.raises(ArenaError, match="not believed"):
+        read_owner(folder)
+
+
+def test_a_folder_that_others_can_write_to_or_a_link_is_refused(
+    temporary: Path, bystander: subprocess.Popen[bytes]
+) -> None:
+    folder = temporary / "elastichost-run-r1-h2"
+    forge(folder, owner_of(bystander.pid, folder))
+    folder.chmod(0o777)
+    with pytest.raises(ArenaError, match="open to other users"):
+        begin("r1")
+    with pytest.raises(ArenaError, match="not believed"):
+        read_owner(folder)
+    folder.chmod(0o700)
+    (temporary / "elastichost-run-r2-h2").symlink_to(folder)
+    with pytest.raises(ArenaError, match="is not a directory"):
+        begin("r2")
+    assert bystander.poll() is None
+
+
+def test_only_the_very_process_is_ended(tmp_path: Path, bystander: subprocess.Popen[bytes]) -> None:
+    true = owner_of(bystander.pid, tmp_path)
+    earlier = msgspec.structs.replace(true, start_time_ticks=true.start_time_ticks - 1)
+    assert not end_owner(earlier)
+    assert not end_owner(msgspec.structs.replace(true, boot_id="another"))
+    assert bystander.poll() is None
+    assert end_owner(true)
+    assert bystander.wait(30) == -9
