@@ -36,9 +36,9 @@ KEPT_SHAPES = 8
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """A batch ready for the model. `values` int64 in KeyedJaggedTensor order, NO_ROW for an id of a sequence that has no
-    row; `offsets` int64 [features * size + 1]; `length_per_key` one int per feature; `pulled` with served and mixed access; `mapped_by`, with mixed access: epoch
-    of the shard map by which rows count as mapped."""
+    """A batch ready for the model. `values` int64 in KeyedJaggedTensor order, NO_ROW for an id of a sequence that has
+    no row; `offsets` int64 [features * size + 1]; `length_per_key` one int per feature; `pulled` with served and mixed
+    access; `mapped_by`, with mixed access: epoch of the shard map by which rows count as mapped."""
 
     samples: SampleBatch
     lease_id: int
