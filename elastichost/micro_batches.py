@@ -1,9 +1,9 @@
 """Sync mode: how a step's positions are cut into micro-batches, and who computes which. Pure.
 
-A *step* is one update of the model, from train.batch_size consecutive positions of a unit (at its end see `batches`). Its
-number is the version of the dense vector that it begins with. Its *micro-batches* depend on nothing but its positions,
-so their gradients are the same bits whoever computes them; summed in their order they give the same update for any
-*crew*, as the workers of such a run are called together.
+A *step* is one update of the model, from train.batch_size consecutive positions of a unit (`batches` says what its last
+one is). Its number is the version of the dense vector that it begins with. Its *micro-batches* depend on nothing but
+its positions, so their gradients are the same bits whoever computes them; summed in their order they give the same
+update for any *crew*, as the workers of such a run are called together.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from elastichost.checkpoint.format import (
     retain,
 )
 from elastichost.checkpoint.mirror import Mirror
+from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import bucket_count
@@ -291,6 +292,7 @@ class Checkpointer:
             dense_version=done.record.dense_version,
             blocks=done.blocks,
             created_utc=utc_now(),
+            cpu=present_cpu(),
         )
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.arena.layout import ArenaLayout
+from elastichost.cpu_features import CpuFeatures
 from elastichost.plan import ProcessId
 from elastichost.resources import HostInventory
 
@@ -193,6 +194,7 @@ class Welcome(_Said, frozen=True):
     time_s: float  # since 1970
     address: str
     caller: str
+    cpu: CpuFeatures
 
 
 class Opened(_Said, frozen=True):
