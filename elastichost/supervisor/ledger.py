@@ -155,8 +155,7 @@ class Ledger:
         middle = batch_stop(span.start, span.stop, positions)
         if span.failures or middle == span.stop:
             return span
-        if worker not in self._claims:
-            self._claims[worker] = span
+        if self._claims.setdefault(worker, span) is span:
             return self._lease_from_claim(worker, positions)
         self._returned.appendleft(Span(span.unit, middle, span.stop))
         return Span(span.unit, span.start, middle)

@@ -1,4 +1,4 @@
-"""What the supervisor and the agent of a host say to each other (`launch.pipe`). Each docstring says who says it."""
+"""What the supervisor and the agent of a host say to each other (`launch.pipe`). First the supervisor's."""
 
 from __future__ import annotations
 
@@ -55,11 +55,7 @@ __all__ = [
 ]
 
 
-class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    pass
-
-
-# --- supervisor -> agent ----------------------------------------------------------------------------------------------
+class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True): ...
 
 
 class SourceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
