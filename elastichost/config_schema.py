@@ -339,7 +339,7 @@ class ScheduleSettings(Section):
 
 class TrainSection(Section):
     """`[train]`: how the model learns; `batch_size` is per worker; in sync mode it is the global one, cut into
-    `micro_batches` for the workers."""
+    `micro_batches` for the workers. any_cpu: sync mode goes on also where CPU features differ, with other bits."""
 
     epochs: CountFromOne = 1
     batch_size: Annotated[int, Field(ge=1, le=1_048_576)] = 512
@@ -347,6 +347,7 @@ class TrainSection(Section):
     staleness: Count = 4
     micro_batches: Annotated[int, Field(ge=1, le=128)] = 4
     access: Literal["auto", "direct", "served"] = "auto"
+    any_cpu: bool = False
     optimizer_rows: RowOptimizerSettings = RowOptimizerSettings()
     optimizer_dense: DenseOptimizerSettings = DenseOptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()

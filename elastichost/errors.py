@@ -84,6 +84,10 @@ class PreflightError(ElastichostError):
     exit_code = ExitCode.PREFLIGHT
 
 
+class CpuDiffersError(PreflightError):
+    """Sync mode: a CPU has other features than the one that the run began on, so the same work gives other bits."""
+
+
 class DataError(PreflightError):
     """A data file is not what the job file says; names file, row and column."""
 

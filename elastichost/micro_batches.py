@@ -1,14 +1,17 @@
 """Sync mode: how a step's positions are cut into micro-batches, and who computes which. Pure.
 
-A *step* is one update of the model, from train.batch_size consecutive positions of a unit (fewer at its end). Its
-number is the version of the dense vector that it begins with. Its *micro-batches* depend on nothing but its positions,
-so their gradients are the same bits whoever computes them; summed in their order they give the same update for any
-*crew*, as the workers of such a run are called together.
+A *step* is one update of the model, from train.batch_size consecutive positions of a unit (`batches` says what its last
+one is). Its number is the version of the dense vector that it begins with. Its *micro-batches* depend on nothing but
+its positions, so their gradients are the same bits whoever computes them; summed in their order they give the same
+update for any *crew*, as the workers of such a run are called together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
+
+from elastichost.batches import MIN_SAMPLES, batch_stop, batches_of
 
 __all__ = [
     "CREW",
@@ -19,6 +22,7 @@ __all__ = [
     "micro_range",
     "micro_ranges",
     "step_of",
+    "step_range",
     "steps_of",
 ]
 
@@ -29,16 +33,25 @@ CREW_LIFE = 1
 
 
 def micro_ranges(start: int, stop: int, micros: int) -> tuple[tuple[int, int], ...]:
-    """The positions [start, stop) as at most `micros` consecutive ranges, none of them empty and none larger than the
-    first."""
-    size = -(-(stop - start) // micros)
-    return tuple((first, min(first + size, stop)) for first in range(start, stop, size)) if size else ()
+    """The positions [start, stop) as at most `micros` consecutive ranges, each of MIN_SAMPLES or more if there are as
+    many. Their sizes differ by one at most, and none is larger than the first."""
+    if start >= stop:
+        return ()
+    count = min(micros, max(1, (stop - start) // MIN_SAMPLES))
+    size, larger = divmod(stop - start, count)
+    edges = [start + number * size + min(number, larger) for number in range(count + 1)]
+    return tuple(pairwise(edges))
+
+
+def step_range(start: int, stop: int, batch_size: int, step: int) -> tuple[int, int]:
+    """Positions of the step that is number `step` (from 0) of the range [start, stop) of a unit."""
+    first = start + step * batch_size
+    return first, batch_stop(first, stop, batch_size)
 
 
 def micro_range(start: int, stop: int, batch_size: int, micros: int, step: int, micro: int) -> tuple[int, int]:
     """Positions of a micro-batch of the step that is number `step` (from 0) of the range [start, stop) of a unit."""
-    first = start + step * batch_size
-    return micro_ranges(first, min(first + batch_size, stop), micros)[micro]
+    return micro_ranges(*step_range(start, stop, batch_size, step), micros)[micro]
 
 
 def key_of(step: int, micro: int) -> int:
@@ -52,7 +65,7 @@ def step_of(key: int) -> int:
 
 def steps_of(start: int, stop: int, batch_size: int) -> int:
     """How many steps the positions [start, stop) of a unit are."""
-    return -(-(stop - start) // batch_size)
+    return batches_of(stop - start, batch_size)
 
 
 def assign(rates: Mapping[int, float], micros: int) -> tuple[int, ...]:

@@ -154,3 +154,8 @@ class ModelSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def embeddings_of(self, table_index: int) -> tuple[EmbeddingSpec, ...]:
         return tuple(e for e in self.embeddings if e.table == table_index)
+
+    @property
+    def sequence_features(self) -> frozenset[str]:
+        """The features that an `EmbeddingCollection` reads: an id of theirs keeps its place, with or without a row."""
+        return frozenset(feature for e in self.embeddings if e.kind == "sequence" for feature in e.features)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.micro_batches import MAX_MICRO_BATCHES, assign, micro_range, micro_ranges, steps_of
+from elastichost.micro_batches import MAX_MICRO_BATCHES, assign, micro_range, micro_ranges, step_range, steps_of
 
 Rates = st.dictionaries(st.integers(0, 20), st.just(0.0) | st.floats(0.5, 1e6), min_size=1, max_size=6)
 
@@ -18,7 +18,9 @@ def test_a_step_is_cut_into_consecutive_ranges_of_nearly_one_size(start: int, sa
         range(start, start + samples)
     )
     sizes = [stop - first for first, stop in ranges]
-    assert set(sizes[:-1]) <= {sizes[0]} and 0 < sizes[-1] <= sizes[0] == -(-samples // micros)
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] - sizes[-1] <= 1
+    assert sizes[-1] >= min(2, samples)  # a model with batch normalisation cannot train on one sample
+    assert micro_ranges(start, start + samples, len(ranges)) == ranges
 
 
 def test_nothing_is_cut_into_nothing() -> None:
@@ -30,8 +32,8 @@ def test_nothing_is_cut_into_nothing() -> None:
 def test_the_micro_batches_of_all_steps_are_the_range(start: int, samples: int, batch_size: int, micros: int) -> None:
     stop, covered = start + samples, list[int]()
     for step in range(steps_of(start, stop, batch_size)):
-        first = start + step * batch_size
-        for micro, expected in enumerate(micro_ranges(first, min(first + batch_size, stop), micros)):
+        for micro, expected in enumerate(micro_ranges(*step_range(start, stop, batch_size, step), micros)):
+            assert expected[1] - expected[0] >= min(2, samples, batch_size)
             assert micro_range(start, stop, batch_size, micros, step, micro) == expected
             covered += range(*expected)
     assert covered == list(range(start, stop))
@@ -39,7 +41,12 @@ def test_the_micro_batches_of_all_steps_are_the_range(start: int, samples: int, 
 
 def test_the_last_step_of_a_range_may_be_small() -> None:
     assert steps_of(3, 14, 4) == 3
-    assert [micro_range(3, 14, 4, 2, 2, micro) for micro in (0, 1)] == [(11, 13), (13, 14)]
+    assert [micro_range(3, 15, 4, 2, 2, micro) for micro in (0, 1)] == [(11, 13), (13, 15)]
+
+
+def test_a_trailing_step_of_one_sample_joins_the_one_before() -> None:
+    assert steps_of(3, 12, 4) == 2
+    assert [micro_range(3, 12, 4, 2, 1, micro) for micro in (0, 1)] == [(7, 10), (10, 12)]
 
 
 @given(Rates, st.integers(1, MAX_MICRO_BATCHES))

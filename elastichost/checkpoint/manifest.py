@@ -19,6 +19,7 @@ from elastichost.checkpoint.files import (
     sync_directory,
     write_file,
 )
+from elastichost.cpu_features import CpuFeatures
 from elastichost.errors import CheckpointError
 from elastichost.specs import ModelSpec
 
@@ -45,6 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     dense_version: int
     blocks: tuple[BlockRecord, ...]
     created_utc: str  # ISO 8601
+    cpu: CpuFeatures  # of the supervisor's machine
 
     def by_key(self) -> dict[BlockKey, BlockRecord]:
         """(kind, owner, bucket) -> record"""

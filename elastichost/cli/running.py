@@ -185,7 +185,7 @@ def _check_same_job(before: JobSpec, after: JobSpec) -> None:
     same = after.model_copy(
         update={
             **{section: getattr(before, section) for section in CHANGEABLE_SECTIONS},
-            "train": after.train.model_copy(update={"access": before.train.access}),
+            "train": after.train.model_copy(update={"access": before.train.access, "any_cpu": before.train.any_cpu}),
         }
     )
     changed = [section for section in type(before).model_fields if getattr(same, section) != getattr(before, section)]
@@ -193,7 +193,7 @@ def _check_same_job(before: JobSpec, after: JobSpec) -> None:
         raise ConfigError(
             "a resumed run is the same job",
             problems=tuple(f"--set changes [{section}]" for section in changed),
-            hint=f"change only {', '.join(CHANGEABLE_SECTIONS)} and train.access, or start a new run",
+            hint=f"change only {', '.join(CHANGEABLE_SECTIONS)} train.access and train.any_cpu, or start a new run",
         )
 
 

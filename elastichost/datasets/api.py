@@ -79,9 +79,16 @@ class Reader(Protocol):
         ...
 
     def batches(
-        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None
+        self,
+        unit: Unit,
+        start: int,
+        stop: int,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        min_samples: int = 1,
     ) -> Iterator[SampleBatch]:
-        """Positions [start, stop) of one unit, in batches of `batch_size` (the last may be shorter).
+        """Positions [start, stop) of one unit, in batches of `batch_size` (the last may be shorter; one with fewer than
+        `min_samples` samples joins the one before).
 
         With `shuffle_seed` the unit's positions are a permutation of its samples, fixed by the seed, so
         disjoint ranges stay disjoint. The decoded unit is kept until another unit is asked for: consecutive

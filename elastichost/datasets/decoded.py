@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.batches import batch_ranges
 from elastichost.datasets.api import SampleBatch, Unit
 from elastichost.datasets.ragged import take_ragged
 
@@ -103,23 +104,25 @@ def prepare_unit(decoded: DecodedUnit, order: npt.NDArray[np.int64] | None) -> P
     return PreparedUnit(decoded.samples, decoded.take(samples), good_positions)
 
 
-def cut_batches(prepared: PreparedUnit, unit: int, start: int, stop: int, batch_size: int) -> Iterator[SampleBatch]:
+def cut_batches(
+    prepared: PreparedUnit, unit: int, start: int, stop: int, batch_size: int, min_samples: int = 1
+) -> Iterator[SampleBatch]:
     """Positions [start, stop) in batches of `batch_size` good samples; bad rows count to the batch after them.
 
-    The last batch takes the bad rows at the end; a range of bad rows only gives one batch of size 0.
+    A last batch with fewer than `min_samples` good samples joins the one before. The last one takes the bad rows at the
+    end; a range of bad rows only gives one batch of size 0.
     """
     if start == stop:
         return
     if prepared.good_positions is None:
-        for first in range(start, stop, batch_size):
-            last = min(first + batch_size, stop)
+        for first, last in batch_ranges(start, stop, batch_size, min_samples):
             yield _assemble(prepared.decoded, unit, first, last, first, last)
         return
     good = prepared.good_positions
     first_good, stop_good = (int(bound) for bound in np.searchsorted(good, (start, stop)))
     position = start
-    for first in range(first_good, max(stop_good, first_good + 1), batch_size):
-        last = min(first + batch_size, stop_good)
+    ranges = batch_ranges(first_good, stop_good, batch_size, min_samples)
+    for first, last in ranges if first_good < stop_good else [(first_good, stop_good)]:
         end = stop if last == stop_good else int(good[last - 1]) + 1
         yield _assemble(prepared.decoded, unit, first, last, position, end)
         position = end

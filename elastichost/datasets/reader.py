@@ -83,12 +83,18 @@ class UnitReader:
         return self._decoder.stored_bytes(unit)
 
     def batches(
-        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None
+        self,
+        unit: Unit,
+        start: int,
+        stop: int,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        min_samples: int = 1,
     ) -> Iterator[SampleBatch]:
         """See `Reader.batches`. Raises ValueError for a range outside the unit, DataError for bad data."""
         check_range(unit, start, stop, batch_size)
         prepared = self._prepare(unit, shuffle_seed)
-        return cut_batches(prepared, unit.index, start, stop, batch_size)
+        return cut_batches(prepared, unit.index, start, stop, batch_size, min_samples)
 
     def _prepare(self, unit: Unit, shuffle_seed: int | None) -> PreparedUnit:
         if self._prepared is not None and self._prepared[:2] == (unit, shuffle_seed):

@@ -103,11 +103,17 @@ class RemoteReader:
         return self._reader.describe()
 
     def batches(
-        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None
+        self,
+        unit: Unit,
+        start: int,
+        stop: int,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        min_samples: int = 1,
     ) -> Iterator[SampleBatch]:
         """See `Reader.batches`."""
         self._open(unit, shuffle_seed)
-        for batch in self._reader.batches(unit, start, stop, batch_size, shuffle_seed):
+        for batch in self._reader.batches(unit, start, stop, batch_size, shuffle_seed, min_samples):
             self._link, wait_s = asked(self._link, self._bytes(batch), self._now_s())
             if not self._hold(wait_s):
                 self._link = cut_off(self._link, self._now_s())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.batches import batch_ranges
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.decoded import unit_permutation
 from elastichost.datasets.reader import check_range, first_rows
@@ -120,14 +121,19 @@ class SyntheticReader:
         return self._description
 
     def batches(
-        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None
+        self,
+        unit: Unit,
+        start: int,
+        stop: int,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        min_samples: int = 1,
     ) -> Iterator[SampleBatch]:
         """See `Reader.batches`; `truth` of a batch is the planted probability."""
         check_range(unit, start, stop, batch_size)
         order = None if shuffle_seed is None else self._permutation(unit, shuffle_seed)
         first_index = self._shape.first_index + unit.first_sample
-        for first in range(start, stop, batch_size):
-            last = min(first + batch_size, stop)
+        for first, last in batch_ranges(start, stop, batch_size, min_samples):
             positions = np.arange(first, last, dtype=np.int64) if order is None else order[first:last]
             yield self._generate(unit.index, first, last, positions + first_index)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from elastichost.batches import batch_ranges
 from elastichost.wire.facts import Lease
 from elastichost.worker.pipeline import LeaseFinished
 
@@ -32,8 +33,8 @@ class LeaseCutter:
         self._results: deque[EmulatedBatch | LeaseFinished] = deque()
 
     def add(self, lease: Lease, shuffle_seed: int | None) -> None:
-        for start in range(lease.start, lease.stop, self._batch_size):
-            self._results.append(EmulatedBatch(lease, start, min(start + self._batch_size, lease.stop)))
+        for start, stop in batch_ranges(lease.start, lease.stop, self._batch_size):
+            self._results.append(EmulatedBatch(lease, start, stop))
         self._results.append(LeaseFinished(lease))
 
     def get(self, timeout_s: float = 0.0) -> EmulatedBatch | LeaseFinished | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.batches import largest_batch
 from elastichost.config import JobSpec
 from elastichost.errors import ProtocolError
 from elastichost.plan import Access, ProcessId
@@ -62,7 +63,7 @@ class Rules:
         if not message.samples <= positions <= message.samples + message.skipped:
             counted = f"{message.samples} samples and {message.skipped} skipped"
             raise ProtocolError(f"{counted} of positions {message.start} to {message.stop}")
-        if message.samples > self.batch_size:
+        if message.samples > largest_batch(self.batch_size):
             raise ProtocolError(f"{message.samples} samples are no batch: there are {self.batch_size} in one")
         if message.micros > self.micro_batches:
             raise ProtocolError(f"{message.micros} micro-batches: a step has at most {self.micro_batches}")

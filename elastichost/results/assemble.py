@@ -112,8 +112,17 @@ class CheckpointTensors:
         return len(seen), live[np.argsort(ids[live])]
 
     def rows(self, table: TableSpec) -> int:
-        """num_embeddings of the plain model: live rows of a dynamic table (at least one: torchrec wants a row)."""
-        return max(1, self.ids_count(table)) if table.is_dynamic else table.rows
+        """num_embeddings of the plain model. A dynamic table has its live rows, and a last row of zeros when a sequence
+        reads it: that row stands for ids without one. There is at least one row, because torchrec wants it."""
+        if not table.is_dynamic:
+            return table.rows
+        return max(1, self.ids_count(table) + bool(self.sequence_features(table)))
+
+    def sequence_features(self, table: TableSpec) -> tuple[str, ...]:
+        """Features of a dynamic table in which an id without a row keeps its place."""
+        if not table.is_dynamic:
+            return ()
+        return tuple(feature for feature in table.features if feature in self.model.sequence_features)
 
     def ids_count(self, table: TableSpec) -> int:
         return sum(len(live) for _, live in self._live[table.index])

@@ -48,9 +48,14 @@ class ExportReport:
 
 
 class ExportedTable(msgspec.Struct, frozen=True):
-    """One id space. `rule`: dynamic: look the key up in ids.safetensors, leave unknown ones out of their bag; range:
-    row = id, outside [0, rows) is an error; modulo: row = id mod rows; hash_modulo: row = XXH64 as uint64 mod rows.
-    `torchrec_name`: what the model's code calls the table."""
+    """One id space. `torchrec_name`: what the model's code calls the table. `rule`:
+
+    dynamic      look the key up in ids.safetensors; leave unknown ids out of their bag. In `sequence_features` give
+                 them the last row instead, which is zeros, and which bags leave out
+    range        row = id, outside [0, rows) is an error
+    modulo       row = id mod rows
+    hash_modulo  row = XXH64 as uint64 mod rows
+    """
 
     name: str
     torchrec_name: str
@@ -60,6 +65,7 @@ class ExportedTable(msgspec.Struct, frozen=True):
     rows: int
     dim: int
     pooling: str
+    sequence_features: tuple[str, ...]
 
 
 class ExportedModel(msgspec.Struct, frozen=True):
@@ -177,11 +183,11 @@ def _describe(
         dense_transform=job.data.dense_transform,
         null_fill=job.data.null_fill,
         features=job.data.categorical,
-        tables=tuple(_table(job, table, names[table.name], tensors.rows(table)) for table in manifest.model.tables),
+        tables=tuple(_table(job, table, names[table.name], tensors) for table in manifest.model.tables),
     )
 
 
-def _table(job: JobSpec, table: TableSpec, torchrec_name: str, rows: int) -> ExportedTable:
+def _table(job: JobSpec, table: TableSpec, torchrec_name: str, tensors: CheckpointTensors) -> ExportedTable:
     settings = table_settings(job, table.name)
     return ExportedTable(
         name=table.name,
@@ -189,9 +195,10 @@ def _table(job: JobSpec, table: TableSpec, torchrec_name: str, rows: int) -> Exp
         features=table.features,
         key_kind=table.key_kind,
         rule=_rule(table),
-        rows=rows,
+        rows=tensors.rows(table),
         dim=settings.dim,
         pooling=settings.pooling,
+        sequence_features=tensors.sequence_features(table),
     )
 
 

@@ -25,7 +25,7 @@ from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
 from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOfRangeError
 from elastichost.quality import QualityReport, evaluate_labels, probabilities
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
-from elastichost.results.reader import IdTable
+from elastichost.results.reader import IdTable, leave_last_row_out
 from elastichost.specs import ModelSpec, TableSpec
 from elastichost.worker.embedding import meta_collections
 from elastichost.worker.rows import PreparedBatch
@@ -104,6 +104,7 @@ def load_trained_model(job: JobSpec, tensors: CheckpointTensors) -> nn.Module:
             hint="the model's code or packages have changed since the run; restore them",
         )
     model.load_state_dict(state, strict=False, assign=True)
+    leave_last_row_out(model, {name for table in spec.tables for name in tensors.sequence_features(table)})
     return model
 
 
@@ -130,6 +131,10 @@ def _check_kinds(model: ModelSpec, description: DatasetDescription, data_file: P
                 )
 
 
+def _ids(tensors: CheckpointTensors, table: TableSpec) -> npt.NDArray[np.int64] | None:
+    return np.asarray(tensors.ids(table).array(), dtype=np.int64) if table.is_dynamic else None
+
+
 class _CheckpointRows:
     """Keys of a batch to rows of the plain model, as the export's reader does it."""
 
@@ -137,14 +142,17 @@ class _CheckpointRows:
         self._features = job.data.categorical
         self._file = data_file
         self._tables = [next(t for t in tensors.model.tables if name in t.features) for name in self._features]
+        ids = {table.index: _ids(tensors, table) for table in tensors.model.tables}
         self._ids = {
-            table.index: IdTable(
+            feature: IdTable(
                 tensors.rows(table),
                 is_string=table.key_kind == "string",
                 modulo=table.out_of_range == "modulo",
-                ids=np.asarray(tensors.ids(table).array(), dtype=np.int64) if table.is_dynamic else None,
+                ids=ids[table.index],
+                keeps_places=feature in tensors.sequence_features(table),
             )
             for table in tensors.model.tables
+            for feature in table.features
         }
 
     def prepare(self, batch: SampleBatch) -> PreparedBatch:
@@ -154,7 +162,7 @@ class _CheckpointRows:
         values = np.empty(len(batch.keys), dtype=np.int64)
         for number, table in enumerate(self._tables):
             part = slice(bounds[number], bounds[number + 1])
-            values[part] = self._ids[table.index].rows_of(batch.keys[part])
+            values[part] = self._ids[self._features[number]].rows_of(batch.keys[part])
             if (values[part] == IdTable.OUT_OF_RANGE).any():
                 self._refuse(number, table, batch.keys[part][values[part] == IdTable.OUT_OF_RANGE])
         known = values >= 0

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from safetensors.torch import load_file
-from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 
-__all__ = ["ColumnError", "IdTable", "Preprocessor", "load_model", "xxh64"]
+__all__ = ["ColumnError", "IdTable", "Preprocessor", "leave_last_row_out", "load_model", "xxh64"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -61,7 +61,17 @@ def load_model(directory: str | Path) -> torch.nn.Module:
     missing = [name for name in loaded.missing_keys if own[name].is_floating_point()]
     if missing or loaded.unexpected_keys:
         raise ValueError(f"model.safetensors does not fit the code: lacks {missing}, has {loaded.unexpected_keys} more")
+    leave_last_row_out(model, {name for table in about["tables"] for name in table["sequence_features"]})
     return model.eval()
+
+
+def leave_last_row_out(model: torch.nn.Module, sequence_features: Collection[str]) -> None:
+    """Bags of these features leave the last row out, which stands for ids without a row where they keep their place."""
+    for module in model.modules():
+        if isinstance(module, EmbeddingBagCollection):
+            for config in module.embedding_bag_configs():
+                if not set(config.feature_names).isdisjoint(sequence_features):
+                    module.embedding_bags[config.name].padding_idx = config.num_embeddings - 1
 
 
 class Preprocessor:
@@ -77,6 +87,7 @@ class Preprocessor:
                 is_string=table["key_kind"] == "string",
                 modulo=table["rule"] == "modulo",
                 ids=ids[table["name"]].numpy() if table["rule"] == "dynamic" else None,
+                keeps_places=feature in table["sequence_features"],
             )
             for table in self.about["tables"]
             for feature in table["features"]
@@ -118,12 +129,14 @@ class Preprocessor:
 
 
 class IdTable:
-    """Keys of one table to its rows. `ids` int64 [rows]: the key of each row of a dynamic table."""
+    """Keys of one feature to the rows of its table. `ids` int64: the key of each row of a dynamic table;
+    `keeps_places`: the table's last row, of zeros, stands for ids without a row."""
 
     UNKNOWN, OUT_OF_RANGE = -1, -2
 
-    def __init__(self, rows: int, *, is_string: bool, modulo: bool, ids: Int64Array | None) -> None:
+    def __init__(self, rows: int, *, is_string: bool, modulo: bool, ids: Int64Array | None, keeps_places: bool) -> None:
         self.rows, self.is_string, self.modulo = rows, is_string, modulo
+        self.row_of_unknown = rows - 1 if keeps_places else self.UNKNOWN
         self.order = None if ids is None else np.argsort(ids)
         self.sorted_ids = None if ids is None or self.order is None else ids[self.order]
 
@@ -131,9 +144,9 @@ class IdTable:
         """int64, as many as keys: a row, UNKNOWN (dynamic tables), or OUT_OF_RANGE."""
         if self.order is not None and self.sorted_ids is not None:
             if not len(self.order):
-                return np.full(len(keys), self.UNKNOWN, dtype=np.int64)
+                return np.full(len(keys), self.row_of_unknown, dtype=np.int64)
             place = np.minimum(np.searchsorted(self.sorted_ids, keys), len(self.order) - 1)
-            return np.where(self.sorted_ids[place] == keys, self.order[place], self.UNKNOWN)
+            return np.where(self.sorted_ids[place] == keys, self.order[place], self.row_of_unknown)
         if self.is_string:
             return (keys.view(np.uint64) % np.uint64(self.rows)).astype(np.int64)
         if self.modulo:

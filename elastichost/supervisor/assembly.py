@@ -21,12 +21,14 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.checkpoint.places import CheckpointSource
+from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError, SampleRange
 from elastichost.resources import memory_budget_bytes
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer, RunRecord, find_checkpoint, load_dense, read_record
+from elastichost.supervisor.cpu_check import require_same_cpu
 from elastichost.supervisor.crew_training import CrewTraining
 from elastichost.supervisor.doubles import Double
 from elastichost.supervisor.host import memory_of_host
@@ -204,6 +206,7 @@ def _checked_checkpoint(run: Run, model: ModelSpec, heritage: Heritage, why_not_
                 f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
                 hint="resume with the model, tables and columns the run began with",
             )
+        require_same_cpu(run.job, found.manifest.cpu, present_cpu(), str(found.directory))
     except CheckpointError as error:
         held = heritage.claim.held if heritage.claim is not None else None
         if held is None:

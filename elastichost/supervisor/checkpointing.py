@@ -28,6 +28,7 @@ from elastichost.checkpoint.format import (
 )
 from elastichost.checkpoint.mirror import Mirror
 from elastichost.checkpoint.places import CheckpointSource
+from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import bucket_count
@@ -296,6 +297,7 @@ class Checkpointer:
             dense_version=done.record.dense_version,
             blocks=done.blocks,
             created_utc=utc_now(),
+            cpu=present_cpu(),
         )
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:

@@ -9,22 +9,34 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from elastichost.config_hosts import HostSection, HostsFile
+from elastichost.cpu_features import CpuFeatures, cpu_differences, present_cpu
 from elastichost.errors import PreflightError
+from elastichost.supervisor.cpu_check import GO_ON_KNOWINGLY
 from elastichost.supervisor.launch.agent_messages import Welcome
 from elastichost.supervisor.launch.knocking import open_door
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.rundir import package_versions
 
-__all__ = ["Finding", "check_hosts", "failures_of", "findings_of", "interface_of", "repair_of", "supervisor_address"]
+__all__ = [
+    "Finding",
+    "Own",
+    "check_hosts",
+    "failures_of",
+    "findings_of",
+    "interface_of",
+    "repair_of",
+    "supervisor_address",
+]
 
 ANSWER_TIMEOUT_S = 30.0
 SKEW_S = 2.0  # clocks stamp journals and logs only; more than this, and they are hard to read together
 LEAST_ARENA_BYTES = 1 << 30
+Verdict: TypeAlias = Literal["ok", "warning", "failed"]
 # What has to be the same for bits to be, and for messages to be understood.
 SAME = ("elastichost", "python", "torch", "torchrec", "numpy", "numba", "msgspec")
 
@@ -48,12 +60,20 @@ _REPAIRS_OF_RAY = (
 )
 
 
+class Own(msgspec.Struct, frozen=True):
+    """What hosts are compared with: versions and CPU of this machine. needs_same_cpu: the job is in sync mode."""
+
+    versions: dict[str, str]
+    cpu: CpuFeatures
+    needs_same_cpu: bool = False
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One of a host; `repair` is what to do when it is not ok."""
 
     host: str
     name: str
-    verdict: Literal["ok", "warning", "failed"]
+    verdict: Verdict
     found: str
     repair: str = ""
 
@@ -79,7 +99,7 @@ def _check(launcher: RemoteLauncher, hosts: HostsFile, all_of_them: Sequence[Rem
         return
     welcome = launcher.welcome
     assert welcome is not None
-    yield from findings_of(host, welcome, package_versions(), launcher.welcomed_s)
+    yield from findings_of(host, welcome, Own(package_versions(), present_cpu()), launcher.welcomed_s)
     if host.transport == "ray":
         yield secrecy_of(host, os.environ.get("RAY_USE_TLS", ""))
     yield from _check_ways(launcher, welcome, supervisor_address(hosts, all_of_them))
@@ -121,8 +141,9 @@ def supervisor_address(hosts: HostsFile, launchers: Sequence[RemoteLauncher]) ->
     return hosts.supervisor.address or next((caller for caller in callers if caller), "127.0.0.1")
 
 
-def findings_of(host: HostSection, welcome: Welcome, own: dict[str, str], now_s: float) -> Iterator[Finding]:
-    """What a host says of itself, beside what is here. own: versions of this machine. Pure."""
+def findings_of(host: HostSection, welcome: Welcome, here: Own, now_s: float) -> Iterator[Finding]:
+    """What a host says of itself, beside what is here. Pure."""
+    own = here.versions
     name = host.shown
     yield Finding(name, "reachable", "ok", f"{welcome.name} answers")
     others = [
@@ -133,6 +154,11 @@ def findings_of(host: HostSection, welcome: Welcome, own: dict[str, str], now_s:
     same = f"elastichost {own.get('elastichost')}, torch {own.get('torch')}, as here"
     repair = "install the same versions there: pip freeze here, pip install -r there"
     yield Finding(name, "versions", "failed" if others else "ok", ", ".join(others) or same, repair if others else "")
+    differences = cpu_differences(here.cpu, welcome.cpu)
+    verdict: Verdict = ("failed" if here.needs_same_cpu else "warning") if differences else "ok"
+    found = "; ".join(differences) or f"{welcome.cpu.name}, as here"
+    repair = f"sync mode has the same bits on like CPUs only; leave this host out. {GO_ON_KNOWINGLY}"
+    yield Finding(name, "CPU", verdict, found, repair if differences else "")
     inventory = welcome.inventory
     cores = len(inventory.cores)
     gpus = f", {len(inventory.gpus)} GPUs" if inventory.gpus else ""
@@ -160,7 +186,7 @@ def secrecy_of(host: HostSection, use_tls: str) -> Finding:
     )
 
 
-def failures_of(host: HostSection, welcome: Welcome, own: dict[str, str], now_s: float) -> list[str]:
+def failures_of(host: HostSection, welcome: Welcome, own: Own, now_s: float) -> list[str]:
     """Of `findings_of` what speaks against the host, each with what helps."""
     found = findings_of(host, welcome, own, now_s)
     return [f"{one.host}: {one.name}: {one.found}\n    {one.repair}" for one in found if one.verdict == "failed"]

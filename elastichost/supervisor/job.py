@@ -91,7 +91,7 @@ def run_job(
         launcher = stack.enter_context(LocalLauncher(entries.imports, entries.calls, start_server))
         # All of this while the fork server imports.
         if machines is not None:
-            machines.check()
+            machines.check(job)
             machines.measure_links()
         elsewhere = machines.cores() if machines is not None else None
         if resume_from is None:

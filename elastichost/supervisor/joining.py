@@ -20,11 +20,14 @@ import msgspec
 from elastichost.arena.arena import Arena
 from elastichost.arena.host import create_directory, double_directory, owner_of
 from elastichost.arena.layout import ArenaLayout
+from elastichost.config import JobSpec
 from elastichost.config_hosts import MOST_HOSTS, HostSection, HostsFile
+from elastichost.cpu_features import present_cpu
 from elastichost.errors import IllegalTransitionError, PreflightError
 from elastichost.resources import memory_budget_bytes
+from elastichost.supervisor.cpu_check import needs_same_cpu
 from elastichost.supervisor.doubles import Double
-from elastichost.supervisor.hosts_check import failures_of, repair_of
+from elastichost.supervisor.hosts_check import Own, failures_of, repair_of
 from elastichost.supervisor.launch.agent_messages import ArenaRefused
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.machines import Machines, file_problems
@@ -156,7 +159,7 @@ class Guests:
             has_answered=launcher.welcome is not None,
             is_prepared=launcher.opened is not None and launcher.prepared is not None and sizes is not None,
             has_arena=guest.state == GuestState.OPENED and launcher.arena_answer is not None,
-            trouble=_trouble(launcher, is_new=guest.state == GuestState.CALLED) or "\n  ".join(wrong),
+            trouble=_trouble(launcher, self._run.job, is_new=guest.state == GuestState.CALLED) or "\n  ".join(wrong),
             waited_s=now_s - guest.called_s,
         )
 
@@ -222,7 +225,7 @@ def keep_hosts(run: Run) -> None:
         write_atomically(run.directory.hosts, facts.model_dump_json(indent=1).encode())
 
 
-def _trouble(launcher: RemoteLauncher, *, is_new: bool) -> str:
+def _trouble(launcher: RemoteLauncher, job: JobSpec, *, is_new: bool) -> str:
     """ "" while there is none. is_new: what it said of itself was not looked at yet."""
     shown = launcher.host.shown
     if launcher.lost:
@@ -233,4 +236,5 @@ def _trouble(launcher: RemoteLauncher, *, is_new: bool) -> str:
         return f"{shown}: {launcher.arena_answer.message}"
     if launcher.welcome is None or not is_new:
         return ""
-    return "\n  ".join(failures_of(launcher.host, launcher.welcome, package_versions(), launcher.welcomed_s))
+    own = Own(package_versions(), present_cpu(), needs_same_cpu(job))
+    return "\n  ".join(failures_of(launcher.host, launcher.welcome, own, launcher.welcomed_s))

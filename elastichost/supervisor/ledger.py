@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from elastichost.batches import batch_stop, batches_of
 from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError, SampleRange
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger_facts import (
@@ -151,17 +152,17 @@ class Ledger:
 
     def _take_returned(self, worker: ProcessId, positions: int) -> Span:
         span = self._returned.popleft()
-        if span.failures or span.samples <= positions:
+        middle = batch_stop(span.start, span.stop, positions)
+        if span.failures or middle == span.stop:
             return span
-        if worker not in self._claims:
-            self._claims[worker] = span
+        if self._claims.setdefault(worker, span) is span:
             return self._lease_from_claim(worker, positions)
-        self._returned.appendleft(Span(span.unit, span.start + positions, span.stop))
-        return Span(span.unit, span.start, span.start + positions)
+        self._returned.appendleft(Span(span.unit, middle, span.stop))
+        return Span(span.unit, span.start, middle)
 
     def _lease_from_claim(self, worker: ProcessId, positions: int) -> Span:
         claim = self._claims.pop(worker)
-        middle = min(claim.start + positions, claim.stop)
+        middle = batch_stop(claim.start, claim.stop, positions)
         if middle < claim.stop:
             self._claims[worker] = Span(claim.unit, middle, claim.stop)
         return Span(claim.unit, claim.start, middle)
@@ -183,7 +184,7 @@ class Ledger:
             return None
         owner = max(sorted(self._claims), key=lambda worker: self._claims[worker].samples)
         claim = self._claims.pop(owner)
-        batches = -(-claim.samples // self.settings.batch_size)
+        batches = batches_of(claim.samples, self.settings.batch_size)
         middle = claim.start + (batches // 2) * self.settings.batch_size
         if middle > claim.start:
             self._claims[owner] = Span(claim.unit, claim.start, middle)
@@ -290,7 +291,7 @@ class Ledger:
 
     def _after_failure(self, rest: Span, quarantined: list[Quarantined]) -> list[Span]:
         """The first batch of what is left is the suspect: it goes back alone, or into quarantine."""
-        middle = min(rest.start + self.settings.batch_size, rest.stop)
+        middle = batch_stop(rest.start, rest.stop, self.settings.batch_size)
         failures = (rest.failures if rest.stop == middle else 0) + 1
         tail = [Span(rest.unit, middle, rest.stop)] if middle < rest.stop else []
         if failures >= self.settings.failures_to_quarantine:

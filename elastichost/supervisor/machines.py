@@ -15,10 +15,13 @@ from pathlib import Path
 import msgspec
 
 from elastichost.arena.layout import ArenaLayout
+from elastichost.config import JobSpec
 from elastichost.config_hosts import HostSection, HostsFile
+from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError, DataError, PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.hosts_check import failures_of, interface_of, repair_of, supervisor_address
+from elastichost.supervisor.cpu_check import needs_same_cpu
+from elastichost.supervisor.hosts_check import Own, failures_of, interface_of, repair_of, supervisor_address
 from elastichost.supervisor.launch.agent_messages import Opened, ProcessUsage, SourceFile, Welcome
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.place import Place
@@ -81,10 +84,10 @@ class Machines:
 
     # --- before the run -------------------------------------------------------------------------------------
 
-    def check(self) -> None:
+    def check(self, job: JobSpec) -> None:
         """Returns when all have answered and can run the job. Raises PreflightError with every problem of each."""
         self._all(lambda one: one.welcome is not None, ANSWER_TIMEOUT_S)
-        own, problems = package_versions(), list[str]()
+        own, problems = Own(package_versions(), present_cpu(), needs_same_cpu(job)), list[str]()
         for one in self.launchers.values():
             if one.welcome is None:
                 reason = one.lost or f"no answer within {ANSWER_TIMEOUT_S:g} s"

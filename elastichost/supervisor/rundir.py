@@ -24,15 +24,18 @@ from elastichost.checkpoint.places import (
 )
 from elastichost.config import JobSpec, to_toml
 from elastichost.config_hosts import KEPT_HOSTS_FILE
+from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError, ConfigError, PreflightError
 from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
+from elastichost.supervisor.cpu_check import read_cpu, require_same_cpu
 from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReport
 
 __all__ = ["RunDirectory", "lock_directory", "new_run_path", "package_versions", "point_latest", "write_atomically"]
 
 RUNS = "runs"
+CPU_FILE = "cpu.json"
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
 
 
@@ -122,7 +125,10 @@ class RunDirectory:
 
     def write_facts(self, job: JobSpec, *, is_one_of_many: bool = False) -> None:
         """What is known before anything runs. `runs/latest` points here from now on, unless this run is one of many
-        jobs on a host: then it points to their batch."""
+        jobs on a host: then it points to their batch. Raises CpuDiffersError."""
+        cpu = self.path / CPU_FILE
+        require_same_cpu(job, read_cpu(cpu), present_cpu(), str(self.path))
+        write_atomically(cpu, msgspec.json.format(msgspec.json.encode(present_cpu())))
         write_atomically(self.resolved, to_toml(job).encode())
         write_atomically(self.path / "versions.json", msgspec.json.format(msgspec.json.encode(package_versions())))
         (self.path / "result.json").unlink(missing_ok=True)

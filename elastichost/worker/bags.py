@@ -21,12 +21,15 @@ from elastichost.arena.kernels import kernel_ready
 from elastichost.specs import EmbeddingSpec
 from elastichost.worker.finite import NonFiniteGradientError, is_finite
 
-__all__ = ["BagCall", "BagPlan", "RowSource", "look_up_bags", "look_up_sequences"]
+__all__ = ["NO_ROW", "BagCall", "BagPlan", "RowSource", "look_up_bags", "look_up_sequences"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Float32Array = npt.NDArray[np.float32]
 Int64Array = npt.NDArray[np.int64]
+
+# The value, in a KeyedJaggedTensor, of an id of a sequence that has no row. Other numbers below 0 are pulled rows.
+NO_ROW = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,16 @@ class RowSource(Protocol):
 
 
 class BagPlan:
-    """The kernel entries of one collection: one per (embedding, feature), in the collection's order."""
+    """The kernel entries of one collection: one per (embedding, feature), in the collection's order.
 
-    def __init__(self, embeddings: Sequence[EmbeddingSpec]) -> None:
+    sequence_features: those of the whole model; among their values there may be NO_ROW.
+    """
+
+    def __init__(self, embeddings: Sequence[EmbeddingSpec], sequence_features: frozenset[str] = frozenset()) -> None:
         self.embeddings = tuple(embeddings)
         slots = [(e, feature) for e in self.embeddings for feature in e.features]
         self._features = [feature for _, feature in slots]
+        self._may_lack_rows = any(e.kind == "sequence" or feature in sequence_features for e, feature in slots)
         self._dims = np.array([e.dim for e, _ in slots], np.int64)
         self._entries = np.zeros((len(slots), columns.ENTRY_FIELDS), np.int64)
         self._entries[:, columns.DIM] = self._dims
@@ -80,7 +87,7 @@ class BagPlan:
         entries[:, columns.BAGS] = size
         entries[:, columns.COLUMN] = np.cumsum(self._dims) - self._dims
         entries[:, columns.STRIDE] = width
-        return BagCall(entries, _int64(features.values()), _int64(features.offsets()), (size, width))
+        return self._call(entries, _int64(features.values()), _int64(features.offsets()), (size, width))
 
     def sequence(self, features: KeyedJaggedTensor) -> tuple[BagCall, list[tuple[int, int]]]:
         """Bags of one id: a call whose flat output holds one matrix per entry, and their shapes (ids, dim)."""
@@ -94,8 +101,18 @@ class BagPlan:
         entries[:, columns.COLUMN] = np.cumsum(sizes) - sizes
         entries[:, columns.STRIDE] = self._dims
         values = _int64(features.values())
-        call = BagCall(entries, values, np.arange(len(values) + 1), (int(sizes.sum()),))
+        call = self._call(entries, values, np.arange(len(values) + 1), (int(sizes.sum()),))
         return call, list(zip(counts.tolist(), self._dims.tolist(), strict=True))
+
+    def _call(self, entries: Int64Array, values: Int64Array, offsets: Int64Array, shape: tuple[int, ...]) -> BagCall:
+        """An id without a row leaves its bag. The bag of a place in a sequence is then empty: the kernels give zeros
+        for it, and pass over its gradient."""
+        if self._may_lack_rows and len(values) and values.min() == NO_ROW:
+            has_row = values != NO_ROW
+            kept = np.zeros(len(values) + 1, np.int64)
+            np.cumsum(has_row, out=kept[1:])
+            values, offsets = values[has_row], kept[offsets]
+        return BagCall(entries, values, offsets, shape)
 
     def _positions_in(self, features: KeyedJaggedTensor) -> Int64Array:
         """Where each entry's feature stands among the keys."""

@@ -61,7 +61,7 @@ class DirectLookup:
 
     def __init__(self, arena: Arena, embeddings: Sequence[EmbeddingSpec], device: torch.device) -> None:
         layout = arena.layout
-        self._plan = BagPlan(embeddings)
+        self._plan = BagPlan(embeddings, arena.model.sequence_features)
         self._plan.place([layout.rows_offset(e.index) for e in embeddings])
         self._state = arena.state_flat
         self._parts: list[_Part] = []

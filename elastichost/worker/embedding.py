@@ -77,11 +77,11 @@ class ArenaEmbeddingCollection(EmbeddingCollection):
         output: dict[str, JaggedTensor] = {}
         for names, feature_names in zip(self._embedding_names_by_table, self._feature_names, strict=True):
             for name, feature in zip(names, feature_names, strict=True):
-                source = jagged[feature]
+                source, values = jagged[feature], next(rows)
                 output[name] = JaggedTensor(
-                    values=next(rows),
-                    lengths=source.lengths(),
-                    weights=source.values() if self._need_indices else None,
+                    values=values,
+                    lengths=source.lengths().to(values.device),  # a batch's ids and lengths stay on the CPU
+                    weights=source.values().to(values.device) if self._need_indices else None,
                 )
         return output
 

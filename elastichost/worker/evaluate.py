@@ -22,7 +22,7 @@ def score_range(
 ) -> tuple[EvaluationScores, Sequence[Frame]]:
     """Scores of positions [start, stop) of one test unit; `between` is called after every batch (signs of life).
 
-    Ids never seen in training leave their bag; nothing is created.
+    Ids never seen in training leave their bag, or keep their place in a sequence; nothing is created.
     """
     if parts.test_reader is None or parts.test_description is None:
         raise PreflightError("an evaluation was asked for, but the job has no data.test")

@@ -106,7 +106,7 @@ class _Step:
     def __init__(self, job: JobSpec, module: nn.Module, model: ModelSpec) -> None:
         device = torch.device("cpu")
         paths = list(dict.fromkeys(e.module for e in model.embeddings))
-        self._lookups = {path: ServedLookup(_of(model, path), device) for path in paths}
+        self._lookups = {path: ServedLookup(_of(model, path), device, model.sequence_features) for path in paths}
         replace_collections(module, self._lookups)
         if job.model.fused:
             fuse_modules(module)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from elastichost.batches import MIN_SAMPLES
 from elastichost.datasets.api import Reader, SampleBatch, Unit
 from elastichost.datasets.remote import RemoteRate, RemoteReader
 from elastichost.wire.facts import Lease
@@ -138,7 +139,8 @@ class Pipeline(Generic[Prepared]):
         unit = self._units[lease.unit]
         self._reading = generation
         began_s = time.perf_counter()
-        for samples in self._reader.batches(unit, lease.start, lease.stop, self._batch_size, shuffle_seed):
+        positions = (lease.start, lease.stop)
+        for samples in self._reader.batches(unit, *positions, self._batch_size, shuffle_seed, MIN_SAMPLES):
             self._read_s += time.perf_counter() - began_s
             if not self._put(self._prepare(samples, lease), generation):
                 return

@@ -3,7 +3,8 @@
 Direct access: key values become row numbers of the arena; ids without a row are asked of their PS in one message
 per PS. Served access: key values become positions among the batch's unique rows, whose weights are pulled. Mixed
 access does either, by where the bucket of an id is: see `arena.place_kernels` for its values.
-An id that has no row (not admitted yet, or unknown while evaluating) leaves its bag.
+An id that has no row (not admitted yet, or unknown while evaluating) leaves its bag. In a feature that an
+`EmbeddingCollection` reads it keeps its place, as NO_ROW, so that lengths and positions are those of the data.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from elastichost.arena.arena import Arena
 from elastichost.datasets.api import SampleBatch
 from elastichost.errors import IdOutOfRangeError
 from elastichost.specs import ModelSpec, TableSpec
+from elastichost.worker.bags import NO_ROW
 from elastichost.worker.places import Places, SplitBatch
 from elastichost.worker.row_channels import PullChannel
 from elastichost.worker.served import PulledRows
@@ -30,14 +32,13 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 KEPT_SHAPES = 8
-NO_ROW = np.iinfo(np.int64).min  # among the values of mixed access, where other numbers below 0 are pulled rows
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """A batch ready for the model. `values` int64 in KeyedJaggedTensor order; `offsets` int64 [features * size + 1];
-    `length_per_key` one int per feature; `pulled` with served and mixed access; `mapped_by`, with mixed access: epoch
-    of the shard map by which rows count as mapped."""
+    """A batch ready for the model. `values` int64 in KeyedJaggedTensor order, NO_ROW for an id of a sequence that has
+    no row; `offsets` int64 [features * size + 1]; `length_per_key` one int per feature; `pulled` with served and mixed
+    access; `mapped_by`, with mixed access: epoch of the shard map by which rows count as mapped."""
 
     samples: SampleBatch
     lease_id: int
@@ -102,6 +103,7 @@ class RowPreparer:
         self._unique = UniqueKeysFinder(
             [[number for number, table in enumerate(tables) if table == spec.index] for spec in self._model.tables]
         )
+        self._keeps_places = np.array([feature in self._model.sequence_features for feature in features], np.bool_)
         self._dynamic = [(number, table) for number, table in enumerate(self._table_of) if table.is_dynamic]
         self._fixed_table_rows = np.array([table.rows for table in self._table_of], dtype=np.int64)
         self._rules = np.array([_rule(table) for table in self._table_of], dtype=np.int64)
@@ -123,12 +125,12 @@ class RowPreparer:
             directory = self.channel.directory()
             split = self._places.split(self._keys(batch, shape.bounds), shape.bounds, directory)
             values, pulled = self._mixed_values(split, create, clock)
-            keep = values != NO_ROW
-            prepared = self._prepared(batch, shape, values, keep, pulled, lease_id, epoch, perf_counter() - began_s)
+            has_row = values != NO_ROW
+            prepared = self._prepared(batch, shape, values, has_row, pulled, lease_id, epoch, perf_counter() - began_s)
             return replace(prepared, mapped_by=directory.epoch)
         values, gaps = self._direct_values(batch, shape.bounds, create, clock)
-        keep = values >= 0 if gaps else None
-        return self._prepared(batch, shape, values, keep, None, lease_id, epoch, perf_counter() - began_s)
+        has_row = values >= 0 if gaps else None
+        return self._prepared(batch, shape, values, has_row, None, lease_id, epoch, perf_counter() - began_s)
 
     def find_keys(self, batch: SampleBatch, tag: int) -> KeyedBatch:
         """Served access: what has to be pulled for the batch. Raises IdOutOfRangeError naming table, feature and id."""
@@ -151,22 +153,25 @@ class RowPreparer:
         gaps = len(pulled.rows) > 0 and int(pulled.rows.min()) < 0
         if gaps:
             self._unique.leave_out(unique, pulled.rows, shape.bounds)
-        keep = unique.positions >= 0 if gaps else None
-        return self._prepared(keyed.samples, shape, unique.positions, keep, pulled, keyed.tag, epoch, lookup_s)
+        has_row = unique.positions >= 0 if gaps else None
+        return self._prepared(keyed.samples, shape, unique.positions, has_row, pulled, keyed.tag, epoch, lookup_s)
 
     def _prepared(
         self,
         batch: SampleBatch,
         shape: _Shape,
         values: Int64Array,
-        keep: BoolArray | None,
+        has_row: BoolArray | None,
         pulled: PulledRows | None,
         lease_id: int,
         epoch: int,
         lookup_s: float,
     ) -> PreparedBatch:
-        """Values that are not to be kept leave their bags; keep bool [n], or None when all are."""
-        if keep is not None and not keep.all():
+        """Values without a row leave their bags, or keep their places in a sequence; has_row bool [n], or None when all
+        have one."""
+        if has_row is not None and not has_row.all():
+            values = np.where(has_row, values, NO_ROW)
+            keep = has_row | np.repeat(self._keeps_places, shape.length_per_key)
             bag = np.repeat(np.arange(len(shape.lengths)), shape.lengths)
             lengths = np.bincount(bag[keep], minlength=len(shape.lengths)).astype(np.int64)
             values, shape = values[keep], _shape(lengths, len(self._features))

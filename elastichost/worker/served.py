@@ -85,8 +85,14 @@ class _Loaded:
 class ServedLookup:
     """Lookup of one collection over rows pulled for the present batch."""
 
-    def __init__(self, embeddings: Sequence[EmbeddingSpec], device: torch.device) -> None:
-        self._plan = BagPlan(embeddings)
+    def __init__(
+        self,
+        embeddings: Sequence[EmbeddingSpec],
+        device: torch.device,
+        sequence_features: frozenset[str] = frozenset(),
+    ) -> None:
+        """sequence_features: of the whole model."""
+        self._plan = BagPlan(embeddings, sequence_features)
         self._indices = [e.index for e in embeddings]
         self._device = device
         self._leaf = torch.zeros(())

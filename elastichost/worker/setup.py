@@ -68,7 +68,7 @@ def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder
     paths = list(dict.fromkeys(e.module for e in model.embeddings))
     of_path = {path: [e for e in model.embeddings if e.module == path] for path in paths}
     mixed = {path: MixedLookup(arena, of_path[path], device) for path in paths if is_mixed}
-    served = {path: ServedLookup(of_path[path], device) for path in paths if is_served}
+    served = {path: ServedLookup(of_path[path], device, model.sequence_features) for path in paths if is_served}
     direct = {path: DirectLookup(arena, of_path[path], device) for path in paths if not (is_served or is_mixed)}
     replace_collections(module, {**direct, **served, **mixed})
     if job.model.fused:

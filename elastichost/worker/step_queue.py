@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from elastichost.micro_batches import key_of, micro_ranges, steps_of
+from elastichost.micro_batches import key_of, micro_ranges, step_range, steps_of
 from elastichost.wire.control import Crew, StepsGrant
 
 __all__ = ["MicroBatch", "StepQueue"]
@@ -106,8 +106,7 @@ class StepQueue:
 
     def _of_step(self, grant: StepsGrant, step: int) -> Iterator[MicroBatch]:
         lease = grant.lease
-        first = lease.start + (step - grant.first_step) * self.batch_size
-        last = min(first + self.batch_size, lease.stop)
+        first, last = step_range(lease.start, lease.stop, self.batch_size, step - grant.first_step)
         ranges = micro_ranges(first, last, self.micros)
         for micro, (start, stop) in enumerate(ranges):
             yield MicroBatch(

@@ -34,6 +34,7 @@ from elastichost.checkpoint.format import (
     retain,
     verify_blocks,
 )
+from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError
 from elastichost.specs import (
     DenseSpec,
@@ -97,6 +98,7 @@ def write_checkpoint(root: Path, samples: int, *, skip: str = "", run_id: str = 
         dense_version=7,
         blocks=tuple(records),
         created_utc="2026-01-01T00:00:00Z",
+        cpu=present_cpu(),
     )
     final = root / checkpoint_name(samples)
     commit(staging, final, manifest)

@@ -236,7 +236,13 @@ class OneBatch:
         raise NotImplementedError
 
     def batches(
-        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None
+        self,
+        unit: Unit,
+        start: int,
+        stop: int,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        min_samples: int = 1,
     ) -> list[SampleBatch]:
         size = stop - start
         numbers, weights = np.zeros((size, 3), np.float32), np.ones(size, np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elastichost.batches import largest_batch
 from elastichost.emulation.batches import EmulatedBatch, LeaseCutter
 from elastichost.wire.facts import Lease
 from elastichost.worker.pipeline import LeaseFinished
@@ -20,7 +21,7 @@ def test_every_position_once_in_order_and_each_lease_ends(spans: list[tuple[int,
         at = lease.start
         while isinstance(one := cutter.get(), EmulatedBatch):
             assert (one.lease, one.start) == (lease, at)
-            assert 0 < one.samples <= batch_size
+            assert 0 < one.samples <= largest_batch(batch_size)
             at = one.stop
         assert (at, one) == (lease.stop, LeaseFinished(lease))
     assert cutter.is_idle and cutter.get() is None and cutter.head is None

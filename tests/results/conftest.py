@@ -20,6 +20,7 @@ from elastichost.checkpoint.format import BlockWriter, Manifest, checkpoint_name
 from elastichost.checkpoint.places import RUN_FILE, new_identity
 from elastichost.config import load_job, to_toml
 from elastichost.config_tables import resolve_tables
+from elastichost.cpu_features import present_cpu
 from elastichost.results.reader import xxh64
 from elastichost.sharding import bucket_count, bucket_of_hash, mix64, rows_per_bucket
 from elastichost.specs import EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
@@ -250,6 +251,7 @@ def make_run(
         dense_version=1,
         blocks=writer.records,
         created_utc="2026-01-01T00:00:00Z",
+        cpu=present_cpu(),
     )
     checkpoint = directory / "checkpoints" / checkpoint_name(600)
     commit(staging, checkpoint, manifest)

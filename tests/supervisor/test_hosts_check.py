@@ -6,17 +6,31 @@ import msgspec
 import pytest
 
 from elastichost.config_hosts import HostSection
+from elastichost.cpu_features import CpuFeatures
 from elastichost.resources import HostInventory
-from elastichost.supervisor.hosts_check import findings_of, interface_of, repair_of
+from elastichost.supervisor.hosts_check import Own, failures_of, findings_of, interface_of, repair_of
 from elastichost.supervisor.launch.agent_messages import Welcome
 
 HOST = HostSection(address="anna@big")
 OWN = {"python": "3.11.7", "torch": "2.13.0", "elastichost": "0.1"}
-GOOD = Welcome("big", OWN, HostInventory((0, 1), 8 << 30), "/dev/shm", 4 << 30, 1000.0, "10.0.0.2", "10.0.0.1")
+CPU = CpuFeatures("AuthenticAMD", "znver4", ("avx2", "avx512f", "fma"), ())
+GOOD = Welcome("big", OWN, HostInventory((0, 1), 8 << 30), "/dev/shm", 4 << 30, 1000.0, "10.0.0.2", "10.0.0.1", CPU)
 
 
 def verdicts(welcome: Welcome) -> dict[str, str]:
-    return {one.name: one.verdict for one in findings_of(HOST, welcome, OWN, 1000.0)}
+    return {one.name: one.verdict for one in findings_of(HOST, welcome, Own(OWN, CPU), 1000.0)}
+
+
+def test_another_cpu_is_refused_in_sync_mode_and_named_else() -> None:
+    older = msgspec.structs.replace(CPU, name="znver3", features=("avx2", "fma"), settings=("MKL_CBWR=AVX2",))
+    welcome = msgspec.structs.replace(GOOD, cpu=older)
+    for needs_same_cpu, verdict in ((True, "failed"), (False, "warning")):
+        own = Own(OWN, CPU, needs_same_cpu)
+        (found,) = [one for one in findings_of(HOST, welcome, own, 1000.0) if one.name == "CPU"]
+        assert found.verdict == verdict and "train.any_cpu" in found.repair
+        assert all(word in found.found for word in ("znver3", "without the features avx512f", "MKL_CBWR=AVX2"))
+        assert len(failures_of(HOST, welcome, own, 1000.0)) == needs_same_cpu
+    assert failures_of(HOST, GOOD, Own(OWN, CPU, True), 1000.0) == []
 
 
 def test_a_good_host_is_good() -> None:

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from elastichost.batches import MIN_SAMPLES, batch_stop
 from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger import Ledger, LedgerSettings, Quarantined, Span
@@ -43,7 +44,7 @@ class ModelWorker:
             start = self.stop.get(lease.lease_id, lease.start)
             if start == lease.stop:
                 continue
-            stop = min(start + batch_size, lease.stop)
+            stop = batch_stop(start, lease.stop, batch_size)
             skipped = min(bad, stop - start)
             self.stop[lease.lease_id] = stop
             self.samples[lease.lease_id] = self.samples.get(lease.lease_id, 0) + stop - start - skipped
@@ -102,6 +103,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert 0 <= lease.start < lease.stop <= self.settings.units[lease.unit]
             is_whole = (lease.stop - lease.start) % self.settings.batch_size == 0
             assert is_whole or lease.stop == self.settings.units[lease.unit]
+            samples = self.settings.units[lease.unit]
+            assert lease.stop - lease.start >= min(MIN_SAMPLES, samples, self.settings.batch_size)
             who.leases.append(lease)
 
     @rule(index=st.integers(0, 3), batches=st.integers(1, 4), bad=st.integers(0, 2), reports=st.booleans())

@@ -35,7 +35,13 @@ class CountingReader:
         raise NotImplementedError
 
     def batches(
-        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None
+        self,
+        unit: Unit,
+        start: int,
+        stop: int,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        min_samples: int = 1,
     ) -> Iterator[SampleBatch]:
         none = np.empty((0, 0), dtype=np.float32)
         for begin in range(start, stop, batch_size):

@@ -87,7 +87,8 @@ class Bench:
         deep, wide = spec.embeddings[:3], spec.embeddings[3:]
         kind = MixedLookup if hosts else DirectLookup
         self.lookups: list[ServedLookup | DirectLookup] = [
-            ServedLookup(some, CPU) if served else kind(self.arena, some, CPU) for some in (deep, wide)
+            ServedLookup(some, CPU, spec.sequence_features) if served else kind(self.arena, some, CPU)
+            for some in (deep, wide)
         ]
         self.sequence = 0
         self.sums = GradientSums()

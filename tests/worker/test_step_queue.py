@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from elastichost.micro_batches import micro_ranges, steps_of
+from elastichost.micro_batches import micro_ranges, step_range, steps_of
 from elastichost.wire.control import Crew, StepsGrant
 from elastichost.wire.facts import Lease
 from elastichost.worker.step_queue import MicroBatch, StepQueue
@@ -157,8 +157,9 @@ class Steps(RuleBasedStateMachine):
             return
         assert task.step == queue.step <= self.step
         made = next(g for g in reversed(self.grants) if g.first_step <= task.step)
-        first = made.lease.start + (task.step - made.first_step) * self.batch_size
-        expected = micro_ranges(first, min(first + self.batch_size, made.lease.stop), self.micros)
+        step = task.step - made.first_step
+        positions = step_range(made.lease.start, made.lease.stop, self.batch_size, step)
+        expected = micro_ranges(*positions, self.micros)
         assert (task.start, task.stop) == expected[task.micro] and task.micros == len(expected)
         assert queue._crew.workers[task.micro] == index
         queue.pushed(task)

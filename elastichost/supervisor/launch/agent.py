@@ -38,6 +38,7 @@ from elastichost.arena.host import (
 from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.own_directory import check_own
 from elastichost.arena.watermarks import Watermarks
+from elastichost.cpu_features import present_cpu
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.host import inventory
@@ -380,6 +381,7 @@ def _welcome() -> said.Welcome:
         time_s=time.time(),
         address=address,
         caller=caller,
+        cpu=present_cpu(),
     )
 
 

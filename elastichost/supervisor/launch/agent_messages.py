@@ -1,10 +1,11 @@
-"""What the supervisor and the agent of a host say to each other (`launch.pipe`). Each docstring says who says it."""
+"""What the supervisor and the agent of a host say to each other (`launch.pipe`). First the supervisor's."""
 
 from __future__ import annotations
 
 import msgspec
 
 from elastichost.arena.layout import ArenaLayout
+from elastichost.cpu_features import CpuFeatures
 from elastichost.plan import ProcessId
 from elastichost.resources import HostInventory
 
@@ -54,11 +55,7 @@ __all__ = [
 ]
 
 
-class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    pass
-
-
-# --- supervisor -> agent ----------------------------------------------------------------------------------------------
+class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True): ...
 
 
 class SourceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -193,6 +190,7 @@ class Welcome(_Said, frozen=True):
     time_s: float  # since 1970
     address: str
     caller: str
+    cpu: CpuFeatures
 
 
 class Opened(_Said, frozen=True):
