@@ -24,6 +24,7 @@ import msgspec
 from elastichost.errors import ArenaError, PreflightError
 
 __all__ = [
+    "SMALL_BYTES",
     "Hold",
     "Owner",
     "StaleArena",
@@ -47,6 +48,8 @@ __all__ = [
     "used_bytes",
 ]
 
+# An arena root with less room than this is small: Docker gives a container 64 MiB of /dev/shm unless it is told more.
+SMALL_BYTES = 1 << 30
 OWNER_FILE = "OWNER.json"
 _PREFIX = "elastichost-"
 # sockaddr_un holds 108 bytes, and a socket's own name ("/server-12.3") needs its share.

@@ -29,7 +29,7 @@ Verdict = Literal["ok", "warning", "failed"]
 # torch, torchrec and fbgemm go in threes: release lines that were built for one another
 TORCH_LINE, TORCHREC_LINE, FBGEMM_LINE = "2.13", "1.8", "1.8"
 REPAIR_TRIPLE = "rm -rf .venv && make run   (or: pip install -e '.[cpu]')"
-LEAST_ARENA_BYTES = 1 << 30
+HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about as much before it trains a batch
 SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 IMPORT_TIMEOUT_S = 180.0
 IMPORT_SCRIPT = "import torch, fbgemm_gpu, torchrec; print(torch.__version__, torch.cuda.is_available())"
@@ -168,14 +168,18 @@ def _imports() -> Check:
 
 
 def _shared_memory() -> Check:
-    root = Path(os.environ.get("ELASTICHOST_ARENA_DIR") or "/dev/shm")
+    from elastichost.arena.host import SMALL_BYTES, arena_root
+
+    root = arena_root()
     repair = "mount -o remount,size=8G /dev/shm   (docker: --shm-size=8g; or set ELASTICHOST_ARENA_DIR to a directory)"
     if not root.is_dir() or not os.access(root, os.W_OK | os.X_OK):
         return Check("shared memory", "failed", f"{root} is no directory that can be written", repair)
     usage = shutil.disk_usage(root)
     found = f"{root}: {bytes_words(usage.free)} free of {bytes_words(usage.total)}"
-    if usage.free < LEAST_ARENA_BYTES:
-        return Check("shared memory", "warning", f"{found}: embedding rows live here", f"elastichost clean;  {repair}")
+    if usage.free < SMALL_BYTES:
+        verdict: Verdict = "failed" if usage.free < HOPELESS_ARENA_BYTES else "warning"
+        found = f"{found}: embedding rows live here; when it is full, new ids get no row"
+        return Check("shared memory", verdict, found, f"elastichost clean;  {repair}")
     return Check("shared memory", "ok", f"{found}, huge pages: {_huge_pages()}")
 
 

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
+from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.host import create_directory, free_bytes, owner_of
-from elastichost.arena.layout import plan_layout
+from elastichost.arena.layout import ArenaLayout, plan_layout
+from elastichost.arena.least_room import least_room
 from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
-from elastichost.errors import CheckpointError, SampleRange
+from elastichost.errors import ArenaFullError, CheckpointError, SampleRange
 from elastichost.resources import memory_budget_bytes
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
@@ -32,6 +34,7 @@ from elastichost.supervisor.host_loss import HostLosses
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
+from elastichost.supervisor.lookups import LookupCount
 from elastichost.supervisor.memory_gauge import MemoryGauge
 from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.parts import Parts
@@ -211,6 +214,7 @@ def _anew(
         create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
     budget_bytes = min(prepared.memory_bytes, free_bytes(run.arena))
     layout = plan_layout(model, run.job.job.seed, budget_bytes)
+    _check_room(run, layout)
     # With several hosts the rows of a bucket take memory where its owner is.
     arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
     for directory in others:
@@ -226,9 +230,27 @@ def _anew(
         return _Beginning(arena, dense, ledger, Lineage())
     state = load_dense(found, record)
     dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
-    lineage = Lineage(ledger.epoch, record.ledger.quarantined, record.ledger.dropped > 0, record.judge)
+    lineage = Lineage(
+        ledger.epoch, record.ledger.quarantined, record.ledger.dropped > 0, record.judge, lookups=record.lookups
+    )
     _note_arena(run, arena, "checkpoint", lineage)
     return _Beginning(arena, dense, ledger, lineage, found.directory, (found.directory, record))
+
+
+def _check_room(run: Run, layout: ArenaLayout) -> None:
+    """Raises ArenaFullError when the file system of the arena could not even hold what every batch needs."""
+    if run.job.emulate.enabled:
+        return  # nobody looks up a row
+    workers, servers = (
+        [one for one in processes if one.host == 0] for processes in (run.plan.workers, run.plan.servers)
+    )
+    least, free = least_room(layout, len(workers), len(servers)), free_bytes(run.arena)
+    if least.total > free:
+        raise ArenaFullError(
+            f"the job needs at least {least.total / 1e6:,.1f} MB in {run.arena.parent} to begin with ({least}), "
+            f"{free / 1e6:,.1f} MB are free",
+            hint=MORE_ROOM,
+        )
 
 
 def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
@@ -284,7 +306,9 @@ def _parts(
         lambda: judge.memory,
         lambda: training.committed_step(),
         lambda: roster.holdings.owners,
+        lambda: lookups.total(),
     )
+    lookups = LookupCount(run, beginning.lineage.lookups)
     left = beginning.rescued.left if beginning.rescued is not None else None
     roster = Roster(run, model.tables, beginning.restore_from, left)
 
@@ -324,7 +348,7 @@ def _parts(
     memory = MemoryWatch(run, gauges, roster, budgets, prepared.beginning.first.memory)
     balancer = Balancer(run, memory, roster)
     losses = HostLosses(run, beginning.arena, roster, checkpointer, memory)
-    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory, losses)
+    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory, losses, lookups)
 
 
 def _other_gauges(run: Run) -> Iterator[MemoryGauge]:

@@ -38,6 +38,7 @@ from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerState
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.outcome import Lookups
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.second_host import HostMirror, mirror_of
 from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
@@ -58,6 +59,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dense_step: int  # updates of the dense optimizer so far (Adam's bias correction)
     samples_applied: int
     judge: JudgeMemory = JudgeMemory()
+    lookups: Lookups = Lookups()
 
 
 @dataclass(slots=True)
@@ -87,8 +89,9 @@ class Checkpointer:
         judged: Callable[[], JudgeMemory],
         committed_step: Callable[[], int],
         owners: Callable[[], frozenset[int]],
+        lookups: Callable[[], Lookups],
     ) -> None:
-        self._committed_step, self._owners = committed_step, owners
+        self._committed_step, self._owners, self._lookups = committed_step, owners, lookups
         self._run, self._model, self._ledger, self._dense, self._judged = run, model, ledger, dense, judged
         self._number = 0
         self._open: _Open | None = None
@@ -233,7 +236,8 @@ class Checkpointer:
         assert self._open is not None
         step = self._committed_step()
         ledger, dense = self._ledger, self._dense.state_copy()
-        self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, self._judged())
+        facts = (ledger.state(), dense.version, dense.step, dense.samples_applied, self._judged(), self._lookups())
+        self._open.record = RunRecord(*facts)
         self._open.accounted, self._open.trained, self._open.epoch = (
             ledger.samples_accounted,
             ledger.trained,

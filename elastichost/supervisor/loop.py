@@ -34,7 +34,7 @@ from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
-from elastichost.supervisor.outcome import RunOutcome, RunResult
+from elastichost.supervisor.outcome import Lookups, RunOutcome, RunResult
 from elastichost.supervisor.pacing import Pacing
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
@@ -109,8 +109,10 @@ class Supervisor:
         self._state = "stopping"
         self._reporter.report(self._state, self._parts, self._run.now_s(), thoroughly=True)
         self._stop_processes(finish.reason)
+        incomplete = self._incomplete()
         if self._tuner is not None:
-            self._tuner.remember(self._prepared.beginning.features, ended_well=finish.status == "done")
+            ended_well = finish.status == "done" and not incomplete
+            self._tuner.remember(self._prepared.beginning.features, ended_well=ended_well)
         if finish.status == "stopped":
             return self._result("stopped", ExitCode.STOPPED_RESUMABLE)
         if ledger.samples_accounted != ledger.samples_planned:
@@ -120,7 +122,21 @@ class Supervisor:
             )
         if ledger.quarantined:
             return self._result("quarantined", ExitCode.JOB_FAILED)
+        if incomplete:
+            self._run.note("warning", f"memory: {incomplete}")
+            return msgspec.structs.replace(self._result("incomplete", ExitCode.JOB_FAILED), message=incomplete)
         return self._result("done", ExitCode.DONE)
+
+    def _incomplete(self) -> str:
+        """Why the model is not what it should be, although all samples were trained; "" when it is."""
+        lookups = self._parts.lookups.total() if self._parts is not None else Lookups()
+        most = self._run.job.resources.most_without_row
+        if lookups.share_without_row <= most:
+            return ""
+        return (
+            f"{lookups.share_without_row:.1%} of the ids looked up while training had no row for want of memory; "
+            f"resources.most_without_row allows {most:.1%}"
+        )
 
     def _train(self) -> Finish | None:
         """None: asked to stop before there was anything to keep."""
