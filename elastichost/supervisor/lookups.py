@@ -14,7 +14,18 @@ from elastichost.errors import ArenaError
 from elastichost.supervisor.outcome import Lookups
 from elastichost.supervisor.run import Run
 
-__all__ = ["LookupCount"]
+__all__ = ["LookupCount", "why_incomplete"]
+
+
+def why_incomplete(lookups: Lookups, most: float) -> str:
+    """Why the model is not what it should be, although all samples were trained; "" when it is. most: share of lookups
+    that may have no row for want of memory."""
+    if lookups.share_without_row <= most:
+        return ""
+    return (
+        f"{lookups.share_without_row:.1%} of the ids looked up while training had no row for want of memory; "
+        f"resources.most_without_row allows {most:.1%}"
+    )
 
 
 class LookupCount:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import msgspec
 
@@ -24,6 +25,7 @@ from elastichost.supervisor.agenda import (
     Wait,
     next_step,
 )
+from elastichost.supervisor.arena_watch import ArenaWatch
 from elastichost.supervisor.assembly import Heritage, assemble
 from elastichost.supervisor.commanding import Commander, refuse_all
 from elastichost.supervisor.control import Described, Dispatcher
@@ -33,6 +35,7 @@ from elastichost.supervisor.launch.events import Exited, HostLost
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.lifecycle import Event
+from elastichost.supervisor.lookups import why_incomplete
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.outcome import Lookups, RunOutcome, RunResult
 from elastichost.supervisor.pacing import Pacing
@@ -80,6 +83,7 @@ class Supervisor:
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
         self._said_stopping = False
+        self._arenas = ArenaWatch((), run.directory.path)
         self._said_prepared: Prepared | None = None
         self._turned_s = self._rested_s = run.now_s()
         self._pacing, self._worked_s = Pacing(), 0.0
@@ -99,9 +103,11 @@ class Supervisor:
             finish = self._train()
         except _KilledError:
             return self._result("killed", self._signals.exit_code)
-        except Exception:
+        except Exception as error:
             if self._tuner is not None:
                 self._tuner.remember(self._prepared.beginning.features, has_failed=True)
+            if self._is_gone():
+                raise self._arenas.error(self._newest_checkpoint(), str(error)) from error
             raise
         ledger = self._parts.training.ledger if self._parts is not None else None
         if finish is None or ledger is None:
@@ -109,10 +115,13 @@ class Supervisor:
         self._state = "stopping"
         self._reporter.report(self._state, self._parts, self._run.now_s(), thoroughly=True)
         self._stop_processes(finish.reason)
-        incomplete = self._incomplete()
+        lookups = self._parts.lookups.total() if self._parts is not None else Lookups()
+        incomplete = why_incomplete(lookups, self._run.job.resources.most_without_row)
         if self._tuner is not None:
             ended_well = finish.status == "done" and not incomplete
             self._tuner.remember(self._prepared.beginning.features, ended_well=ended_well)
+        if self._is_gone():
+            raise self._arenas.error(self._newest_checkpoint())
         if finish.status == "stopped":
             return self._result("stopped", ExitCode.STOPPED_RESUMABLE)
         if ledger.samples_accounted != ledger.samples_planned:
@@ -126,17 +135,6 @@ class Supervisor:
             self._run.note("warning", f"memory: {incomplete}")
             return msgspec.structs.replace(self._result("incomplete", ExitCode.JOB_FAILED), message=incomplete)
         return self._result("done", ExitCode.DONE)
-
-    def _incomplete(self) -> str:
-        """Why the model is not what it should be, although all samples were trained; "" when it is."""
-        lookups = self._parts.lookups.total() if self._parts is not None else Lookups()
-        most = self._run.job.resources.most_without_row
-        if lookups.share_without_row <= most:
-            return ""
-        return (
-            f"{lookups.share_without_row:.1%} of the ids looked up while training had no row for want of memory; "
-            f"resources.most_without_row allows {most:.1%}"
-        )
 
     def _train(self) -> Finish | None:
         """None: asked to stop before there was anything to keep."""
@@ -158,8 +156,10 @@ class Supervisor:
     def _train_from(self, described: Described, heritage: Heritage) -> Finish:
         message, initial = described
         self._parts = assemble(
-            self._run, self._prepared, message.model, initial, heritage, lambda: self._signals.count > 0
+            self._run, self._prepared, message.model, initial, heritage, lambda: bool(self._why_stop())
         )
+        here = [path for host, path in self._run.other_arenas.items() if host not in self._run.elsewhere]
+        self._arenas = ArenaWatch((self._run.arena, *here), self._run.directory.path)
         self._commander = Commander(self._run, self._parts, self._prepared)
         self._commander.was_asked = self._was_asked
         self._tuner = open_tuner(self._run, self._prepared, self._parts, self._commander)
@@ -208,10 +208,11 @@ class Supervisor:
         return self._dispatcher.described
 
     def _stop_when_asked(self) -> None:
-        if not self._signals.count or self._said_stopping:
+        reason = self._why_stop()
+        if not reason or self._said_stopping:
             return
         self._said_stopping = True
-        plan, reason = self._run.plan, f"{self._signals.name}: the job is asked to stop"
+        plan = self._run.plan
         # Without workers: they are drained. With the PS there are: nothing has to change hands any more.
         if self._parts is not None:
             self._parts.roster.stay()
@@ -220,6 +221,19 @@ class Supervisor:
         self._run.decided(f"{reason}; workers drain, then a checkpoint")
         if self._commander is not None:
             self._commander.end("the run was asked to stop")
+
+    def _why_stop(self) -> str:
+        """ "" while the run should go on."""
+        if self._is_gone():
+            return f"the files of {self._arenas.gone} were removed"
+        return f"{self._signals.name}: the job is asked to stop" if self._signals.count else ""
+
+    def _is_gone(self) -> bool:
+        """Whether the files of an arena were removed while the run needs them."""
+        return self._arenas.look(self._run.now_s()) is not None
+
+    def _newest_checkpoint(self) -> Path | None:
+        return self._parts.checkpointer.newest if self._parts is not None else None
 
     def _stop_processes(self, reason: str) -> None:
         """Tells every process to stop and waits a moment for the exits; what is left then is killed by `close`."""

@@ -21,7 +21,7 @@ from elastichost.plan import ProcessId
 from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReport
 
-__all__ = ["RunDirectory", "lock_directory", "new_run_path", "package_versions", "write_atomically"]
+__all__ = ["RunDirectory", "is_locked", "lock_directory", "new_run_path", "package_versions", "write_atomically"]
 
 RUNS = "runs"
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
@@ -54,6 +54,21 @@ def lock_directory(path: Path, name: str, taken: PreflightError) -> int:
         os.close(lock)
         raise taken from None
     return lock
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a supervisor works in this run directory, in whatever pid namespace."""
+    try:
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 class RunDirectory:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-__all__ = ["small_tmpfs"]
+__all__ = ["in_another_pid_namespace", "small_tmpfs"]
 
 
 @contextlib.contextmanager
@@ -25,3 +26,14 @@ def small_tmpfs(directory: Path, size: str) -> Iterator[Path]:
         yield directory
     finally:
         subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def in_another_pid_namespace(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command that sees none of this namespace's processes, as one in a container does. more: of its
+    environment."""
+    unshared = ("unshare", "--mount", "--pid", "--fork", "--mount-proc")
+    tried = subprocess.run([*unshared, "true"], capture_output=True, text=True)
+    if tried.returncode != 0:
+        pytest.skip(f"no pid namespace can be made here: {tried.stderr.strip()}")
+    environment = {**os.environ, **more}
+    return subprocess.run([*unshared, *command], capture_output=True, text=True, timeout=60.0, env=environment)
