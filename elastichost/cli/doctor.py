@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import typer
 
+from elastichost.cli.doctor_ipc import logind_facts, removes_files
 from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.errors import ExitCode
@@ -30,6 +31,10 @@ Verdict = Literal["ok", "warning", "failed"]
 TORCH_LINE, TORCHREC_LINE, FBGEMM_LINE = "2.13", "1.8", "1.8"
 REPAIR_TRIPLE = "rm -rf .venv && make run   (or: pip install -e '.[cpu]')"
 HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about as much before it trains a batch
+KEEP_FILES = (
+    "as root: mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nRemoveIPC=no\\n' > "
+    "/etc/systemd/logind.conf.d/elastichost.conf && systemctl restart systemd-logind"
+)
 SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 IMPORT_TIMEOUT_S = 180.0
 IMPORT_SCRIPT = "import torch, fbgemm_gpu, torchrec; print(torch.__version__, torch.cuda.is_available())"
@@ -106,6 +111,7 @@ def diagnose() -> Iterator[Check]:
         lambda: check_triple(_installed),
         _imports,
         _shared_memory,
+        _logout,
         _cores,
         _memory,
         _cgroup,
@@ -181,6 +187,18 @@ def _shared_memory() -> Check:
         found = f"{found}: embedding rows live here; when it is full, new ids get no row"
         return Check("shared memory", verdict, found, f"elastichost clean;  {repair}")
     return Check("shared memory", "ok", f"{found}, huge pages: {_huge_pages()}")
+
+
+def _logout() -> Check:
+    """Whether arenas outlive the user's last session."""
+    from elastichost.arena.host import arena_root
+
+    facts = logind_facts()
+    if not removes_files(facts, arena_root()):
+        return Check("logout", "ok", "files below /dev/shm stay")
+    said = f"RemoveIPC={facts.removes}" if facts.removes else "RemoveIPC is not set, which means yes"
+    found = f"systemd removes all files of {facts.user} below /dev/shm, running jobs' too, at the last logout: {said}"
+    return Check("logout", "warning", found, f"loginctl enable-linger {facts.user}   (or {KEEP_FILES})")
 
 
 def _huge_pages() -> str:
