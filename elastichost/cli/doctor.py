@@ -19,6 +19,7 @@ from elastichost.cli.doctor_ipc import logind_facts, removes_files
 from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.errors import ExitCode
+from elastichost.kernel_cache import kernel_cache
 from elastichost.wording import bytes_words
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ KEEP_FILES = (
 SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 IMPORT_TIMEOUT_S = 180.0
 IMPORT_SCRIPT = "import torch, fbgemm_gpu, torchrec; print(torch.__version__, torch.cuda.is_available())"
+KERNEL_SCRIPT = "from elastichost.arena.hashing import mix64; mix64(7)"
 STYLES: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
@@ -110,6 +112,7 @@ def diagnose() -> Iterator[Check]:
         _python,
         lambda: check_triple(_installed),
         _imports,
+        _kernels,
         _shared_memory,
         _logout,
         _cores,
@@ -171,6 +174,23 @@ def _imports() -> Check:
     return Check(
         "torch import", "ok", f"torch {torch_version}, CUDA {'available' if cuda == 'True' else 'not available'}"
     )
+
+
+def _kernels() -> Check:
+    """Compiles one, as every run does first of all."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", KERNEL_SCRIPT], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Check("kernels", "failed", f"none was compiled after {IMPORT_TIMEOUT_S:.0f} s", REPAIR_TRIPLE)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        return Check("kernels", "failed", last, REPAIR_TRIPLE)
+    cache = kernel_cache()
+    if cache.directory is None:
+        return Check("kernels", "warning", cache.problem, "export NUMBA_CACHE_DIR=/a/directory/of/your/own")
+    return Check("kernels", "ok", f"compiled once, then kept in {cache.directory}")
 
 
 def _shared_memory() -> Check:

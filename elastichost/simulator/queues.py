@@ -16,6 +16,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.kernel_cache import use_kernel_cache
+
 __all__ = ["OVERLAPS", "UNBOUNDED", "WALL", "Costs", "State", "new_state", "run"]
 
 P = ParamSpec("P")
@@ -68,7 +70,9 @@ def _inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 def _compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Nothing is allocated: without `_nrt=False` counting references to the state's arrays takes 6/7 of the time."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function))
+    return cast(
+        Callable[P, R], numba.njit(cache=use_kernel_cache(), nogil=True, error_model="numpy", _nrt=False)(function)
+    )
 
 
 class Costs(NamedTuple):

@@ -15,6 +15,7 @@ from elastichost.errors import (
     NonFiniteError,
     PreflightError,
 )
+from elastichost.kernel_cache import kernel_cache
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.supervisor.agenda import (
     BeginCheckpoint,
@@ -331,7 +332,7 @@ class Supervisor:
             raise PreflightError(
                 f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
             )
-        self._run.note("fork_server", f"libraries imported in {prepared.seconds:.1f} s")
+        self._run.note("fork_server", f"{_imported()} in {prepared.seconds:.1f} s")
         if prepared.threads > 1:
             self._run.note("warning", f"the fork server has {prepared.threads} threads: only one survives a fork")
 
@@ -416,3 +417,8 @@ class Supervisor:
             self._parts.checkpointer.close()
             self._parts.memory.close()
             self._parts.arena.close()
+
+
+def _imported() -> str:
+    is_cached = kernel_cache().directory is not None
+    return "libraries imported" if is_cached else "libraries imported and kernels compiled, which cannot be kept,"

@@ -17,6 +17,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription
 from elastichost.datasets.preflight import check_data
 from elastichost.errors import ArenaFullError, DataError, PreflightError
+from elastichost.kernel_cache import kernel_cache
 from elastichost.plan import Plan
 from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
 from elastichost.specs import TableSpec
@@ -77,7 +78,7 @@ def preflight(
         cores=cores,
         memory_bytes=memory_bytes,
         beginning=beginning,
-        warnings=(*checked.warnings, *small, *beginning.warnings),
+        warnings=(*filter(None, [kernel_cache().problem]), *checked.warnings, *small, *beginning.warnings),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["in_another_pid_namespace", "small_tmpfs"]
+__all__ = ["in_another_pid_namespace", "small_tmpfs", "with_read_only"]
 
 
 @contextlib.contextmanager
@@ -37,3 +37,14 @@ def in_another_pid_namespace(*command: str, **more: str) -> subprocess.Completed
         pytest.skip(f"no pid namespace can be made here: {tried.stderr.strip()}")
     environment = {**os.environ, **more}
     return subprocess.run([*unshared, *command], capture_output=True, text=True, timeout=60.0, env=environment)
+
+
+def with_read_only(directory: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to which a directory is read-only, as a package of the system's is. more: of its environment."""
+    script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 77; exec "$@"'
+    unshared = ("unshare", "--mount", "sh", "-c", script, str(directory), *command)
+    environment = {**os.environ, **more}
+    done = subprocess.run(unshared, capture_output=True, text=True, timeout=100.0, env=environment)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+    return done
