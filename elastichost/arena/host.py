@@ -136,9 +136,13 @@ def double_directory(run_id: str, host: int) -> Path:
 
 
 def _socket_roots() -> tuple[Path, ...]:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    roots = [Path(runtime)] if runtime and Path(runtime).is_dir() else []
-    return (*roots, Path(tempfile.gettempdir()))
+    """XDG_RUNTIME_DIR only if it is this user's own: after `su` or `sudo` it is often still another's."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or os.devnull)
+    try:
+        is_own = runtime.is_dir() and runtime.stat().st_uid == os.geteuid() and os.access(runtime, os.W_OK | os.X_OK)
+    except OSError:
+        is_own = False
+    return (*([runtime] if is_own else []), Path(tempfile.gettempdir()))
 
 
 def socket_directory(run_id: str) -> Path:
@@ -311,7 +315,7 @@ def _own_directories(root: Path) -> Iterator[Path]:
     """Directories of this user that bear the project's prefix; symbolic links are not followed."""
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return
     for entry in entries:
         if not entry.name.startswith(_PREFIX):

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 
 from elastichost.arena.index import MIN_CAPACITY
 from elastichost.arena.layout import PAGE_BYTES, SLOT_BYTES, ArenaLayout
+from elastichost.arena.staging import MAX_PUSH_BYTES
+from elastichost.arena.undo import MAX_RECORD_BYTES
 from elastichost.sharding import BUCKETS_PER_TABLE
 
-__all__ = ["SPARE_BYTES", "LeastRoom", "first_rows_bytes", "least_room"]
+__all__ = ["SPARE_BYTES", "LeastRoom", "address_bytes", "first_rows_bytes", "least_room"]
 
+OWN_ADDRESS_BYTES = 16 << 30  # of addresses: libraries, heaps, copies for checkpoints
 SPARE_BYTES = 4 << 20  # of each PS, for pushes that wait and undo records
 
 
@@ -57,3 +60,8 @@ def least_room(layout: ArenaLayout, workers: int, servers: int) -> LeastRoom:
         first_rows=sum(firsts),
         spare=SPARE_BYTES * servers if dynamic else 0,
     )
+
+
+def address_bytes(layout: ArenaLayout, workers: int) -> int:
+    """Of addresses that a PS of this arena needs, which maps everything and has pushes of so many workers."""
+    return layout.files.total + MAX_RECORD_BYTES + workers * MAX_PUSH_BYTES + OWN_ADDRESS_BYTES

@@ -17,7 +17,7 @@ from elastichost.arena.dense import DenseStore
 from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.host import create_directory, free_bytes, owner_of
 from elastichost.arena.layout import ArenaLayout, plan_layout
-from elastichost.arena.least_room import least_room
+from elastichost.arena.least_room import address_bytes, least_room
 from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
@@ -45,6 +45,7 @@ from elastichost.supervisor.rescue import Claim, Misfit, Rescued, model_differen
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.training import Training
+from elastichost.surroundings import check_address_space
 from elastichost.tuner.cold_start import resized_plan
 
 __all__ = ["Heritage", "assemble", "look_for_checkpoint"]
@@ -238,12 +239,14 @@ def _anew(
 
 
 def _check_room(run: Run, layout: ArenaLayout) -> None:
-    """Raises ArenaFullError when the file system of the arena could not even hold what every batch needs."""
+    """Raises ArenaFullError when the file system of the arena could not even hold what every batch needs, and
+    PreflightError when its files cannot be mapped."""
     if run.job.emulate.enabled:
         return  # nobody looks up a row
     workers, servers = (
         [one for one in processes if one.host == 0] for processes in (run.plan.workers, run.plan.servers)
     )
+    check_address_space(address_bytes(layout, workers))
     least, free = least_room(layout, len(workers), len(servers)), free_bytes(run.arena)
     if least.total > free:
         raise ArenaFullError(

@@ -25,6 +25,7 @@ from elastichost.supervisor.beginning import Beginning, begin
 from elastichost.supervisor.emulated import virtual_inventory
 from elastichost.supervisor.host import inventory
 from elastichost.supervisor.recollection import EndedSize
+from elastichost.surroundings import check_address_space
 from elastichost.wire.crash import VARIABLE, parse_setting
 
 __all__ = ["Preparation", "preflight"]
@@ -61,6 +62,7 @@ def preflight(
 
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
     """
+    check_address_space()
     parse_setting(os.environ.get(VARIABLE, ""))  # what does not exist would only be found by the processes
     check_build_source(job.model.build, Path.cwd())
     tables = resolve_tables(job, _describe_train(job).key_kinds)
