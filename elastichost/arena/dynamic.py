@@ -212,7 +212,6 @@ class DynamicTable:
     def _with_rows(self, keys: Int64, admitted: Int64, counts: Int64, rows: Int64) -> Int64:
         """Of these positions those that rows can be had for; the others' rows are LEFT_OUT. counts of them by bucket
         becomes theirs. Raises ArenaFullError."""
-        wanted = len(admitted)
         next_rows = self._headers[:, index.NEXT_ROW] + counts
         for bucket in np.flatnonzero((counts > 0) & (next_rows > self._headers[:, index.ALLOCATED_ROWS])).tolist():
             try:
@@ -223,7 +222,7 @@ class DynamicTable:
                 header = self._headers[bucket]
                 allocated = int(header[index.ALLOCATED_ROWS] - header[index.NEXT_ROW])
                 counts[bucket] = allocated + len(self._owned[bucket].free)
-        if counts.sum() == wanted:
+        if counts.sum() == len(admitted):
             return admitted
         kept = _first_of_each(index.buckets_of(keys[admitted], self._place.shift), counts)
         return self._leave_out(admitted, kept, rows)

@@ -54,13 +54,13 @@ def removes_files(facts: LogindFacts, arena_root: Path) -> bool:
 
 def _setting(root: Path) -> str:
     """The last word on RemoveIPC."""
-    files = [next((path for place in PLACES if (path := root / place / MAIN_FILE).is_file()), None)]
+    files = [path for place in PLACES if (path := root / place / MAIN_FILE).is_file()][:1]
     drop_ins: dict[str, Path] = {}
     for place in reversed(PLACES):
         drop_ins |= {path.name: path for path in (root / place / f"{MAIN_FILE}.d").glob("*.conf")}
     found = ""
     for path in (*files, *(drop_ins[name] for name in sorted(drop_ins))):
-        found = _of_file(path) or found if path is not None else found
+        found = _of_file(path) or found
     return found
 
 

@@ -246,7 +246,7 @@ def _check_room(run: Run, layout: ArenaLayout) -> None:
     workers, servers = (
         [one for one in processes if one.host == 0] for processes in (run.plan.workers, run.plan.servers)
     )
-    check_address_space(address_bytes(layout, workers))
+    check_address_space(address_bytes(layout, len(workers)))
     least, free = least_room(layout, len(workers), len(servers)), free_bytes(run.arena)
     if least.total > free:
         raise ArenaFullError(
@@ -306,10 +306,9 @@ def _parts(
         model,
         ledger,
         beginning.dense,
-        lambda: judge.memory,
+        lambda: (judge.memory, lookups.total()),
         lambda: training.committed_step(),
         lambda: roster.holdings.owners,
-        lambda: lookups.total(),
     )
     lookups = LookupCount(run, beginning.lineage.lookups)
     left = beginning.rescued.left if beginning.rescued is not None else None

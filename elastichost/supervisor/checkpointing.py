@@ -86,13 +86,12 @@ class Checkpointer:
         model: ModelSpec,
         ledger: Ledger,
         dense: DenseStore,
-        judged: Callable[[], JudgeMemory],
+        counted: Callable[[], tuple[JudgeMemory, Lookups]],
         committed_step: Callable[[], int],
         owners: Callable[[], frozenset[int]],
-        lookups: Callable[[], Lookups],
     ) -> None:
-        self._committed_step, self._owners, self._lookups = committed_step, owners, lookups
-        self._run, self._model, self._ledger, self._dense, self._judged = run, model, ledger, dense, judged
+        self._committed_step, self._owners = committed_step, owners
+        self._run, self._model, self._ledger, self._dense, self._counted = run, model, ledger, dense, counted
         self._number = 0
         self._open: _Open | None = None
         self._failed_in_a_row = 0
@@ -235,9 +234,8 @@ class Checkpointer:
     def _take_copies(self, cut: int, servers: tuple[ProcessId, ...]) -> None:
         assert self._open is not None
         step = self._committed_step()
-        ledger, dense = self._ledger, self._dense.state_copy()
-        facts = (ledger.state(), dense.version, dense.step, dense.samples_applied, self._judged(), self._lookups())
-        self._open.record = RunRecord(*facts)
+        ledger, dense, (judged, lookups) = self._ledger, self._dense.state_copy(), self._counted()
+        self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, judged, lookups)
         self._open.accounted, self._open.trained, self._open.epoch = (
             ledger.samples_accounted,
             ledger.trained,

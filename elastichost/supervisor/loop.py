@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import msgspec
 
@@ -11,7 +10,6 @@ from elastichost.errors import (
     ElastichostError,
     ExitCode,
     HostLostError,
-    JobFailedError,
     NonFiniteError,
     PreflightError,
 )
@@ -29,6 +27,7 @@ from elastichost.supervisor.agenda import (
 from elastichost.supervisor.arena_watch import ArenaWatch
 from elastichost.supervisor.assembly import Heritage, assemble
 from elastichost.supervisor.commanding import Commander, refuse_all
+from elastichost.supervisor.concluding import conclude
 from elastichost.supervisor.control import Described, Dispatcher
 from elastichost.supervisor.host_loss import plan_without
 from elastichost.supervisor.joining import keep_hosts
@@ -36,9 +35,8 @@ from elastichost.supervisor.launch.events import Exited, HostLost
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.lifecycle import Event
-from elastichost.supervisor.lookups import why_incomplete
 from elastichost.supervisor.observed import ProcessRecord
-from elastichost.supervisor.outcome import Lookups, RunOutcome, RunResult
+from elastichost.supervisor.outcome import RunOutcome, RunResult
 from elastichost.supervisor.pacing import Pacing
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
@@ -84,7 +82,7 @@ class Supervisor:
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
         self._said_stopping = False
-        self._arenas = ArenaWatch((), run.directory.path)
+        self._arenas = ArenaWatch(run, (), lambda: None)
         self._said_prepared: Prepared | None = None
         self._turned_s = self._rested_s = run.now_s()
         self._pacing, self._worked_s = Pacing(), 0.0
@@ -107,35 +105,24 @@ class Supervisor:
         except Exception as error:
             if self._tuner is not None:
                 self._tuner.remember(self._prepared.beginning.features, has_failed=True)
-            if self._is_gone():
-                raise self._arenas.error(self._newest_checkpoint(), str(error)) from error
+            if self._arenas.is_gone():
+                raise self._arenas.error(str(error)) from error
             raise
-        ledger = self._parts.training.ledger if self._parts is not None else None
-        if finish is None or ledger is None:
+        if finish is None or self._parts is None:
             return self._result("killed", self._signals.exit_code)
         self._state = "stopping"
         self._reporter.report(self._state, self._parts, self._run.now_s(), thoroughly=True)
         self._stop_processes(finish.reason)
-        lookups = self._parts.lookups.total() if self._parts is not None else Lookups()
-        incomplete = why_incomplete(lookups, self._run.job.resources.most_without_row)
+        if self._arenas.is_gone():
+            raise self._arenas.error()
+        lookups, most = self._parts.lookups.total(), self._run.job.resources.most_without_row
+        end = conclude(self._parts.training.ledger, lookups, most, is_stopped=finish.status == "stopped")
         if self._tuner is not None:
-            ended_well = finish.status == "done" and not incomplete
-            self._tuner.remember(self._prepared.beginning.features, ended_well=ended_well)
-        if self._is_gone():
-            raise self._arenas.error(self._newest_checkpoint())
-        if finish.status == "stopped":
-            return self._result("stopped", ExitCode.STOPPED_RESUMABLE)
-        if ledger.samples_accounted != ledger.samples_planned:
-            raise JobFailedError(
-                f"{ledger.samples_accounted} samples are accounted for, {ledger.samples_planned} were planned",
-                hint="this is a fault of elastichost; the journal holds every lease",
-            )
-        if ledger.quarantined:
-            return self._result("quarantined", ExitCode.JOB_FAILED)
-        if incomplete:
-            self._run.note("warning", f"memory: {incomplete}")
-            return msgspec.structs.replace(self._result("incomplete", ExitCode.JOB_FAILED), message=incomplete)
-        return self._result("done", ExitCode.DONE)
+            well = end.status in ("done", "quarantined")
+            self._tuner.remember(self._prepared.beginning.features, ended_well=well)
+        if end.message:
+            self._run.note("warning", f"memory: {end.message}")
+        return msgspec.structs.replace(self._result(end.status, end.code), message=end.message)
 
     def _train(self) -> Finish | None:
         """None: asked to stop before there was anything to keep."""
@@ -159,8 +146,9 @@ class Supervisor:
         self._parts = assemble(
             self._run, self._prepared, message.model, initial, heritage, lambda: bool(self._why_stop())
         )
+        parts = self._parts
         here = [path for host, path in self._run.other_arenas.items() if host not in self._run.elsewhere]
-        self._arenas = ArenaWatch((self._run.arena, *here), self._run.directory.path)
+        self._arenas = ArenaWatch(self._run, (self._run.arena, *here), lambda: parts.checkpointer.newest)
         self._commander = Commander(self._run, self._parts, self._prepared)
         self._commander.was_asked = self._was_asked
         self._tuner = open_tuner(self._run, self._prepared, self._parts, self._commander)
@@ -225,16 +213,9 @@ class Supervisor:
 
     def _why_stop(self) -> str:
         """ "" while the run should go on."""
-        if self._is_gone():
+        if self._arenas.is_gone():
             return f"the files of {self._arenas.gone} were removed"
         return f"{self._signals.name}: the job is asked to stop" if self._signals.count else ""
-
-    def _is_gone(self) -> bool:
-        """Whether the files of an arena were removed while the run needs them."""
-        return self._arenas.look(self._run.now_s()) is not None
-
-    def _newest_checkpoint(self) -> Path | None:
-        return self._parts.checkpointer.newest if self._parts is not None else None
 
     def _stop_processes(self, reason: str) -> None:
         """Tells every process to stop and waits a moment for the exits; what is left then is killed by `close`."""
@@ -332,7 +313,7 @@ class Supervisor:
             raise PreflightError(
                 f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
             )
-        self._run.note("fork_server", f"{_imported()} in {prepared.seconds:.1f} s")
+        self._run.note("fork_server", f"{kernel_cache().words_of_import} in {prepared.seconds:.1f} s")
         if prepared.threads > 1:
             self._run.note("warning", f"the fork server has {prepared.threads} threads: only one survives a fork")
 
@@ -417,8 +398,3 @@ class Supervisor:
             self._parts.checkpointer.close()
             self._parts.memory.close()
             self._parts.arena.close()
-
-
-def _imported() -> str:
-    is_cached = kernel_cache().directory is not None
-    return "libraries imported" if is_cached else "libraries imported and kernels compiled, which cannot be kept,"

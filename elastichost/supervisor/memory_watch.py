@@ -206,7 +206,7 @@ class MemoryWatch:
                 f"memory: {where}{_mb(fact.budget_bytes)} MB may be used; rows and all that belongs to them take "
                 f"{_mb(fact.reading.used_bytes)} MB, the processes {_mb(fact.private_bytes)} MB, "
                 f"{_mb(fact.copies_bytes)} MB are kept for the copies of checkpoints; "
-                f"{_mb(max(0, fact.left_bytes))} MB are left{_files(fact)}{self._foreknown}",
+                f"{_mb(max(0, fact.left_bytes))} MB are left{fact.words_of_files}{self._foreknown}",
                 data={
                     "host": fact.host,
                     "budget_bytes": fact.budget_bytes,
@@ -214,7 +214,6 @@ class MemoryWatch:
                     "private_bytes": fact.private_bytes,
                     "copies_bytes": fact.copies_bytes,
                     "left_bytes": fact.left_bytes,
-                    "files_free_bytes": fact.files_free_bytes,
                 },
             )
 
@@ -395,11 +394,6 @@ def _sums(ages: npt.NDArray[np.float64], tables: set[int]) -> tuple[float, ...]:
 def _data(decision: MemoryDecision) -> dict[str, JournalValue]:
     facts = msgspec.to_builtins(decision)
     return {name: value for name, value in facts.items() if name not in ("reason", "is_news", "wants_ages")}
-
-
-def _files(fact: HostFacts) -> str:
-    """Said where the file system of the arena ends before the budget does."""
-    return f", because the file system of the arena has {_mb(fact.files_free_bytes)} MB free" if fact.is_files else ""
 
 
 def _mb(size_bytes: float) -> str:
