@@ -13,6 +13,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Runs the command line and exits with its code."""
+    from elastichost.surroundings import enter_utf8_mode
+
+    enter_utf8_mode()
     from elastichost.cli import run_command_line
 
     sys.exit(run_command_line(sys.argv[1:]))

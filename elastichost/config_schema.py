@@ -370,10 +370,12 @@ class EvaluateSection(Section):
 
 class ResourcesSection(Section):
     """`[resources]`: a word, a number, or a [min, max] that bounds the tuner; restarts are per process; hosts > 1: so
-    many are emulated on this one, each with rows of its own, and PS are dealt to them."""
+    many are emulated on this one, each with rows of its own, and PS are dealt to them. most_without_row: share of the
+    ids looked up while training that may have no row for want of memory; with more the run is "incomplete"."""
 
     cores: CoreCount = "all"
     memory: MemoryAmount = "80%"
+    most_without_row: Annotated[float, Field(ge=0, le=1)] = 0.01
     workers: AtLeastOne = "auto"
     servers: AtLeastOne = "auto"
     hosts: Annotated[int, Field(ge=1, le=16)] = 1

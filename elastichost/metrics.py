@@ -27,7 +27,7 @@ __all__ = [
 SCHEMA = "elastichost/v1"
 
 # States of a run that has ended; every other state says what it is doing.
-FINISHED_STATES = frozenset({"done", "quarantined", "stopped", "killed", "failed"})
+FINISHED_STATES = frozenset({"done", "quarantined", "incomplete", "stopped", "killed", "failed"})
 
 # what JSON can say; nested values are for machines, the event's text is for people
 JournalValue = str | int | float | bool | list[Any] | dict[str, Any] | None

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import kernel_ready
-from elastichost.arena.files import MappedFile
+from elastichost.arena.files import MORE_ROOM, MappedFile
 from elastichost.arena.host import free_bytes
 from elastichost.arena.index import lookup_dynamic
 from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES, ArenaLayout
@@ -124,7 +124,7 @@ class Arena:
         if layout.fixed_bytes > free:
             raise ArenaFullError(
                 f"the fixed tables and the dense part need {layout.fixed_bytes} bytes in {directory}, {free} are free",
-                hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
+                hint=MORE_ROOM,
             )
         files = _open_files(directory, layout, create=True)
         try:

@@ -21,6 +21,8 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from elastichost.kernel_cache import use_kernel_cache
+
 __all__ = ["compiled", "full_fence", "inlined", "kernel_ready", "load_acquire", "prefetch", "signed", "store_release"]
 
 P = ParamSpec("P")
@@ -29,9 +31,11 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """A machine-code kernel: releases the interpreter lock, cached on disk, floats divide as IEEE says."""
+    """A machine-code kernel: releases the interpreter lock, cached on disk where that is possible, floats divide as
+    IEEE says."""
     # reassoc and contract let sums of squares vectorise; the result is the same in every process of a host.
-    kernel = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}}
+    kernel = numba.njit(cache=use_kernel_cache(), **options)(function)
     _stamp(kernel, function)
     return cast(Callable[P, R], kernel)
 
@@ -41,7 +45,7 @@ def _stamp(kernel: Any, function: Callable[..., Any]) -> None:
     function only, and would go on with machine code of what that calls as it was before a change."""
     cache = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
     if cache is None:
-        return  # nothing is compiled (NUMBA_DISABLE_JIT)
+        return  # nothing is compiled (NUMBA_DISABLE_JIT), or nothing can be kept
     folders = {Path(__file__).parent, Path(function.__code__.co_filename).parent}
     cache._source_stamp = (cache._source_stamp, *(_digest(folder) for folder in sorted(folders)))
 

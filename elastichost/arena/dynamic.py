@@ -22,7 +22,10 @@ from elastichost.arena.memory_board import PATIENCE_S, pages_bytes
 from elastichost.arena.row_kernels import initialise_rows, zero_rows
 from elastichost.errors import ArenaFullError, MemoryBudgetError, ProtocolError
 
-__all__ = ["DynamicTable"]
+__all__ = ["LEFT_OUT", "DynamicTable"]
+
+# The row number of an id that would have a row if there were memory for it; -1: it has none for any other reason.
+LEFT_OUT = -2
 
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
@@ -128,7 +131,7 @@ class DynamicTable:
         """Sights every key (int64 [n]) whose rows[i] is -1 and gives a row to those that are admitted.
 
         Rows get initial weights and zero state in all embeddings before they become visible. Returns how many rows
-        were made. Where the allowance does not suffice, keys go without a row if the board says so. Raises
+        were made. Where the allowance does not suffice, keys go without a row if the board says so: LEFT_OUT. Raises
         ArenaFullError (nothing is half made; MemoryBudgetError: what is not allowed now may be later) and ProtocolError
         for buckets of others.
         """
@@ -142,7 +145,7 @@ class DynamicTable:
             self._require_owned(counts)
             refusal = self._index.make_room(counts)
             if refusal is not None:
-                positions = self._with_slots(keys, positions, counts, refusal)
+                positions = self._with_slots(keys, positions, counts, rows, refusal)
             try:
                 made += self._create_some(keys, positions, rows, seen_value)
             finally:
@@ -170,7 +173,7 @@ class DynamicTable:
             return 0
         admitted = admitted[:number]
         counts = self._count(keys, admitted)
-        admitted = self._with_rows(keys, admitted, counts)
+        admitted = self._with_rows(keys, admitted, counts, rows)
         if len(admitted) == 0:
             return 0
         new_keys = keys[admitted]
@@ -197,21 +200,22 @@ class DynamicTable:
             self._return_rows(given[given != new_rows])
         return made
 
-    def _with_slots(self, keys: Int64, positions: Int64, counts: Int64, refusal: MemoryBudgetError) -> Int64:
-        """Of these positions those that the indexes have room for. counts: of them by bucket. Raises the refusal."""
+    def _with_slots(
+        self, keys: Int64, positions: Int64, counts: Int64, rows: Int64, refusal: MemoryBudgetError
+    ) -> Int64:
+        """Of these positions those that the indexes have room for; the others' rows are LEFT_OUT. counts: of them by
+        bucket. Raises the refusal."""
         rooms = self._index.rooms()
         if (counts <= rooms).all():
             return positions
         if not self._arena.board.leaves_out:
             raise refusal
         kept = _first_of_each(index.buckets_of(keys[positions], self._place.shift), np.minimum(counts, rooms))
-        self._arena.allowance.note_left_out(len(positions) - len(kept))
-        return positions[kept]
+        return self._leave_out(positions, kept, rows)
 
-    def _with_rows(self, keys: Int64, admitted: Int64, counts: Int64) -> Int64:
-        """Of these positions those that rows can be had for; counts of them by bucket becomes theirs. Raises
-        ArenaFullError."""
-        wanted = len(admitted)
+    def _with_rows(self, keys: Int64, admitted: Int64, counts: Int64, rows: Int64) -> Int64:
+        """Of these positions those that rows can be had for; the others' rows are LEFT_OUT. counts of them by bucket
+        becomes theirs. Raises ArenaFullError."""
         next_rows = self._headers[:, index.NEXT_ROW] + counts
         for bucket in np.flatnonzero((counts > 0) & (next_rows > self._headers[:, index.ALLOCATED_ROWS])).tolist():
             try:
@@ -222,11 +226,16 @@ class DynamicTable:
                 header = self._headers[bucket]
                 allocated = int(header[index.ALLOCATED_ROWS] - header[index.NEXT_ROW])
                 counts[bucket] = allocated + len(self._owned[bucket].free)
-        if counts.sum() == wanted:
+        if counts.sum() == len(admitted):
             return admitted
         kept = _first_of_each(index.buckets_of(keys[admitted], self._place.shift), counts)
-        self._arena.allowance.note_left_out(wanted - len(kept))
-        return admitted[kept]
+        return self._leave_out(admitted, kept, rows)
+
+    def _leave_out(self, positions: Int64, kept: Int64, rows: Int64) -> Int64:
+        """The positions at `kept`; the rows of the others are LEFT_OUT."""
+        rows[np.delete(positions, kept)] = LEFT_OUT
+        self._arena.allowance.note_left_out(len(positions) - len(kept))
+        return positions[kept]
 
     def _count(self, keys: Int64, positions: Int64) -> Int64:
         counts = np.zeros(self._arena.layout.bucket_count(self.spec.index), np.int64)
@@ -298,7 +307,10 @@ class DynamicTable:
         purpose, allowance = f"table {self.spec.name!r}", self._arena.allowance
         allowance.require(self._bytes_of(bucket, start, stop), purpose, patience_s=patience_s)
         for file, offset_bytes, size_bytes in self._ranges(self._first_row(bucket) + start, stop - start):
-            file.allocate(offset_bytes, size_bytes, purpose)
+            try:
+                file.allocate(offset_bytes, size_bytes, purpose)
+            except ArenaFullError as error:
+                raise allowance.refused(self._bytes_of(bucket, start, stop), error) from error
             allowance.spend(pages_bytes(offset_bytes, size_bytes))
 
     def _bytes_of(self, bucket: int, start: int, stop: int) -> int:

@@ -19,7 +19,13 @@ import numpy.typing as npt
 
 from elastichost.errors import ArenaError, ArenaFullError
 
-__all__ = ["MappedFile"]
+__all__ = ["MORE_ROOM", "MappedFile"]
+
+# What a user can do about a file system that is too small for the arena.
+MORE_ROOM = (
+    "enlarge it (`docker run --shm-size=8g ...`, `mount -o remount,size=8G /dev/shm`), free some of it, or set "
+    "ELASTICHOST_ARENA_DIR to a directory with more room"
+)
 
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
@@ -103,7 +109,7 @@ class MappedFile:
             raise ArenaFullError(
                 f"{purpose} needs {length_bytes} more bytes in {self.path.parent}, "
                 f"{facts.f_bavail * facts.f_frsize} are free",
-                hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
+                hint=MORE_ROOM,
             ) from error
 
     def punch(self, offset_bytes: int, length_bytes: int) -> None:

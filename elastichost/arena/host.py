@@ -1,6 +1,7 @@
 """Directories of a run outside its run directory: the arena and the sockets; who owns them; whose owner is dead.
 
 An owner is a process, named by pid, start time and boot id, so that a reused pid or a reboot is never taken for it.
+Whether it lives is told by a lock and never by its pid alone: see `arena.life`.
 
 Whoever wants to remove a directory or take it over from a dead owner *holds* it first: a lock on the directory itself,
 which the kernel opens when its holder ends. `OWNER.json` only changes while it is held.
@@ -22,9 +23,11 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.arena.life import LOCK_FILE, begin_life, end_life, has_lock, is_led, is_living
 from elastichost.errors import ArenaError, PreflightError
 
 __all__ = [
+    "SMALL_BYTES",
     "Hold",
     "Owner",
     "StaleArena",
@@ -40,6 +43,7 @@ __all__ = [
     "is_in_memory",
     "is_same",
     "is_this_boot",
+    "left_of",
     "owner_of",
     "read_owner",
     "reclaim",
@@ -49,6 +53,8 @@ __all__ = [
     "used_bytes",
 ]
 
+# An arena root with less room than this is small: Docker gives a container 64 MiB of /dev/shm unless it is told more.
+SMALL_BYTES = 1 << 30
 OWNER_FILE = "OWNER.json"
 _MOST_OWNER_BYTES = 64 * 1024
 _PREFIX = "elastichost-"
@@ -153,9 +159,13 @@ def double_directory(run_id: str, host: int) -> Path:
 
 
 def _socket_roots() -> tuple[Path, ...]:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    roots = [Path(runtime)] if runtime and Path(runtime).is_dir() else []
-    return (*roots, Path(tempfile.gettempdir()))
+    """XDG_RUNTIME_DIR only if it is this user's own: after `su` or `sudo` it is often still another's."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or os.devnull)
+    try:
+        is_own = runtime.is_dir() and runtime.stat().st_uid == os.geteuid() and os.access(runtime, os.W_OK | os.X_OK)
+    except OSError:
+        is_own = False
+    return (*([runtime] if is_own else []), Path(tempfile.gettempdir()))
 
 
 def socket_directory(run_id: str) -> Path:
@@ -183,6 +193,8 @@ def create_directory(path: Path, owner: Owner) -> None:
     try:
         making.mkdir(mode=0o700)
         try:
+            if owner.pid == os.getpid():
+                begin_life(making, path)
             descriptor = os.open(making / OWNER_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(owner))
@@ -192,6 +204,7 @@ def create_directory(path: Path, owner: Owner) -> None:
             making.rename(path)
         except OSError:
             shutil.rmtree(making)
+            end_life(path)
             raise
     except OSError as error:
         raise ArenaError(
@@ -230,6 +243,8 @@ class Hold:
         """Makes the directory `owner`'s, all or nothing. Raises ArenaError."""
         making = self.path / f"{OWNER_FILE}.new"
         try:
+            if owner.pid == os.getpid():
+                begin_life(self.path)
             descriptor = os.open(making, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(owner))
@@ -240,6 +255,7 @@ class Hold:
     def remove(self) -> None:
         """Whoever is killed within it leaves a directory that still has its owner, so it is stale, and no LAYOUT.json,
         so nobody resumes from it. Raises OSError."""
+        end_life(self.path)
         for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):  # capitals come first
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -332,7 +348,7 @@ def _own_directories(root: Path) -> Iterator[Path]:
     """Directories of this user that bear the project's prefix; symbolic links are not followed."""
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return
     for entry in entries:
         if not entry.name.startswith(_PREFIX):
@@ -351,35 +367,42 @@ def used_bytes(path: Path) -> int:
 
 
 def stale_arenas() -> list[StaleArena]:
-    """Arena and socket directories of this user whose owner is dead. Directories without an owner are left alone."""
-    stale: list[StaleArena] = []
+    """Arena and socket directories of this user in which nobody lives. Directories without an owner are left alone."""
+    return [left for left in _left_arenas() if not is_living(left.path)]
+
+
+def _left_arenas() -> Iterator[StaleArena]:
+    """Those of dead owners, also arenas that are kept."""
     for root in dict.fromkeys((arena_root(), *_socket_roots())):
         for path in _own_directories(root):
             try:
                 owner = read_owner(path)
-                if not is_alive(owner):
-                    stale.append(StaleArena(path, owner, used_bytes(path)))
+                if not is_led(path) and (has_lock(path) or not is_alive(owner)):
+                    yield StaleArena(path, owner, used_bytes(path))
             except (ArenaError, FileNotFoundError):
                 continue  # no owner was ever written, or another process removed it just now
-    return stale
+
+
+def left_of(run_dir: Path) -> list[StaleArena]:
+    """What dead owners left of a run, also what is kept for whoever resumes it."""
+    return [left for left in _left_arenas() if left.owner.run_dir == str(run_dir)]
 
 
 def hold_left(run_dir: Path) -> tuple[Hold, ...]:
     """Holds every directory that dead owners left of a run, so that no guardian removes one while it is looked into."""
     held: list[Hold] = []
-    for stale in stale_arenas():
-        if stale.owner.run_dir == str(run_dir):
-            try:
-                one = hold(stale.path)
-            except OSError:
-                continue  # removed just now
-            held += [one] if one is not None else []
+    for left in left_of(run_dir):
+        try:
+            one = hold(left.path)
+        except OSError:
+            continue  # removed just now
+        held += [one] if one is not None else []
     return tuple(held)
 
 
-def reclaim(path: Path) -> None:
-    """Removes an arena or socket directory, if it is still there. Raises ArenaError when `path` is not one, or another
-    process is just taking it over."""
+def reclaim(path: Path, *, is_kept: bool = False) -> None:
+    """Removes an arena or socket directory, if it is still there. is_kept: also one that is kept for a resume. Raises
+    ArenaError when `path` is not one, another process lives in it or is just taking it over."""
     if not path.name.startswith(_PREFIX) or path.is_symlink():
         raise ArenaError(f"{path} is not a directory made by elastichost: not removed")
     try:
@@ -389,6 +412,9 @@ def reclaim(path: Path) -> None:
         if held is None:
             raise ArenaError(f"{path} is being resumed from just now: not removed")
         with held:
+            end_life(path)
+            if is_led(path) or (is_living(path) and not is_kept):
+                raise ArenaError(f"{path} is in use (a running process holds {path / LOCK_FILE}): not removed")
             held.remove()
     except FileNotFoundError:
         return

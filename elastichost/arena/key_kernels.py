@@ -99,7 +99,7 @@ def unique_by_table(
 def leave_missing_out(
     rows: Int64, bounds: Int64, feature_bounds: Int64, features: Int64, first_features: Int64, positions: Int64
 ) -> None:
-    """positions[i] = -1 where the row of a key is -1; arguments as of `unique_by_table`, rows int64 like `unique`."""
+    """positions[i] = -1 where a key's row is below 0; arguments as of `unique_by_table`, rows int64 like `unique`."""
     for table in range(len(first_features) - 1):
         for f in range(first_features[table], first_features[table + 1]):
             for i in range(feature_bounds[features[f]], feature_bounds[features[f] + 1]):

@@ -65,7 +65,7 @@ def _copy_line(source: Array, position: int, target: Array, at: int, width: int)
 
 @compiled
 def gather_lines(rows: Array, lines: Int64, numbers: Int64, frame: Float32) -> None:
-    """Each item's line of the flat rows (float32, or bfloat16 as uint16) into the frame; zeros for number -1."""
+    """Each item's line of the flat rows (float32, or bfloat16 as uint16) into the frame; zeros for a number below 0."""
     for e in range(len(lines)):
         first, stop, width, base = lines[e, FIRST], lines[e, STOP], lines[e, WIDTH], lines[e, BASE]
         at, ahead = lines[e, AT], rows_ahead(width)

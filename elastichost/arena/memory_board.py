@@ -23,7 +23,7 @@ import numpy.typing as npt
 from elastichost.arena.dense_kernels import announce, load_word
 from elastichost.arena.files import MappedFile
 from elastichost.arena.layout import PAGE_BYTES
-from elastichost.errors import MemoryBudgetError
+from elastichost.errors import ArenaFullError, MemoryBudgetError
 from elastichost.sharding import MAX_SERVERS
 
 __all__ = ["PATIENCE_S", "UNLIMITED", "Allowance", "MemoryBoard", "ServerWords", "pages_bytes"]
@@ -253,7 +253,7 @@ class Allowance:
                 asked_s = now_s
             if now_s >= deadline_s:
                 raise MemoryBudgetError(
-                    f"{purpose} needs {size_bytes} more bytes, which resources.memory does not allow now",
+                    f"{purpose} needs {size_bytes} more bytes, which the job's memory does not allow now",
                     hint="raise resources.memory, set evict_after_samples, or raise admit_after",
                 )
             time.sleep(_LOOK_EVERY_S)
@@ -264,6 +264,14 @@ class Allowance:
         if server is None or size_bytes <= 0:
             return True
         return server.taken + size_bytes <= server.granted + (server.spare if is_spare else 0)
+
+    def refused(self, size_bytes: int, error: ArenaFullError) -> ArenaFullError:
+        """What to raise when the file system had no room for so much, although it was granted: somebody else has filled
+        it. Told to the supervisor as any other want."""
+        if self._server is None:
+            return error
+        self._server.note_refused(size_bytes)
+        return MemoryBudgetError(error.message, hint=error.hint)
 
     def spend(self, size_bytes: int) -> None:
         """So many bytes were allocated just now."""
@@ -295,10 +303,13 @@ class Allowance:
         is_spare: bool = False,
         patience_s: float = 0.0,
     ) -> None:
-        """`file.allocate`, when it is allowed. Raises MemoryBudgetError, and ArenaFullError when there is no memory."""
+        """`file.allocate`, when it is allowed. Raises MemoryBudgetError, and without words ArenaFullError."""
         size_bytes = pages_bytes(offset_bytes, length_bytes)
         self.require(size_bytes, purpose, is_spare=is_spare, patience_s=patience_s)
-        file.allocate(offset_bytes, length_bytes, purpose)
+        try:
+            file.allocate(offset_bytes, length_bytes, purpose)
+        except ArenaFullError as error:
+            raise self.refused(size_bytes, error) from error
         self.spend(size_bytes)
 
 

@@ -1,7 +1,10 @@
-"""A small fact about each worker that must outlive it: a file of words in the arena.
+"""Small facts about each worker that must outlive it: a file of words in the arena.
 
 `begun[worker] = (life, sequence)`: the batch whose row updates that worker began last in place, in the arena that it
 maps. Beyond the dense owner's applied record after a death it means a torn batch: rows updated, never committed.
+
+`lookups`: how many ids of training batches a worker has looked up since the arena was made, and how many of these had
+no row because there was no memory for one. A later life of the worker goes on counting.
 """
 
 from __future__ import annotations
@@ -16,17 +19,19 @@ from elastichost.arena.layout import MAX_WORKERS
 __all__ = ["Watermarks"]
 
 FILE_NAME = "watermarks"
-_BYTES = MAX_WORKERS * 2 * 8
+_WORDS = 4  # of a worker
+_BYTES = MAX_WORKERS * _WORDS * 8
+_LIFE, _SEQUENCE, _LOOKED_UP, _WITHOUT_ROW = range(_WORDS)
 
 
 class Watermarks:
-    """The file `watermarks` of an arena. Every pair of words has one writer; a life that changes is written with
+    """The file `watermarks` of an arena. Every worker's words have one writer; a life that changes is written with
     its sequence reset first, so a reader never sees a new life with an old sequence."""
 
     def __init__(self, arena_directory: Path) -> None:
         self._file = MappedFile.attach(arena_directory / FILE_NAME, _BYTES)
-        self.words = self._file.array(np.int64, 0, _BYTES // 8)  # int64 [2 * workers], for a double
-        self._begun = self.words.reshape(MAX_WORKERS, 2)
+        self.words = self._file.array(np.int64, 0, _BYTES // 8)  # int64 [4 * workers], for a double
+        self._of_worker = self.words.reshape(MAX_WORKERS, _WORDS)
 
     @staticmethod
     def create(arena_directory: Path) -> None:
@@ -36,12 +41,23 @@ class Watermarks:
         file.close()
 
     def note_begun(self, worker: int, life: int, sequence: int) -> None:
-        pair = self._begun[worker]
-        if pair[0] != life:
-            pair[1] = 0
-            pair[0] = life
-        pair[1] = sequence
+        own = self._of_worker[worker]
+        if own[_LIFE] != life:
+            own[_SEQUENCE] = 0
+            own[_LIFE] = life
+        own[_SEQUENCE] = sequence
 
     def begun(self, worker: int, life: int) -> int:
         """Sequence of the batch this life began last; 0 if none."""
-        return int(self._begun[worker, 1]) if int(self._begun[worker, 0]) == life else 0
+        own = self._of_worker[worker]
+        return int(own[_SEQUENCE]) if int(own[_LIFE]) == life else 0
+
+    def note_lookups(self, worker: int, looked_up: int, without_row: int) -> None:
+        """So many ids of a batch that was trained; without_row: of these, for want of memory."""
+        own = self._of_worker[worker]
+        own[_LOOKED_UP] += looked_up
+        own[_WITHOUT_ROW] += without_row
+
+    def lookups(self) -> tuple[int, int]:
+        """(ids looked up, of these without a row for want of memory), of all workers that map this arena."""
+        return int(self._of_worker[:, _LOOKED_UP].sum()), int(self._of_worker[:, _WITHOUT_ROW].sum())

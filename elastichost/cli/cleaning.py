@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
-from elastichost.cli.runs import RUNS, is_alive, runs_under
-from elastichost.errors import ArenaError, PreflightError
-from elastichost.metrics import read_status
+from elastichost.cli.runs import RUNS, runs_under
+from elastichost.errors import ArenaError
 from elastichost.wording import bytes_words
 
 __all__ = ["clean", "register"]
@@ -29,7 +28,8 @@ def clean(
 ) -> None:
     """Remove arenas and sockets of dead runs; a run that is going on, or just being resumed, is never touched.
 
-    The arena of a supervisor that was killed can be gone on from (`resume`) until it is removed.
+    The arena of a supervisor that was killed is kept for supervision.keep_arena_s, and can be gone on from (`resume`)
+    until it is removed.
     """
     from elastichost.arena.host import reclaim, stale_arenas
 
@@ -64,14 +64,9 @@ def _report(removed: list[tuple[Path, int]], dry_run: bool, as_json: bool) -> No
 
 
 def _old_runs(keep: int) -> list[Path]:
-    return [directory for directory in runs_under()[keep:] if not _is_running(directory)]
+    from elastichost.supervisor.rundir import is_locked
 
-
-def _is_running(directory: Path) -> bool:
-    try:
-        return is_alive(read_status(directory).supervisor_pid)
-    except PreflightError:
-        return False
+    return [directory for directory in runs_under()[keep:] if not is_locked(directory)]
 
 
 def _size_bytes(directory: Path) -> int:

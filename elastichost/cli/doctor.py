@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import typer
 
+from elastichost.cli.doctor_ipc import logind_facts, removes_files
 from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.errors import ExitCode
+from elastichost.kernel_cache import kernel_cache
 from elastichost.wording import bytes_words
 
 if TYPE_CHECKING:
@@ -29,10 +31,15 @@ Verdict = Literal["ok", "warning", "failed"]
 # torch, torchrec and fbgemm go in threes: release lines that were built for one another
 TORCH_LINE, TORCHREC_LINE, FBGEMM_LINE = "2.13", "1.8", "1.8"
 REPAIR_TRIPLE = "rm -rf .venv && make run   (or: pip install -e '.[cpu]')"
-LEAST_ARENA_BYTES = 1 << 30
+HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about as much before it trains a batch
+KEEP_FILES = (
+    "as root: mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nRemoveIPC=no\\n' > "
+    "/etc/systemd/logind.conf.d/elastichost.conf && systemctl restart systemd-logind"
+)
 SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 IMPORT_TIMEOUT_S = 180.0
 IMPORT_SCRIPT = "import torch, fbgemm_gpu, torchrec; print(torch.__version__, torch.cuda.is_available())"
+KERNEL_SCRIPT = "from elastichost.arena.hashing import mix64; mix64(7)"
 STYLES: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
@@ -105,7 +112,9 @@ def diagnose() -> Iterator[Check]:
         _python,
         lambda: check_triple(_installed),
         _imports,
+        _kernels,
         _shared_memory,
+        _logout,
         _cores,
         _memory,
         _cgroup,
@@ -167,16 +176,49 @@ def _imports() -> Check:
     )
 
 
+def _kernels() -> Check:
+    """Compiles one, as every run does first of all."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", KERNEL_SCRIPT], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Check("kernels", "failed", f"none was compiled after {IMPORT_TIMEOUT_S:.0f} s", REPAIR_TRIPLE)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        return Check("kernels", "failed", last, REPAIR_TRIPLE)
+    cache = kernel_cache()
+    if cache.directory is None:
+        return Check("kernels", "warning", cache.problem, "export NUMBA_CACHE_DIR=/a/directory/of/your/own")
+    return Check("kernels", "ok", f"compiled once, then kept in {cache.directory}")
+
+
 def _shared_memory() -> Check:
-    root = Path(os.environ.get("ELASTICHOST_ARENA_DIR") or "/dev/shm")
+    from elastichost.arena.host import SMALL_BYTES, arena_root
+
+    root = arena_root()
     repair = "mount -o remount,size=8G /dev/shm   (docker: --shm-size=8g; or set ELASTICHOST_ARENA_DIR to a directory)"
     if not root.is_dir() or not os.access(root, os.W_OK | os.X_OK):
         return Check("shared memory", "failed", f"{root} is no directory that can be written", repair)
     usage = shutil.disk_usage(root)
     found = f"{root}: {bytes_words(usage.free)} free of {bytes_words(usage.total)}"
-    if usage.free < LEAST_ARENA_BYTES:
-        return Check("shared memory", "warning", f"{found}: embedding rows live here", f"elastichost clean;  {repair}")
+    if usage.free < SMALL_BYTES:
+        verdict: Verdict = "failed" if usage.free < HOPELESS_ARENA_BYTES else "warning"
+        found = f"{found}: embedding rows live here; when it is full, new ids get no row"
+        return Check("shared memory", verdict, found, f"elastichost clean;  {repair}")
     return Check("shared memory", "ok", f"{found}, huge pages: {_huge_pages()}")
+
+
+def _logout() -> Check:
+    """Whether arenas outlive the user's last session."""
+    from elastichost.arena.host import arena_root
+
+    facts = logind_facts()
+    if not removes_files(facts, arena_root()):
+        return Check("logout", "ok", "files below /dev/shm stay")
+    said = f"RemoveIPC={facts.removes}" if facts.removes else "RemoveIPC is not set, which means yes"
+    found = f"systemd removes all files of {facts.user} below /dev/shm, running jobs' too, at the last logout: {said}"
+    return Check("logout", "warning", found, f"loginctl enable-linger {facts.user}   (or {KEEP_FILES})")
 
 
 def _huge_pages() -> str:

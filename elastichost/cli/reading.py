@@ -46,7 +46,7 @@ def _standing(directory: Path, facts: RunStatus, running: bool) -> str:
     run = short_path(directory)
     if running:
         return f"running: supervisor {facts.supervisor_pid}, {run}"
-    if facts.state in ("done", "quarantined"):
+    if facts.state in ("done", "quarantined", "incomplete"):
         return f"not running: {facts.state}, {run}"
     why = facts.state if facts.state in FINISHED_STATES else f"its supervisor ({facts.supervisor_pid}) is gone"
     return f"not running: {why}; go on with: {program()} resume {run}"

@@ -26,6 +26,7 @@ from elastichost.cli.runs import RunArgument, find_run, program, short_path
 from elastichost.cli.summary import summary
 from elastichost.display import open_display
 from elastichost.errors import ConfigError
+from elastichost.surroundings import check_address_space
 
 if TYPE_CHECKING:
     from elastichost.arena.host import Hold
@@ -79,6 +80,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Train a job: check, start, watch, evaluate, keep. Several jobs share the host (--policy, --memory)."""
+    check_address_space()  # before what needs more than little of it is imported
     from elastichost.config import load_job
     from elastichost.config_hosts import with_hosts
 
@@ -130,6 +132,7 @@ def resume(
     nothing is lost. Of a batch (`run A B ...`) all jobs go on that are not over,
     with the policy and the memory that it began with unless they are named here. A run that is done stays as it is.
     """
+    check_address_space()
     from elastichost.arena.host import hold_left
 
     if (batch := find_batch(run)) is not None:

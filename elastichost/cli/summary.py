@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["summary"]
 
-STYLES = {"done": "bold green", "stopped": "bold yellow"}
+STYLES = {"done": "bold green", "stopped": "bold yellow", "incomplete": "bold yellow"}
 
 
 def summary(result: RunResult, *, is_emulated: bool = False) -> Text:
     """Figures, then the next commands; who was emulated has no model to do something with."""
     run = short_path(Path(result.run_dir))
     text = _headline(result).append("\n").append(fact_lines([*_rows(result), ("run", run)]))
-    has_model = result.status in ("done", "quarantined") and not is_emulated
+    has_model = result.status in ("done", "quarantined", "incomplete") and not is_emulated
     for number, command in enumerate(_next_commands(result.status, run, has_model=has_model)):
         text.append("\nnext: " if number == 0 else "\n      ", style="dim").append(command, style="cyan")
     return text
@@ -44,6 +44,14 @@ def _rows(result: RunResult) -> Iterator[tuple[str, str]]:
         f"{count} {name}" for name, count in (("skipped", counts.skipped), ("quarantined", counts.quarantined)) if count
     ]
     yield "samples", ", ".join([f"{count_words(counts.trained)} of {count_words(counts.planned)} trained", *lost])
+    if result.lookups.without_row:
+        yield (
+            "lookups",
+            (
+                f"{count_words(result.lookups.without_row)} of {count_words(result.lookups.total)} ids "
+                f"({result.lookups.share_without_row:.1%}) had no row for want of memory"
+            ),
+        )
     yield "speed", f"{count_words(round(result.samples_per_s))} samples/s"
     some = result.processes
     restarts = f", {some.restarts} restart{'s' * (some.restarts != 1)}" if some.restarts else ""

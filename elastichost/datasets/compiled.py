@@ -7,11 +7,13 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+from elastichost.kernel_cache import use_kernel_cache
+
 __all__ = ["compiled"]
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def compiled(kernel: Kernel) -> Kernel:
-    """Compile `kernel` with numba when it is first called; later processes load it from numba's cache."""
-    return cast(Kernel, numba.njit(cache=True, nogil=True)(kernel))
+    """Compile `kernel` with numba when it is first called; later processes load it from the cache, if there is one."""
+    return cast(Kernel, numba.njit(cache=use_kernel_cache(), nogil=True)(kernel))

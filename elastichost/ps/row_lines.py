@@ -86,7 +86,7 @@ class RowLines:
         return int(self._plan.offsets(bounds)[-1])
 
     def pull(self, rows: Int64, bounds: Int64) -> Float32:
-        """float32: the lines of rows (int64 [n], each one allocated, or -1: zeros)."""
+        """float32: the lines of rows (int64 [n], each one allocated, or below 0: zeros)."""
         frame = np.empty(self.floats(bounds), np.float32)
         self._gather(rows, bounds, frame)
         return frame

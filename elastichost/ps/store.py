@@ -145,9 +145,10 @@ class RowStore:
     def rows_of(self, keys: Int64, bounds: Int64, create: bool, clock: int) -> Int64:
         """Row numbers int64 [n] of keys int64 [n], of which keys[bounds[t]:bounds[t + 1]] are those of table t.
 
-        -1: no row (unknown, or sighted too rarely to be admitted). A fixed table's key is its row. With `create`,
-        unknown ids of a dynamic table are sighted, and get rows with initial weights once admitted. `clock` is samples
-        trained so far. Raises IdOutOfRangeError, ArenaFullError, and ProtocolError for buckets of others.
+        -1: no row (unknown, or sighted too rarely to be admitted); LEFT_OUT: no memory for one. A fixed table's key is
+        its row. With `create`, unknown ids of a dynamic table are sighted, and get rows with initial weights once
+        admitted. `clock` is samples trained so far. Raises IdOutOfRangeError, ArenaFullError, and ProtocolError for
+        buckets of others.
         """
         keys = kernel_ready(keys)
         rows = np.empty(len(keys), np.int64)

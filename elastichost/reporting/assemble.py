@@ -126,6 +126,8 @@ def _overview(
         samples_trained=samples.trained if samples is not None else last.samples_trained or max(trained, default=None),
         samples_skipped=samples.skipped if samples is not None else 0,
         samples_quarantined=samples.quarantined if samples is not None else 0,
+        lookups=ended.lookups.total,
+        lookups_without_row=ended.lookups.without_row,
         samples_per_s=ended.samples_per_s or _mean_rate(course),
         auc=test.auc if test is not None else last.test_auc,
         truth_auc=test.truth_auc if test is not None else None,

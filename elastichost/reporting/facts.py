@@ -75,6 +75,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     samples_trained: int | None = None
     samples_skipped: int = 0
     samples_quarantined: int = 0
+    lookups: int = 0
+    lookups_without_row: int = 0
     samples_per_s: float | None = None
     auc: float | None = None
     truth_auc: float | None = None

@@ -16,7 +16,7 @@ import msgspec
 from elastichost.errors import PreflightError
 from elastichost.metrics import JournalEvent, RunStatus, read_status
 from elastichost.reporting.facts import Gap
-from elastichost.supervisor.outcome import ProcessCounts, SampleCounts, TestFigures
+from elastichost.supervisor.outcome import Lookups, ProcessCounts, SampleCounts, TestFigures
 from elastichost.supervisor.recording import DECISIONS_FILE
 from elastichost.tuner.records import Record
 
@@ -44,6 +44,7 @@ class ResultFacts(msgspec.Struct, frozen=True):
 
     status: str = ""
     samples: SampleCounts | None = None
+    lookups: Lookups = Lookups()
     test: TestFigures | None = None
     samples_per_s: float | None = None
     wall_s: float = 0.0

@@ -62,6 +62,8 @@ def _state_words(report: Report) -> str:
         return f"It broke off while {run.state}, after {time}{parts}."
     if run.state == "quarantined":
         return f"Done after {time}{parts}, but for samples that had to be left out."
+    if run.state == "incomplete":
+        return f"Done after {time}{parts}, but many ids had no row for want of memory."
     return f"{run.state.capitalize()} after {time}{parts}."
 
 
@@ -128,6 +130,12 @@ def _counts(run: Overview) -> Iterator[tuple[str, str]]:
     lost = [(run.samples_skipped, "skipped"), (run.samples_quarantined, "quarantined")]
     if any(count for count, _ in lost):
         yield "samples left out", ", ".join(f"{count:,} {name}" for count, name in lost if count)
+    if run.lookups_without_row:
+        share = run.lookups_without_row / run.lookups if run.lookups else 0.0
+        yield (
+            "lookups without a row",
+            f"{run.lookups_without_row:,} of {run.lookups:,} ({share:.1%}), for want of memory",
+        )
     if run.samples_per_s:
         yield "mean speed", rate_words(run.samples_per_s)
 

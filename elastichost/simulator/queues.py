@@ -16,11 +16,13 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.kernel_cache import use_kernel_cache
+
 __all__ = ["OVERLAPS", "UNBOUNDED", "WALL", "Costs", "State", "new_state", "run"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
+_KEPT = use_kernel_cache()
 # clocks and their heaps: wall time, computing, other work
 WALL, COMPUTING, SERVING = 0, 1, 2
 # what an event says
@@ -62,13 +64,12 @@ SERVER = np.dtype(
 
 
 def _inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """A part of `run`."""
     return cast(Callable[P, R], numba.njit(error_model="numpy", forceinline=True, _nrt=False)(function))
 
 
 def _compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Nothing is allocated: without `_nrt=False` counting references to the state's arrays takes 6/7 of the time."""
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function))
+    return cast(Callable[P, R], numba.njit(cache=_KEPT, nogil=True, error_model="numpy", _nrt=False)(function))
 
 
 class Costs(NamedTuple):

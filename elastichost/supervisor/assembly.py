@@ -15,14 +15,16 @@ import numpy.typing as npt
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
+from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.host import create_directory, free_bytes, owner_of
-from elastichost.arena.layout import plan_layout
+from elastichost.arena.layout import ArenaLayout, plan_layout
+from elastichost.arena.least_room import address_bytes, least_room
 from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.cpu_features import present_cpu
-from elastichost.errors import CheckpointError, SampleRange
+from elastichost.errors import ArenaFullError, CheckpointError, SampleRange
 from elastichost.resources import memory_budget_bytes
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
@@ -36,6 +38,7 @@ from elastichost.supervisor.host_loss import HostLosses
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
+from elastichost.supervisor.lookups import LookupCount
 from elastichost.supervisor.memory_gauge import MemoryGauge
 from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.parts import Parts
@@ -46,6 +49,7 @@ from elastichost.supervisor.rescue import Claim, Misfit, Rescued, model_differen
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.training import Training
+from elastichost.surroundings import check_address_space
 from elastichost.tuner.cold_start import resized_plan
 
 __all__ = ["Heritage", "assemble", "look_for_checkpoint"]
@@ -248,6 +252,7 @@ def _anew(
     # The bits of a sync run depend on its seed alone; elsewhere nobody must be able to aim at the index.
     index_key = None if run.job.train.mode == "sync" else secrets.randbits(63)
     layout = plan_layout(model, run.job.job.seed, budget_bytes, index_key)
+    _check_room(run, layout)
     # With several hosts the rows of a bucket take memory where its owner is.
     arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
     for directory in others:
@@ -263,9 +268,29 @@ def _anew(
         return _Beginning(arena, dense, ledger, Lineage())
     state = load_dense(found, record)
     dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
-    lineage = Lineage(ledger.epoch, record.ledger.quarantined, record.ledger.dropped > 0, record.judge)
+    lineage = Lineage(
+        ledger.epoch, record.ledger.quarantined, record.ledger.dropped > 0, record.judge, lookups=record.lookups
+    )
     _note_arena(run, arena, "checkpoint", lineage)
     return _Beginning(arena, dense, ledger, lineage, found.directory, (found.directory, record))
+
+
+def _check_room(run: Run, layout: ArenaLayout) -> None:
+    """Raises ArenaFullError when the file system of the arena could not even hold what every batch needs, and
+    PreflightError when its files cannot be mapped."""
+    if run.job.emulate.enabled:
+        return  # nobody looks up a row
+    workers, servers = (
+        [one for one in processes if one.host == 0] for processes in (run.plan.workers, run.plan.servers)
+    )
+    check_address_space(address_bytes(layout, len(workers)))
+    least, free = least_room(layout, len(workers), len(servers)), free_bytes(run.arena)
+    if least.total > free:
+        raise ArenaFullError(
+            f"the job needs at least {least.total / 1e6:,.1f} MB in {run.arena.parent} to begin with ({least}), "
+            f"{free / 1e6:,.1f} MB are free",
+            hint=MORE_ROOM,
+        )
 
 
 def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
@@ -318,10 +343,11 @@ def _parts(
         model,
         ledger,
         beginning.dense,
-        lambda: judge.memory,
+        lambda: (judge.memory, lookups.total()),
         lambda: training.committed_step(),
         lambda: roster.holdings.owners,
     )
+    lookups = LookupCount(run, beginning.lineage.lookups)
     left = beginning.rescued.left if beginning.rescued is not None else None
     roster = Roster(run, model.tables, beginning.restore_from, left)
 
@@ -361,7 +387,7 @@ def _parts(
     memory = MemoryWatch(run, gauges, roster, budgets, prepared.beginning.first.memory)
     balancer = Balancer(run, memory, roster)
     losses = HostLosses(run, beginning.arena, roster, checkpointer, memory)
-    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory, losses)
+    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory, losses, lookups)
 
 
 def _other_gauges(run: Run) -> Iterator[MemoryGauge]:

@@ -40,6 +40,7 @@ from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerState
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import ProcessRecord
+from elastichost.supervisor.outcome import Lookups
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.second_host import HostMirror, mirror_of
 from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
@@ -60,6 +61,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dense_step: int  # updates of the dense optimizer so far (Adam's bias correction)
     samples_applied: int
     judge: JudgeMemory = JudgeMemory()
+    lookups: Lookups = Lookups()
 
 
 @dataclass(slots=True)
@@ -86,12 +88,12 @@ class Checkpointer:
         model: ModelSpec,
         ledger: Ledger,
         dense: DenseStore,
-        judged: Callable[[], JudgeMemory],
+        counted: Callable[[], tuple[JudgeMemory, Lookups]],
         committed_step: Callable[[], int],
         owners: Callable[[], frozenset[int]],
     ) -> None:
         self._committed_step, self._owners = committed_step, owners
-        self._run, self._model, self._ledger, self._dense, self._judged = run, model, ledger, dense, judged
+        self._run, self._model, self._ledger, self._dense, self._counted = run, model, ledger, dense, counted
         self._number = 0
         self._open: _Open | None = None
         self._failed_in_a_row = 0
@@ -236,8 +238,8 @@ class Checkpointer:
     def _take_copies(self, cut: int, servers: tuple[ProcessId, ...]) -> None:
         assert self._open is not None
         step = self._committed_step()
-        ledger, dense = self._ledger, self._dense.state_copy()
-        self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, self._judged())
+        ledger, dense, (judged, lookups) = self._ledger, self._dense.state_copy(), self._counted()
+        self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, judged, lookups)
         self._open.accounted, self._open.trained, self._open.epoch = (
             ledger.samples_accounted,
             ledger.trained,

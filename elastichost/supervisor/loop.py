@@ -10,10 +10,10 @@ from elastichost.errors import (
     ElastichostError,
     ExitCode,
     HostLostError,
-    JobFailedError,
     NonFiniteError,
     PreflightError,
 )
+from elastichost.kernel_cache import kernel_cache
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.supervisor.agenda import (
     BeginCheckpoint,
@@ -24,8 +24,10 @@ from elastichost.supervisor.agenda import (
     Wait,
     next_step,
 )
+from elastichost.supervisor.arena_watch import ArenaWatch
 from elastichost.supervisor.assembly import Heritage, assemble
 from elastichost.supervisor.commanding import Commander, refuse_all
+from elastichost.supervisor.concluding import conclude
 from elastichost.supervisor.control import Described, Dispatcher
 from elastichost.supervisor.host_loss import plan_without
 from elastichost.supervisor.joining import keep_hosts
@@ -80,6 +82,7 @@ class Supervisor:
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
         self._said_stopping = False
+        self._arenas = ArenaWatch(run, (), lambda: None)
         self._said_prepared: Prepared | None = None
         self._turned_s = self._rested_s = run.now_s()
         self._pacing, self._worked_s = Pacing(), 0.0
@@ -99,28 +102,27 @@ class Supervisor:
             finish = self._train()
         except _KilledError:
             return self._result("killed", self._signals.exit_code)
-        except Exception:
+        except Exception as error:
             if self._tuner is not None:
                 self._tuner.remember(self._prepared.beginning.features, has_failed=True)
+            if self._arenas.is_gone():
+                raise self._arenas.error(str(error)) from error
             raise
-        ledger = self._parts.training.ledger if self._parts is not None else None
-        if finish is None or ledger is None:
+        if finish is None or self._parts is None:
             return self._result("killed", self._signals.exit_code)
         self._state = "stopping"
         self._reporter.report(self._state, self._parts, self._run.now_s(), thoroughly=True)
         self._stop_processes(finish.reason)
+        if self._arenas.is_gone():
+            raise self._arenas.error()
+        lookups, most = self._parts.lookups.total(), self._run.job.resources.most_without_row
+        end = conclude(self._parts.training.ledger, lookups, most, is_stopped=finish.status == "stopped")
         if self._tuner is not None:
-            self._tuner.remember(self._prepared.beginning.features, ended_well=finish.status == "done")
-        if finish.status == "stopped":
-            return self._result("stopped", ExitCode.STOPPED_RESUMABLE)
-        if ledger.samples_accounted != ledger.samples_planned:
-            raise JobFailedError(
-                f"{ledger.samples_accounted} samples are accounted for, {ledger.samples_planned} were planned",
-                hint="this is a fault of elastichost; the journal holds every lease",
-            )
-        if ledger.quarantined:
-            return self._result("quarantined", ExitCode.JOB_FAILED)
-        return self._result("done", ExitCode.DONE)
+            well = end.status in ("done", "quarantined")
+            self._tuner.remember(self._prepared.beginning.features, ended_well=well)
+        if end.message:
+            self._run.note("warning", f"memory: {end.message}")
+        return msgspec.structs.replace(self._result(end.status, end.code), message=end.message)
 
     def _train(self) -> Finish | None:
         """None: asked to stop before there was anything to keep."""
@@ -142,8 +144,11 @@ class Supervisor:
     def _train_from(self, described: Described, heritage: Heritage) -> Finish:
         message, initial = described
         self._parts = assemble(
-            self._run, self._prepared, message.model, initial, heritage, lambda: self._signals.count > 0
+            self._run, self._prepared, message.model, initial, heritage, lambda: bool(self._why_stop())
         )
+        parts = self._parts
+        here = [path for host, path in self._run.other_arenas.items() if host not in self._run.elsewhere]
+        self._arenas = ArenaWatch(self._run, (self._run.arena, *here), lambda: parts.checkpointer.newest)
         self._commander = Commander(self._run, self._parts, self._prepared)
         self._commander.was_asked = self._was_asked
         self._tuner = open_tuner(self._run, self._prepared, self._parts, self._commander)
@@ -192,10 +197,11 @@ class Supervisor:
         return self._dispatcher.described
 
     def _stop_when_asked(self) -> None:
-        if not self._signals.count or self._said_stopping:
+        reason = self._why_stop()
+        if not reason or self._said_stopping:
             return
         self._said_stopping = True
-        plan, reason = self._run.plan, f"{self._signals.name}: the job is asked to stop"
+        plan = self._run.plan
         # Without workers: they are drained. With the PS there are: nothing has to change hands any more.
         if self._parts is not None:
             self._parts.roster.stay()
@@ -204,6 +210,12 @@ class Supervisor:
         self._run.decided(f"{reason}; workers drain, then a checkpoint")
         if self._commander is not None:
             self._commander.end("the run was asked to stop")
+
+    def _why_stop(self) -> str:
+        """ "" while the run should go on."""
+        if self._arenas.is_gone():
+            return f"the files of {self._arenas.gone} were removed"
+        return f"{self._signals.name}: the job is asked to stop" if self._signals.count else ""
 
     def _stop_processes(self, reason: str) -> None:
         """Tells every process to stop and waits a moment for the exits; what is left then is killed by `close`."""
@@ -301,7 +313,7 @@ class Supervisor:
             raise PreflightError(
                 f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
             )
-        self._run.note("fork_server", f"libraries imported in {prepared.seconds:.1f} s")
+        self._run.note("fork_server", f"{kernel_cache().words_of_import} in {prepared.seconds:.1f} s")
         if prepared.threads > 1:
             self._run.note("warning", f"the fork server has {prepared.threads} threads: only one survives a fork")
 

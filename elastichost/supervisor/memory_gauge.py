@@ -104,7 +104,10 @@ class OwnArena:
 
     @property
     def used_bytes(self) -> int:
-        return used_bytes(self._arena.directory)
+        try:
+            return used_bytes(self._arena.directory)
+        except FileNotFoundError:  # somebody removed them: what is mapped is there all the same
+            return self._arena.touched_bytes()
 
     @property
     def index_bytes(self) -> int:

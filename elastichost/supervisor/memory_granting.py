@@ -11,21 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.arena.least_room import SPARE_BYTES
 from elastichost.supervisor.memory_budget import ServerShare, Shares, share_out
 from elastichost.supervisor.memory_gauge import MemoryGauge, Reading, RowCosts
 from elastichost.tuner.memory_facts import HostLook
 
-__all__ = ["NO_LIMIT", "SPARE_BYTES", "Granter", "HostFacts"]
+__all__ = ["NO_LIMIT", "Granter", "HostFacts"]
 
 NO_LIMIT = 1 << 62  # of rows that lie on a disk
 COPY_ROOM = 1.13  # what is reserved for copies is cut into eight pieces, and a little of each stays empty
-SPARE_BYTES = 4 << 20  # of each PS, for pushes that wait and undo records
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
     """One measurement. private_bytes: of the processes, without what is kept for copies; copies_bytes: that, or what
-    checkpoints will need; left_bytes: of the budget, when all that is to come of what is there has come."""
+    checkpoints will need; left_bytes: of the budget, or of the file system of the arena, when all that is to come of
+    what is there has come; files_free_bytes: of that file system now; is_files: it limits the rows, not the budget."""
 
     host: int
     budget_bytes: int
@@ -34,6 +35,14 @@ class HostFacts:
     copies_bytes: int
     left_bytes: int
     shares: Shares
+    files_free_bytes: int = 0
+    is_files: bool = False
+
+    @property
+    def words_of_files(self) -> str:
+        """Where the file system of the arena ends before the budget does."""
+        free = f"{self.files_free_bytes / 1e6:,.1f} MB"
+        return f", because the file system of the arena has {free} free" if self.is_files else ""
 
 
 class Granter:
@@ -47,6 +56,9 @@ class Granter:
         self.is_dynamic: npt.NDArray[np.bool_] = is_dynamic
         # Bytes that follow from one that is taken for rows, itself included.
         self._factor = float((costs.all[is_dynamic] / costs.place[is_dynamic]).max(initial=1.0))
+        # Likewise in the arena's files: copies for checkpoints are no part of them.
+        in_files = costs.place + costs.index
+        self._files_factor = float((in_files[is_dynamic] / costs.place[is_dynamic]).max(initial=1.0))
         self._refused: dict[int, int] = {}
 
     def turn(self, servers: Iterable[int], private_bytes: int, own: npt.NDArray[np.bool_] | None = None) -> HostFacts:
@@ -58,11 +70,16 @@ class Granter:
         copies = max(to_copy, sum(self.board.server(share.server).copies for share in before))
         spare = max(0, reading.index_peak_bytes - reading.index_bytes) + SPARE_BYTES * len(before)
         left = self.budget_bytes - reading.used_bytes - private_bytes - copies - spare
-        left = min(left, self.gauge.free_bytes - spare)
-        shares = share_out(int(left / self._factor), before) if before else Shares({})
+        files_free = self.gauge.free_bytes
+        files_left = files_free - spare
+        room = min(int(left / self._factor), int(files_left / self._files_factor))
+        is_files = files_left / self._files_factor < left / self._factor
+        shares = share_out(room, before) if before else Shares({})
         for server, granted in shares.granted.items():
             self.board.server(server).grant(granted, spare // len(before))
-        return HostFacts(self.gauge.host, self.budget_bytes, reading, private_bytes, copies, left, shares)
+        left = min(left, files_left)
+        facts = (self.gauge.host, self.budget_bytes, reading, private_bytes, copies, left, shares)
+        return HostFacts(*facts, files_free_bytes=files_free, is_files=is_files)
 
     def lend(self, budget_bytes: int) -> None:
         """Another budget; rows on a disk have none."""

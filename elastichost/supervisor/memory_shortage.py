@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.memory_board import MemoryBoard
 from elastichost.errors import ElastichostError, MemoryBudgetError
 from elastichost.specs import TableSpec
@@ -80,9 +81,14 @@ class Shortage:
             board.leave_out(is_full=True)
         self._run.note(
             "warning",
-            f"memory: all of the {fact.budget_bytes / 1e6:,.1f} MB is used: new ids go without a row until some is "
-            "free",
-            data={"host": fact.host, "used_bytes": fact.reading.used_bytes, "private_bytes": fact.private_bytes},
+            f"memory: {_full_words(fact)}: new ids go without a row until some is free",
+            data={
+                "host": fact.host,
+                "used_bytes": fact.reading.used_bytes,
+                "private_bytes": fact.private_bytes,
+                "files_free_bytes": fact.files_free_bytes,
+                "is_files": fact.is_files,
+            },
         )
 
     def _go_on(self, now_s: float) -> None:
@@ -93,6 +99,20 @@ class Shortage:
         ids = self.left_out - self._left_out_before
         self._left_out_before, self._freed_s = None, now_s
         self._run.note("memory", f"new ids get rows again; {ids} sightings went without one", data={"left_out": ids})
+
+
+def _full_words(fact: HostFacts) -> str:
+    """What is full: the file system of the arena, or the budget."""
+    if fact.is_files:
+        return f"{_files_words(fact)} ({MORE_ROOM})"
+    return f"all of the {fact.budget_bytes / 1e6:,.1f} MB that resources.memory allows is used"
+
+
+def _files_words(fact: HostFacts) -> str:
+    return (
+        f"the file system of the arena is full: rows and all that belongs to them take "
+        f"{fact.reading.used_bytes / 1e6:,.1f} MB of it, {fact.files_free_bytes / 1e6:,.1f} MB are free"
+    )
 
 
 def budget_error(
@@ -111,6 +131,8 @@ def budget_error(
     )
     where = f"host {fact.host}: " if names_host else ""
     names = ", ".join(table.name for table in largest[:2])
+    if fact.is_files:
+        return MemoryBudgetError(f"{where}{_files_words(fact)}; the tables that grew: {grown}", hint=MORE_ROOM)
     return MemoryBudgetError(
         f"{where}resources.memory allows {mb(fact.budget_bytes)} MB, and the dynamic tables need more: rows and "
         f"all that belongs to them take {mb(reading.used_bytes)} MB, private memory of the processes "

@@ -206,7 +206,7 @@ class MemoryWatch:
                 f"memory: {where}{_mb(fact.budget_bytes)} MB may be used; rows and all that belongs to them take "
                 f"{_mb(fact.reading.used_bytes)} MB, the processes {_mb(fact.private_bytes)} MB, "
                 f"{_mb(fact.copies_bytes)} MB are kept for the copies of checkpoints; "
-                f"{_mb(max(0, fact.left_bytes))} MB are left{self._foreknown}",
+                f"{_mb(max(0, fact.left_bytes))} MB are left{fact.words_of_files}{self._foreknown}",
                 data={
                     "host": fact.host,
                     "budget_bytes": fact.budget_bytes,

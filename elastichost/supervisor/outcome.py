@@ -8,9 +8,9 @@ import msgspec
 
 from elastichost.supervisor.ledger_facts import Quarantined
 
-__all__ = ["LostHost", "ProcessCounts", "RollBack", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
+__all__ = ["Lookups", "LostHost", "ProcessCounts", "RollBack", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
 
-RunOutcome = Literal["done", "stopped", "killed", "quarantined", "failed"]
+RunOutcome = Literal["done", "stopped", "killed", "quarantined", "incomplete", "failed"]
 
 
 class SampleCounts(msgspec.Struct, frozen=True):
@@ -20,6 +20,18 @@ class SampleCounts(msgspec.Struct, frozen=True):
     trained: int
     skipped: int
     quarantined: int
+
+
+class Lookups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ids of training batches. without_row: of all of them, those that had no row because there was no memory for one:
+    the model has learnt nothing of them there. Ids that are not admitted yet do not count."""
+
+    total: int = 0
+    without_row: int = 0
+
+    @property
+    def share_without_row(self) -> float:
+        return self.without_row / self.total if self.total else 0.0
 
 
 class TestFigures(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,13 +83,15 @@ class ProcessCounts(msgspec.Struct, frozen=True):
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended. `status`: done | stopped (resumable) | killed (asked twice) | quarantined (done, but for
-    samples on which workers kept dying) | failed."""
+    samples on which workers kept dying) | incomplete (done, but more lookups than `resources.most_without_row` found no
+    row for want of memory) | failed."""
 
     schema: str = "elastichost/v1"
     status: RunOutcome
     exit_code: int
     run_dir: str
     samples: SampleCounts
+    lookups: Lookups = Lookups()
     test: TestFigures | None
     samples_per_s: float  # while training
     wall_s: float

@@ -10,6 +10,7 @@ from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer
 from elastichost.supervisor.host_loss import HostLosses
 from elastichost.supervisor.judging import Judge
+from elastichost.supervisor.lookups import LookupCount
 from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.roster import Roster
@@ -33,6 +34,7 @@ class Parts:
     balancer: Balancer
     memory: MemoryWatch
     losses: HostLosses
+    lookups: LookupCount
 
     def arena_bytes(self) -> int:
         """What the rows and all that belongs to them take, on every host."""

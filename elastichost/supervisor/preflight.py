@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastichost.arena.host import arena_root, free_bytes
+from elastichost.arena.files import MORE_ROOM
+from elastichost.arena.host import SMALL_BYTES, arena_root, free_bytes
+from elastichost.arena.least_room import SPARE_BYTES, first_rows_bytes
 from elastichost.build_source import check_build_source
 from elastichost.config import JobSpec
 from elastichost.config_tables import resolve_tables, table_settings
@@ -15,6 +17,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription
 from elastichost.datasets.preflight import check_data
 from elastichost.errors import ArenaFullError, DataError, PreflightError
+from elastichost.kernel_cache import kernel_cache
 from elastichost.plan import Plan
 from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
 from elastichost.specs import TableSpec
@@ -22,6 +25,7 @@ from elastichost.supervisor.beginning import Beginning, begin
 from elastichost.supervisor.emulated import virtual_inventory
 from elastichost.supervisor.host import inventory
 from elastichost.supervisor.recollection import EndedSize
+from elastichost.surroundings import check_address_space
 from elastichost.wire.crash import VARIABLE, parse_setting
 
 __all__ = ["Preparation", "preflight"]
@@ -58,6 +62,7 @@ def preflight(
 
     Raises ConfigError, DataError, ModelError, ArenaFullError or PreflightError; nothing was created then.
     """
+    check_address_space()
     parse_setting(os.environ.get(VARIABLE, ""))  # what does not exist would only be found by the processes
     check_build_source(job.model.build, Path.cwd())
     tables = resolve_tables(job, _describe_train(job).key_kinds)
@@ -66,7 +71,7 @@ def preflight(
     host = virtual_inventory(job.emulate) if is_emulated else lent or inventory()
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
-    _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # an emulated job has its own
+    small = _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # an emulated job has its own
     beginning = _begin(job, tables, checked.train, host, cores, ended, elsewhere)
     return Preparation(
         tables=tables,
@@ -75,7 +80,7 @@ def preflight(
         cores=cores,
         memory_bytes=memory_bytes,
         beginning=beginning,
-        warnings=(*checked.warnings, *beginning.warnings),
+        warnings=(*filter(None, [kernel_cache().problem]), *checked.warnings, *small, *beginning.warnings),
     )
 
 
@@ -88,9 +93,10 @@ def _describe_train(job: JobSpec) -> DatasetDescription:
         raise
 
 
-def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int, spare_bytes: int) -> None:
-    """What fixed tables need at least; the model may add more, which the arena checks when it is made."""
+def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int, spare_bytes: int) -> tuple[str, ...]:
+    """What tables need at least; the model may add more, which is checked when it is known. Returns warnings."""
     needed = sum(_table_bytes(job, table) for table in tables if not table.is_dynamic)
+    dynamic = sum(_first_rows_bytes(job, table) for table in tables if table.is_dynamic)
     root = arena_root()
     if not root.is_dir() or not os.access(root, os.W_OK | os.X_OK):
         raise PreflightError(
@@ -101,13 +107,30 @@ def _check_room(job: JobSpec, tables: tuple[TableSpec, ...], memory_bytes: int, 
     if needed > free:
         raise ArenaFullError(
             f"the fixed tables need {needed / 1e6:,.1f} MB in {root}, {free / 1e6:,.1f} MB are free",
-            hint="free some of it, enlarge it (a container: --shm-size), or set ELASTICHOST_ARENA_DIR elsewhere",
+            hint=MORE_ROOM,
+        )
+    if dynamic and needed + dynamic + SPARE_BYTES > free:
+        raise ArenaFullError(
+            f"the job needs at least {(needed + dynamic + SPARE_BYTES) / 1e6:,.1f} MB in {root} to begin with (fixed "
+            f"tables, the first rows of dynamic ones, and pushes that wait), {free / 1e6:,.1f} MB are free",
+            hint=MORE_ROOM,
         )
     if needed > memory_bytes:
         raise ArenaFullError(
             f"the fixed tables need {needed / 1e6:,.1f} MB, resources.memory allows {memory_bytes / 1e6:,.1f} MB",
             hint="raise resources.memory, or give the largest tables fewer rows",
         )
+    if not dynamic or free >= min(memory_bytes, SMALL_BYTES):
+        return ()
+    return (
+        f"{root} has {free / 1e6:,.1f} MB free, and rows of dynamic tables are kept there: when it is full, new ids "
+        f"get no row ({MORE_ROOM})",
+    )
+
+
+def _first_rows_bytes(job: JobSpec, table: TableSpec) -> int:
+    """Of a dynamic table that has one embedding at least."""
+    return first_rows_bytes(1, int(table_settings(job, table.name).optimizer.name != "sgd"))
 
 
 def _table_bytes(job: JobSpec, table: TableSpec) -> int:

@@ -44,6 +44,7 @@ def _with_training(result: RunResult, parts: Parts) -> RunResult:
     return msgspec.structs.replace(
         result,
         samples=SampleCounts(ledger.samples_planned, ledger.trained, ledger.skipped, ledger.samples_quarantined),
+        lookups=parts.lookups.total(),
         test=parts.judge.figures,
         samples_per_s=parts.training.samples_per_s,
         arena_bytes=max(result.arena_bytes, parts.arena_bytes()),

@@ -15,7 +15,7 @@ import msgspec
 from elastichost.metrics import JournalEvent
 from elastichost.supervisor.judging import JudgeMemory
 from elastichost.supervisor.ledger_facts import Quarantined
-from elastichost.supervisor.outcome import RollBack
+from elastichost.supervisor.outcome import Lookups, RollBack
 from elastichost.supervisor.run import PlanCause
 
 __all__ = ["ArenaOrigin", "EndedSize", "Lineage", "Recollection", "TornLife", "recollect"]
@@ -55,6 +55,7 @@ class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stopped_early: bool = False
     judge: JudgeMemory = JudgeMemory()
     torn: tuple[TornLife, ...] = ()
+    lookups: Lookups = Lookups()  # before the arena was made
 
     @property
     def torn_batches(self) -> int:

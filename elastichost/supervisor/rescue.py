@@ -22,14 +22,14 @@ from elastichost.arena.dense import DenseStore
 from elastichost.arena.host import (
     Hold,
     hold,
-    is_alive,
     is_this_boot,
+    left_of,
     owner_of,
     read_owner,
     reclaim,
-    stale_arenas,
 )
 from elastichost.arena.layout import ArenaLayout, plan_layout
+from elastichost.arena.life import is_led
 from elastichost.arena.staging import StagingArea, stamp_life
 from elastichost.arena.undo import UndoRecord
 from elastichost.arena.watermarks import Watermarks
@@ -119,10 +119,10 @@ def claim_arena(run_dir: Path, early: Sequence[Hold] = ()) -> Claim:
     for held in early:
         if held is not claim.held:
             held.release()
-    for stale in stale_arenas():
-        is_claimed = str(stale.path) == claim.recollection.arena and claim.recollection.hosts == 1
-        if stale.owner.run_dir == str(run_dir) and not is_claimed:
-            _remove_remains(stale.path)
+    for left in left_of(run_dir):
+        is_claimed = str(left.path) == claim.recollection.arena and claim.recollection.hosts == 1
+        if not is_claimed:
+            _remove_remains(left.path)
     return claim
 
 
@@ -165,7 +165,7 @@ def _not_ours(path: Path, run_dir: Path) -> str:
         return f"{path} belongs to {owner.run_dir}"
     if not is_this_boot(owner):
         return f"{path} was left before the host was started again"
-    if is_alive(owner):
+    if is_led(path):
         return f"{path} belongs to process {owner.pid}, which lives"
     try:
         read_layout(path)
@@ -176,7 +176,7 @@ def _not_ours(path: Path, run_dir: Path) -> str:
 
 def _remove_remains(path: Path) -> None:
     try:
-        reclaim(path)
+        reclaim(path, is_kept=True)
     except ArenaError as error:
         print(f"warning: {error}", flush=True)
 

@@ -32,7 +32,15 @@ from elastichost.supervisor.cpu_check import read_cpu, require_same_cpu
 from elastichost.wire.applied import APPLIED_FILE
 from elastichost.wire.control import FailureReport
 
-__all__ = ["RunDirectory", "lock_directory", "new_run_path", "package_versions", "point_latest", "write_atomically"]
+__all__ = [
+    "RunDirectory",
+    "is_locked",
+    "lock_directory",
+    "new_run_path",
+    "package_versions",
+    "point_latest",
+    "write_atomically",
+]
 
 RUNS = "runs"
 CPU_FILE = "cpu.json"
@@ -75,6 +83,21 @@ def lock_directory(path: Path, name: str, taken: PreflightError) -> int:
         os.close(lock)
         raise taken from None
     return lock
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a supervisor works in this run directory, in whatever pid namespace."""
+    try:
+        lock = os.open(path / ".lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 class RunDirectory:

@@ -158,6 +158,7 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
             rows,
         )
         self._finished += 1
+        self._parts.watermarks.note_lookups(self._process.index, len(samples.keys), batch.without_row)
         pushed_s = time.perf_counter() - computed_s
         self._meter.count(batch, loss, computed_s - began_s - waited_s, pushed_s + waited_s)
 

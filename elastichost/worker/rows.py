@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from elastichost.arena import kernels
 from elastichost.arena.arena import Arena
+from elastichost.arena.dynamic import LEFT_OUT
 from elastichost.datasets.api import SampleBatch
 from elastichost.errors import IdOutOfRangeError
 from elastichost.specs import ModelSpec, TableSpec
@@ -38,7 +39,8 @@ KEPT_SHAPES = 8
 class PreparedBatch:
     """A batch ready for the model. `values` int64 in KeyedJaggedTensor order, NO_ROW for an id of a sequence that has
     no row; `offsets` int64 [features * size + 1]; `length_per_key` one int per feature; `pulled` with served and mixed
-    access; `mapped_by`, with mixed access: epoch of the shard map by which rows count as mapped."""
+    access; `mapped_by`, with mixed access: epoch of the shard map by which rows count as mapped; `without_row`: ids
+    that have no row for want of memory."""
 
     samples: SampleBatch
     lease_id: int
@@ -50,6 +52,7 @@ class PreparedBatch:
     pulled: PulledRows | None
     lookup_s: float
     mapped_by: int = 0
+    without_row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class RowPreparer:
         self._fixed_table_rows = np.array([table.rows for table in self._table_of], dtype=np.int64)
         self._rules = np.array([_rule(table) for table in self._table_of], dtype=np.int64)
         self._shapes: dict[int, _Shape] = {}
+        self._without_row = 0  # ids of the batch that is being prepared
 
     def _find_table(self, feature: str) -> TableSpec:
         return next(table for table in self._model.tables if feature in table.features)
@@ -127,10 +131,11 @@ class RowPreparer:
             values, pulled = self._mixed_values(split, create, clock)
             has_row = values != NO_ROW
             prepared = self._prepared(batch, shape, values, has_row, pulled, lease_id, epoch, perf_counter() - began_s)
-            return replace(prepared, mapped_by=directory.epoch)
+            return replace(prepared, mapped_by=directory.epoch, without_row=self._take_without_row())
         values, gaps = self._direct_values(batch, shape.bounds, create, clock)
         has_row = values >= 0 if gaps else None
-        return self._prepared(batch, shape, values, has_row, None, lease_id, epoch, perf_counter() - began_s)
+        prepared = self._prepared(batch, shape, values, has_row, None, lease_id, epoch, perf_counter() - began_s)
+        return replace(prepared, without_row=self._take_without_row())
 
     def find_keys(self, batch: SampleBatch, tag: int) -> KeyedBatch:
         """Served access: what has to be pulled for the batch. Raises IdOutOfRangeError naming table, feature and id."""
@@ -152,9 +157,22 @@ class RowPreparer:
         unique, shape = keyed.unique, keyed.shape
         gaps = len(pulled.rows) > 0 and int(pulled.rows.min()) < 0
         if gaps:
+            self._count_without_row(unique, pulled, shape.bounds)
             self._unique.leave_out(unique, pulled.rows, shape.bounds)
         has_row = unique.positions >= 0 if gaps else None
-        return self._prepared(keyed.samples, shape, unique.positions, has_row, pulled, keyed.tag, epoch, lookup_s)
+        prepared = self._prepared(keyed.samples, shape, unique.positions, has_row, pulled, keyed.tag, epoch, lookup_s)
+        return replace(prepared, without_row=self._take_without_row())
+
+    def _count_without_row(self, unique: UniqueKeys, pulled: PulledRows, bounds: Int64Array) -> None:
+        """Call it before keys without a row are left out of their bags."""
+        left_out = pulled.rows == LEFT_OUT
+        if left_out.any():
+            self._without_row += self._unique.occurrences(unique, left_out, bounds)
+
+    def _take_without_row(self) -> int:
+        """Of the batch that is prepared."""
+        taken, self._without_row = self._without_row, 0
+        return taken
 
     def _prepared(
         self,
@@ -232,8 +250,10 @@ class RowPreparer:
     def _create(self, missing: dict[int, Int64Array], clock: int) -> None:
         counts = [len(missing[number]) if number in missing else 0 for number in range(len(self._features))]
         keys = np.concatenate([missing[number] for number in sorted(missing)])
-        unique = self._unique.find(keys, np.cumsum([0, *counts]))
-        self.channel.pull(unique.keys, unique.bounds, weights=False, create=True, clock=clock)
+        bounds = np.cumsum([0, *counts])
+        unique = self._unique.find(keys, bounds)
+        pulled = self.channel.pull(unique.keys, unique.bounds, weights=False, create=True, clock=clock)
+        self._count_without_row(unique, pulled, bounds)
 
     def _mark_seen(self, values: Int64Array, bounds: Int64Array, clock: int) -> None:
         """Workers with direct access note sightings themselves: the PS does not see their hits."""
@@ -252,6 +272,7 @@ class RowPreparer:
         values[mapped.at] = np.where(rows < 0, NO_ROW, rows) if gaps else rows
         unique = self._unique.find(elsewhere.keys, elsewhere.bounds)
         pulled = self.channel.pull(unique.keys, unique.bounds, weights=True, create=create, clock=clock)
+        self._count_without_row(unique, pulled, elsewhere.bounds)
         self._unique.leave_out(unique, pulled.rows, elsewhere.bounds)
         values[elsewhere.at] = np.where(unique.positions < 0, NO_ROW, ~unique.positions)
         return values, pulled

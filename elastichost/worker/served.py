@@ -28,7 +28,8 @@ Int64Array = npt.NDArray[np.int64]
 class PulledRows:
     """Unique rows of one batch, table after table: those of table t are rows[bounds[t] : bounds[t + 1]].
 
-    rows int64 [n] row numbers in their table's row space, -1 where there is none, in order of first appearance;
+    rows int64 [n] row numbers in their table's row space, in order of first appearance; below 0 where there is none
+    (`arena.dynamic.LEFT_OUT`: for want of memory);
     weights float32, flat: of embedding e, [rows of its table, padded_dim] from weights[offsets[e]] on (e == the number
     of embeddings: the end); empty, and so is offsets, when no weights were asked for. Not to be written to: they may be
     a received message. epoch: of the shard map by which they were pulled.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,17 @@ class UniqueKeysFinder:
         unique_by_table(kernel_ready(keys), *where, self._slots, unique, bounds, positions)
         return UniqueKeys(unique[: bounds[-1]], bounds, positions)
 
+    def occurrences(self, unique: UniqueKeys, chosen: npt.NDArray[np.bool_], feature_bounds: Int64Array) -> int:
+        """How many of the batch's keys are among the chosen ones (bool [u])."""
+        found = 0
+        for table, (first, stop) in enumerate(itertools.pairwise(self._first_features.tolist())):
+            of_table = chosen[unique.bounds[table] : unique.bounds[table + 1]]
+            for feature in self._features[first:stop].tolist():
+                positions = unique.positions[feature_bounds[feature] : feature_bounds[feature + 1]]
+                found += int(np.count_nonzero(of_table[positions]))
+        return found
+
     def leave_out(self, unique: UniqueKeys, rows: Int64Array, feature_bounds: Int64Array) -> None:
-        """Sets the positions of keys that have no row (rows int64 [u], -1 where there is none) to -1."""
+        """Sets the positions of keys that have no row (rows int64 [u], below 0 where there is none) to -1."""
         where = (feature_bounds, self._features, self._first_features)
         leave_missing_out(kernel_ready(rows), unique.bounds, *where, unique.positions)

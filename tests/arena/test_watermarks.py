@@ -26,3 +26,14 @@ def test_begun_belongs_to_a_life(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_arena_error(tmp_path: Path) -> None:
     with pytest.raises(ArenaError, match="watermarks"):
         Watermarks(tmp_path)
+
+
+def test_lookups_are_counted_through_the_lives_of_all_workers(tmp_path: Path) -> None:
+    marks = made(tmp_path)
+    marks.note_begun(worker=2, life=1, sequence=5)
+    marks.note_lookups(2, looked_up=100, without_row=3)
+    marks.note_begun(worker=2, life=2, sequence=1)
+    marks.note_lookups(2, looked_up=10, without_row=0)
+    marks.note_lookups(255, looked_up=1000, without_row=7)
+    assert Watermarks(tmp_path).lookups() == (1110, 10)
+    assert (marks.begun(2, 2), marks.begun(255, 1)) == (1, 0)

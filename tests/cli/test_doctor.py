@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from elastichost.cli.doctor import Check, check_triple, diagnose
+from elastichost.cli.doctor import Check, _shared_memory, check_triple, diagnose
+from tests.system.beds import small_tmpfs
 
 from .conftest import Elastichost
 
@@ -53,8 +55,20 @@ def test_a_missing_arena_directory_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "/nowhere/at/all" in checks["shared memory"].found
     assert checks["torch import"].found == "torch 2.13.0, CUDA not available"
     assert set(checks) == {
-        "python", "torch triple", "torch import", "shared memory", "cores", "memory", "cgroup", "gpu", "ssh",
+        "python", "torch triple", "torch import", "kernels", "shared memory", "logout", "cores", "memory", "cgroup",
+        "gpu", "ssh",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "verdict"), [("3m", "failed"), ("64m", "warning")])
+def test_a_small_arena_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, verdict: str
+) -> None:
+    with small_tmpfs(tmp_path / "shm", size) as root:
+        monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(root))
+        check = _shared_memory()
+    assert check.verdict == verdict
+    assert "new ids get no row" in check.found and "--shm-size=8g" in check.repair
 
 
 def test_a_torch_that_cannot_be_imported_fails(monkeypatch: pytest.MonkeyPatch) -> None:

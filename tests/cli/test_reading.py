@@ -15,8 +15,8 @@ import pytest
 from elastichost.cli.runs import find_run, is_alive, program, runs_under
 from elastichost.cli.tail import Tail
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
-from elastichost.errors import ConfigError
-from elastichost.supervisor.rundir import point_latest
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.supervisor.rundir import lock_directory, point_latest
 
 from .conftest import JOB, Elastichost, write_status
 
@@ -163,9 +163,13 @@ def test_clean_keeps_what_is_alive(elastichost: Elastichost, run_directory: Path
     old.mkdir()
     (old / "job.resolved.toml").write_text(JOB)
     arguments = ("clean", "--runs", "--keep", "0", "--json")
+    lock = lock_directory(run_directory, "the run directory", PreflightError("taken"))
     planned = json.loads(elastichost(*arguments, "--dry-run").last_line)
     assert [Path(one["path"]).name for one in planned["removed"]] == ["old"]
     assert old.exists()
     elastichost(*arguments)
     assert not old.exists()
     assert run_directory.exists()
+    os.close(lock)
+    elastichost(*arguments)
+    assert not run_directory.exists(), "nobody works in it, whatever process bears its supervisor's number"

@@ -29,6 +29,7 @@ def changed(report: Report, **facts: object) -> Report:
         ({"state": "training"}, "It broke off while training, after 10s."),
         ({"state": "training", "is_running": True}, "Still training, 10s after it began."),
         ({"state": "quarantined"}, "Done after 10s, but for samples that had to be left out."),
+        ({"state": "incomplete"}, "Done after 10s, but many ids had no row for want of memory."),
         ({"state": "stopped"}, "Stopped after 10s."),
         ({"state": "unknown"}, "How it ended is not known; it ran for 10s."),
     ],

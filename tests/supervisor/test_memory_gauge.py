@@ -12,12 +12,13 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.host import used_bytes
 from elastichost.arena.kernels import SAMPLES_PER_STAMP
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.least_room import SPARE_BYTES
 from elastichost.errors import MemoryBudgetError
 from elastichost.ps.store import RowStore
 from elastichost.sharding import BUCKETS_PER_TABLE
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.memory_gauge import INDEX_PEAK, MemoryGauge, row_costs
-from elastichost.supervisor.memory_granting import COPY_ROOM, SPARE_BYTES, Granter
+from elastichost.supervisor.memory_granting import COPY_ROOM, Granter
 from elastichost.tuner.memory_facts import AGE_EDGES
 
 FIXED, DYNAMIC = 0, 1

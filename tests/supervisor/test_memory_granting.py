@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.least_room import SPARE_BYTES
 from elastichost.arena.memory_board import Allowance
 from elastichost.errors import MemoryBudgetError
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.memory_gauge import MemoryGauge, row_costs
-from elastichost.supervisor.memory_granting import SPARE_BYTES, Granter
+from elastichost.supervisor.memory_granting import Granter
+from tests.system.beds import small_tmpfs
 
 MB = 1 << 20
 SERVERS = (0, 1)
@@ -58,6 +61,37 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made = Host(tmp_path, 200 * MB)
     yield made
     made.arena.close()
+
+
+def test_what_is_granted_fits_into_the_file_system_and_is_not_halved_for_copies(tmp_path: Path) -> None:
+    """Copies for checkpoints are no part of it."""
+    with small_tmpfs(tmp_path / "shm", "64m") as root:
+        host = Host(root, 100_000 * MB)
+        facts = host.granter.turn(SERVERS, 0)
+        assert facts.is_files and facts.files_free_bytes < 64 * MB
+        for _ in range(200):
+            for server in SERVERS:
+                with contextlib.suppress(MemoryBudgetError):
+                    host.take(server, MB // 4)
+            facts = host.granter.turn(SERVERS, 0)
+        costs = row_costs(model())
+        in_files = float((costs.place + costs.index)[0] / costs.place[0])
+        assert facts.left_bytes >= 0, "room for the index that follows from the rows, and for pushes that wait"
+        assert in_files * host.offset > 0.8 * (64 * MB - SPARE_BYTES * len(SERVERS))
+        host.arena.close()
+
+
+def test_a_file_system_that_somebody_else_fills_is_a_want_like_any_other(tmp_path: Path) -> None:
+    """What was granted cannot be had: the PS is refused, and does not die of it."""
+    with small_tmpfs(tmp_path / "shm", "64m") as root:
+        host = Host(root, 100_000 * MB)
+        others = host.arena.files.index
+        others.allocate(0, host.granter.gauge.free_bytes - MB // 2, "somebody else")
+        with pytest.raises(MemoryBudgetError, match="are free"):
+            host.take(0, MB)
+        facts = host.granter.turn(SERVERS, 0)
+        assert facts.shares.is_full and facts.is_files
+        host.arena.close()
 
 
 def test_a_ps_that_waits_gets_what_another_has_open_and_does_not_use(host: Host) -> None:

@@ -46,6 +46,8 @@ class Scene:
                 private_bytes=0,
                 reading=SimpleNamespace(used_bytes=1),
                 shares=Shares({}, (0,), host in full),
+                files_free_bytes=0,
+                is_files=False,
             )
             for host in range(len(self.boards))
         ]

@@ -204,6 +204,32 @@ def test_ids_are_admitted_at_their_second_batch(make) -> None:  # type: ignore[n
         assert (second[0], second[2]) == tuple(batch(1).lengths.reshape(4, -1)[[0, 2]].sum(axis=1))
 
 
+@pytest.mark.parametrize(
+    ("served", "servers", "hosts"), [(False, 1, ()), (False, 2, ()), (True, 1, ()), (True, 2, ()), (False, 2, (0, 1))]
+)
+def test_ids_without_a_row_for_want_of_memory_are_counted_and_others_are_not(  # type: ignore[no-untyped-def]
+    make, served: bool, servers: int, hosts: tuple[int, ...]
+) -> None:
+    """Every occurrence of them; ids that are not admitted yet do not count."""
+
+    def prepare() -> PreparedBatch:
+        return bench.rows.prepare(batch(1), lease_id=0, epoch=0, create=True, clock=0)
+
+    bench = make("m", model(admit_after=2), served=served, servers=servers, hosts=hosts)
+    dynamic = int(batch(1).lengths.reshape(4, -1)[[0, 2]].sum())
+    sighted = prepare()
+    assert (sighted.without_row, int(sighted.lengths.sum())) == (0, len(batch(1).keys) - dynamic)
+    bench.arena.board.begin_anew(is_limited=True)
+    bench.arena.allowance = bench.arena.board.allowance(0)
+    bench.arena.board.leave_out(is_full=True)
+    starved = prepare()
+    assert (starved.without_row, int(starved.lengths.sum())) == (dynamic, len(batch(1).keys) - dynamic)
+    bench.arena.board.begin_anew(is_limited=False)
+    bench.arena.board.leave_out(is_full=False)
+    fed = prepare()
+    assert (fed.without_row, int(fed.lengths.sum())) == (0, len(batch(1).keys))
+
+
 def test_an_id_out_of_range_is_named(make) -> None:  # type: ignore[no-untyped-def]
     bench = make("o", model(), served=False)
     samples = batch(1)

@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.arena.host import Owner, owner_of
+from elastichost.arena.life import Keeping
 from elastichost.errors import ArenaError
 from elastichost.supervisor.launch.child import ChildStart, run_child
 from elastichost.supervisor.launch.guardian import guard
@@ -170,6 +171,7 @@ class ForkServer:
     def _end(self) -> None:
         """Kills the children with whatever they started, removes the directories, looks after those to be kept."""
         ended_s = time.monotonic()
+        keepings = [Keeping(Path(path)) for path in self._clean.kept] if self._clean.keep_s > 0 else []
         ended = self._ended()  # the kernel kills them with the supervisor, but not what they have started
         for pid, pidfd in self._children.items():
             if pid in ended and _owner(pid) is not None:
@@ -187,6 +189,8 @@ class ForkServer:
         if self._supervisor is not None:
             left_s = max(0.0, ended_s + self._clean.keep_s - time.monotonic())
             guard(map(Path, self._clean.kept), self._supervisor, left_s)
+        for keeping in keepings:
+            keeping.close()
 
 
 def _owner(pid: int) -> Owner | None:

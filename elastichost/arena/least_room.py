@@ -1,0 +1,67 @@
+"""How many bytes of its file system an arena takes at the very least, before a single batch is trained. Pure.
+
+A dynamic table needs little at first, but a bucket without a page for a row leaves all of its ids without one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elastichost.arena.index import MIN_CAPACITY
+from elastichost.arena.layout import PAGE_BYTES, SLOT_BYTES, ArenaLayout
+from elastichost.arena.staging import MAX_PUSH_BYTES
+from elastichost.arena.undo import MAX_RECORD_BYTES
+from elastichost.sharding import BUCKETS_PER_TABLE
+
+__all__ = ["SPARE_BYTES", "LeastRoom", "address_bytes", "first_rows_bytes", "least_room"]
+
+OWN_ADDRESS_BYTES = 16 << 30  # of addresses: libraries, heaps, copies for checkpoints
+SPARE_BYTES = 4 << 20  # of each PS, for pushes that wait and undo records
+
+
+@dataclass(frozen=True, slots=True)
+class LeastRoom:
+    """Bytes. fixed: fixed tables, dense vector and headers; mailboxes: of all workers; first_rows: one page of
+    everything for each bucket of the dynamic tables; spare: what PS need for pushes that wait."""
+
+    fixed: int
+    mailboxes: int
+    first_rows: int
+    spare: int
+
+    @property
+    def total(self) -> int:
+        return self.fixed + self.mailboxes + self.first_rows + self.spare
+
+    def __str__(self) -> str:
+        parts = (
+            (self.fixed, "fixed tables and the dense part"),
+            (self.mailboxes, "mailboxes of the workers"),
+            (self.first_rows, "the first rows of dynamic tables"),
+            (self.spare, "pushes that wait"),
+        )
+        return ", ".join(f"{size / 1e6:,.1f} MB {name}" for size, name in parts if size)
+
+
+def first_rows_bytes(embeddings: int, states: int) -> int:
+    """Of one dynamic table with so many embeddings, of which `states` have an optimizer state."""
+    pages = embeddings + states + 2  # and ids, and stamps
+    return BUCKETS_PER_TABLE * (pages * PAGE_BYTES + MIN_CAPACITY * SLOT_BYTES)
+
+
+def least_room(layout: ArenaLayout, workers: int, servers: int) -> LeastRoom:
+    """Of an arena that so many workers and PS map."""
+    model = layout.model
+    dynamic = [model.embeddings_of(table.index) for table in model.tables if table.is_dynamic]
+    firsts = (first_rows_bytes(len(es), sum(e.state_floats_per_row > 0 for e in es)) for es in dynamic)
+    return LeastRoom(
+        fixed=layout.fixed_bytes,
+        mailboxes=2 * workers * layout.dense.mailbox_bytes,
+        first_rows=sum(firsts),
+        spare=SPARE_BYTES * servers if dynamic else 0,
+    )
+
+
+def address_bytes(layout: ArenaLayout, workers: int) -> int:
+    """Of addresses that a PS of this arena needs, which maps everything and has pushes of so many workers."""
+    return layout.files.total + MAX_RECORD_BYTES + workers * MAX_PUSH_BYTES + OWN_ADDRESS_BYTES

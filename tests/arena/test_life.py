@@ -1,0 +1,94 @@
+"""Who lives in a directory, told by real processes and their locks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elastichost.arena import host, life
+from elastichost.errors import ArenaError
+from tests.system.beds import in_another_pid_namespace
+
+LEADER = """
+import os, sys
+from pathlib import Path
+from elastichost.arena.host import create_directory, owner_of
+create_directory(Path(sys.argv[1]), owner_of(os.getpid(), Path("/run/one")))
+print("made", flush=True)
+sys.stdin.read()
+"""
+LOOK = """
+import sys
+from pathlib import Path
+from elastichost.arena.host import reclaim, stale_arenas
+print([stale.path.name for stale in stale_arenas()])
+try:
+    reclaim(Path(sys.argv[1]))
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return host.arena_directory("one")
+
+
+def test_it_is_led_until_its_process_ends_and_kept_by_who_keeps_it(directory: Path) -> None:
+    leader = subprocess.Popen(
+        [sys.executable, "-c", LEADER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert leader.stdin is not None and leader.stdout is not None
+    with leader.stdin, leader.stdout:
+        assert leader.stdout.readline() == "made\n"
+        assert life.is_led(directory) and life.is_living(directory)
+        tmpdir = str(directory.parent)
+        looked = in_another_pid_namespace(sys.executable, "-c", LOOK, str(directory), TMPDIR=tmpdir)
+        assert looked.stdout.startswith("[]\n"), looked
+        assert "in use" in looked.stdout
+        leader.kill()
+        leader.wait()
+    assert not life.is_living(directory)
+    assert [stale.path for stale in host.stale_arenas()] == [directory]
+    keeping = life.Keeping(directory)
+    assert life.is_living(directory) and not life.is_led(directory)
+    assert host.stale_arenas() == []
+    with pytest.raises(ArenaError, match="in use"):
+        host.reclaim(directory)
+    held = host.hold_left(Path("/run/one"))
+    assert [one.path for one in held] == [directory], "who resumes the run may have it"
+    held[0].take_over(host.owner_of(os.getpid(), Path("/run/one")))
+    held[0].release()
+    assert life.is_led(directory), "although its keeper has not seen it yet"
+    assert host.hold_left(Path("/run/one")) == ()
+    keeping.close()
+    keeping.close()  # no harm
+    assert life.is_led(directory)
+    host.reclaim(directory)
+    assert not directory.exists()
+
+
+def test_a_keeper_keeps_nothing_that_is_led_or_gone(directory: Path) -> None:
+    life.Keeping(directory).close()
+    directory.mkdir()
+    life.begin_life(directory)
+    keeping = life.Keeping(directory)
+    life.end_life(directory)
+    assert not life.is_living(directory)
+    keeping.close()
+
+
+def test_a_directory_without_a_lock_is_its_owners_as_long_as_that_lives(directory: Path, tmp_path: Path) -> None:
+    leader = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    host.create_directory(directory, host.owner_of(leader.pid, tmp_path))
+    assert host.stale_arenas() == []
+    leader.kill()
+    leader.communicate()
+    assert [stale.path for stale in host.stale_arenas()] == [directory]

@@ -1,0 +1,57 @@
+"""Whole runs whose arena lies on a small file system, as /dev/shm of a container is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.beds import small_tmpfs
+from tests.system.test_run import JOB, Supervised, folder
+
+__all__ = ["folder"]
+
+pytestmark = pytest.mark.system
+
+# Some 30,000 ids a table want rows: 11 MB with their index.
+MANY_IDS = JOB.replace("table_rows = 500", "table_rows = 30000").replace("workers = 2", "workers = 1\nservers = 1")
+LOOKUPS = 4 * 100_000  # of 4 tables
+
+
+@pytest.fixture
+def arenas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file system of 7 MB."""
+    with small_tmpfs(folder / "shm", "7m") as root:
+        monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(root))
+        yield root
+
+
+def test_ids_without_a_row_for_want_of_room_are_counted_and_the_run_is_not_done(folder: Path, arenas: Path) -> None:
+    run = Supervised(folder, template=MANY_IDS, rows=100_000)
+    code, errors = run.finish()
+    assert code == 1, errors
+    result = run.result()
+    assert result["status"] == "incomplete"
+    assert result["samples"]["trained"] == 100_000
+    assert result["lookups"]["total"] == LOOKUPS
+    assert 0.01 * LOOKUPS < result["lookups"]["without_row"] < LOOKUPS
+    assert "had no row for want of memory" in result["message"]
+    texts = [event.text for event in run.events("warning")]
+    assert any(f"{arenas} has 7.3 MB free" in text and "--shm-size" in text for text in texts), "before the start"
+    (full,) = [text for text in texts if "new ids go without a row" in text][:1]
+    assert "the file system of the arena is full" in full
+    assert list(arenas.iterdir()) == []
+
+
+def test_a_file_system_too_small_to_begin_with_is_an_error_with_its_repair(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_tmpfs(folder / "shm", "3m") as root:
+        monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(root))
+        run = Supervised(folder, template=MANY_IDS, rows=100_000)
+        code, errors = run.finish()
+        assert code == 3, errors
+        assert "ArenaFullError" in errors and "the job needs at least 5.5 MB" in errors
+        assert "--shm-size" in errors and "mount -o remount,size=" in errors and "ELASTICHOST_ARENA_DIR" in errors
+        assert not run.run_dir.exists(), "nothing ran, so nothing stays"
