@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.config import JobSpec
-from elastichost.errors import ProtocolError
+from elastichost.errors import DiskFullError, ProtocolError
 from elastichost.micro_batches import CREW
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
@@ -67,6 +68,7 @@ from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]
 
+WITHOUT_SPACE_S = 0.25  # between two tries to commit what the disk had no space for
 MOVING_S = 0.02  # while buckets are fetched: what was refused or lost is asked for again
 MESSAGES_PER_TURN = 64  # bound on data messages handled before the control socket is looked at again
 
@@ -120,6 +122,8 @@ class ServerLoop:
         self._update: tuple[ShardMapUpdate, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
         self._progress, self._meter, self._refused = 0, Meter(), RefusalLog()
         self._beat_at_s = 0.0
+        self._fences_left: set[tuple[int, int]] = set()  # not answered: there was no space for what they commit
+        self._try_at_s = 0.0
         self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
         self._running = True
 
@@ -139,6 +143,7 @@ class ServerLoop:
             if self._moving.clients != clients:
                 waiter, clients = self._waiter(), self._moving.clients
             self._finish_snapshot()
+            self._try_again()
             if handled:
                 self._meter.busy_s += time.perf_counter() - began_s
             self._beat()
@@ -176,6 +181,8 @@ class ServerLoop:
             try:
                 is_of_ps = envelope.sender is not None and envelope.sender.role == "server"
                 outgoing = (self._moving.answer if is_of_ps else self._service.handle)(peer, envelope)
+            except DiskFullError:
+                continue  # no answer: it is sent again after a while, and the supervisor is told why it waits
             except ProtocolError as error:
                 self._refused(f"{type(envelope.message).__name__} of {envelope.sender}: {error}")
                 self._send([self._service.refused(peer, envelope.message, error)])
@@ -263,7 +270,7 @@ class ServerLoop:
         was_owner = self._service.is_dense_owner
         self._service.is_dense_owner = update.dense_owner == self._arguments.index
         if self._service.is_dense_owner and not was_owner:
-            self._log.truncate(self._dense.version())
+            self._log.take_over(self._dense.version())
             self._apply_own_commits()
         self._session.shard_map_epoch = update.epoch
         committed = self._dense.committed() if self._service.is_dense_owner or was_owner else ()
@@ -329,9 +336,25 @@ class ServerLoop:
             return
         begun = self._watermarks.begun(worker, life)
         if self._arguments.access == "direct" and begun > self._dense.applied(worker, life).sequence:
-            self._service.commit_posted(worker, life)
+            try:
+                self._service.commit_posted(worker, life)
+            except DiskFullError:
+                self._fences_left.add((worker, life))  # not answered before all that it had released is committed
+                return
         applied: AppliedBatch = self._dense.applied(worker, life)
         self._control.send(Fenced(worker=worker, life=life, applied=applied))
+
+    def _try_again(self) -> None:
+        """What could not be committed for want of space, now and then."""
+        now_s = time.monotonic()
+        if not self._log.problem or now_s < self._try_at_s:
+            return
+        self._try_at_s = now_s + WITHOUT_SPACE_S
+        fences, self._fences_left = self._fences_left, set()
+        for worker, life in sorted(fences):
+            self._fence(worker, life)
+        with contextlib.suppress(DiskFullError):
+            self._send(self._service.commit_held())
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
@@ -370,7 +393,8 @@ class ServerLoop:
         meter, self._meter = self._meter, Meter()
         sample = meter.sample(self._service.rows_touched)
         self._service.rows_touched = 0
-        self._control.send(Heartbeat(progress=self._progress, sample=sample, state="serving"))
+        no_space = self._log.problem[:200] if self._service.is_dense_owner else ""
+        self._control.send(Heartbeat(progress=self._progress, sample=sample, state="serving", no_space=no_space))
         return True
 
     def _beat(self) -> None:

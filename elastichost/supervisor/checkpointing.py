@@ -27,7 +27,7 @@ from elastichost.checkpoint.format import (
     retain,
 )
 from elastichost.checkpoint.mirror import Mirror
-from elastichost.errors import CheckpointError, ProtocolError
+from elastichost.errors import CheckpointError, CheckpointSpaceError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
@@ -87,8 +87,9 @@ class Checkpointer:
         judged: Callable[[], JudgeMemory],
         committed_step: Callable[[], int],
         owners: Callable[[], frozenset[int]],
+        is_stopping: Callable[[], bool],
     ) -> None:
-        self._committed_step, self._owners = committed_step, owners
+        self._committed_step, self._owners, self._is_stopping = committed_step, owners, is_stopping
         self._run, self._model, self._ledger, self._dense, self._judged = run, model, ledger, dense, judged
         self._number = 0
         self._open: _Open | None = None
@@ -157,7 +158,8 @@ class Checkpointer:
         if self._open is None or message.cut != self._open.cut.number:
             return
         if message.failure:
-            self._open.failure = CheckpointError(f"{record.process}: {message.failure}", hint=message.hint)
+            kind = CheckpointSpaceError if message.is_out_of_space else CheckpointError
+            self._open.failure = kind(f"{record.process}: {message.failure}", hint=message.hint)
             self._perform(self._open.cut.abandon(message.failure))
             return
         try:
@@ -294,11 +296,12 @@ class Checkpointer:
         )
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
-        """A periodic one may fail for as long as there is a good one before it; the last one may not. Raises
-        `error`."""
+        """A periodic one may fail for as long as there is a good one before it; the last one may not. A full disk is
+        waited for, unless the run was asked to stop. Raises `error`."""
         self._failed_in_a_row += 1
         good = self._good()
-        if is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW):
+        waits = isinstance(error, CheckpointSpaceError) and not (is_final and self._is_stopping())
+        if not waits and (is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW)):
             raise error
         wait_s = min(RETRY_S * 2 ** (self._failed_in_a_row - 1), MAX_RETRY_S)
         kept = f"the newest good one is {good.name}" if good is not None else "there is none yet"

@@ -43,6 +43,7 @@ from elastichost.supervisor.reckoning import reckon
 from elastichost.supervisor.recovery import Holdings, Recovery
 from elastichost.supervisor.rolling_back import roll_back
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.running_out import look_at_space, without_space
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.situation import situation_of, word_of
 from elastichost.supervisor.status import Reporter
@@ -57,6 +58,7 @@ TICK_S = 0.1
 WATCHING_TICK_S = 0.005  # while the plan changes: when a newcomer trains first is seen in the arena only
 LAST_WORDS_S = 0.1  # a process that exits may have said why: its words may come after its exit is seen
 STOP_GRACE_S = 3.0
+STOP_WITHOUT_SPACE_S = 10.0  # whoever asked may free some meanwhile
 STALL_S = 2.0  # a turn that takes longer was no turn: Ctrl-Z, a debugger, a machine that swaps
 
 
@@ -79,7 +81,7 @@ class Supervisor:
         self._tuner: AutoTuner | None = None
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
-        self._said_stopping = False
+        self._said_stopping, self._stopping_s = False, 0.0
         self._said_prepared: Prepared | None = None
         self._turned_s = self._rested_s = run.now_s()
         self._pacing, self._worked_s = Pacing(), 0.0
@@ -194,7 +196,7 @@ class Supervisor:
     def _stop_when_asked(self) -> None:
         if not self._signals.count or self._said_stopping:
             return
-        self._said_stopping = True
+        self._said_stopping, self._stopping_s = True, self._run.now_s()
         plan, reason = self._run.plan, f"{self._signals.name}: the job is asked to stop"
         # Without workers: they are drained. With the PS there are: nothing has to change hands any more.
         if self._parts is not None:
@@ -255,16 +257,33 @@ class Supervisor:
                 self._parts.roster.follow_plan()
                 self._parts.balancer.look(now_s)
             self._parts.checkpointer.tick(now_s)
-            self._parts.training.measure(now_s)
-            if not self._parts.checkpointer.holds_workers and not self._parts.judge.is_open:
+            self._parts.training.measure(now_s, stands_still=run.space.holds_training)
+            if (
+                not run.space.holds_training
+                and not self._parts.checkpointer.holds_workers
+                and not self._parts.judge.is_open
+            ):
                 self._stragglers.look(self._parts.training, self._recovery, now_s)
-            if self._tuner is not None and not self._said_stopping and commander is not None:
+            is_tuned = not self._said_stopping and not run.space.holds_training
+            if self._tuner is not None and is_tuned and commander is not None:
                 self._tuner.look(now_s)
             self._parts.memory.look(self._parts.training.ledger, commander, self._reporter.private_bytes, now_s)
             self._parts.serve()
         run.journal.sync(now_s)
         self._reporter.tick(self._state, self._parts, now_s)
+        self._look_at_space(now_s)
         self._worked_s = run.now_s() - began_s
+
+    def _look_at_space(self, now_s: float) -> None:
+        """Raises DiskFullError when the run is asked to stop and can not save itself for want of space."""
+        run = self._run
+        run.recorder.flush()
+        look_at_space(run, self._reporter.problems)
+        since_s = run.space.held_since_s
+        if since_s is None or not self._said_stopping:
+            return
+        if now_s - max(since_s, self._stopping_s) > STOP_WITHOUT_SPACE_S:
+            raise without_space(run, self._parts.checkpointer.newest if self._parts is not None else None)
 
     def _rest(self) -> None:
         """Lets messages gather when turns follow each other too fast."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.appending import write_atomically
 from elastichost.config import JobSpec, to_toml
 from elastichost.config_hosts import KEPT_HOSTS_FILE
 from elastichost.errors import ConfigError, PreflightError
@@ -30,14 +31,6 @@ _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numb
 def new_run_path(base: Path, name: str, run_id: str) -> Path:
     """`<base>/runs/<name>-<UTC>-<id>`."""
     return base / RUNS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run_id[:6]}"
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file is there as a whole or as it was before."""
-    making = path.with_name(f".{path.name}.new")
-    with making.open("wb") as file:
-        file.write(data)
-    making.replace(path)
 
 
 def lock_directory(path: Path, name: str, taken: PreflightError) -> int:

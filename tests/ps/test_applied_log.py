@@ -29,8 +29,8 @@ def test_what_was_never_committed_is_cut_off(tmp_path: Path) -> None:
     log = AppliedLog(tmp_path)
     for number in range(5):
         log.write(number, record(number))
-    log.truncate(3)
-    log.truncate(9)  # nothing is made up
+    log.take_over(3)
+    log.take_over(9)  # nothing is made up
     log.write(3, record(77))
     log.close()
     assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2, 77]
