@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 __all__ = ["append_whole", "is_out_of_space", "space_words", "write_atomically", "write_whole_at"]
@@ -28,7 +29,7 @@ def append_whole(descriptor: int, content: bytes) -> None:
         while content:
             content = content[_some(os.write(descriptor, content)) :]
     except OSError:
-        os.ftruncate(descriptor, start)
+        _cut_back(descriptor, start)
         raise
 
 
@@ -40,8 +41,13 @@ def write_whole_at(descriptor: int, content: bytes, at: int) -> None:
             written = _some(os.pwrite(descriptor, content, at))
             content, at = content[written:], at + written
     except OSError:
-        os.ftruncate(descriptor, start)
+        _cut_back(descriptor, start)
         raise
+
+
+def _cut_back(descriptor: int, size_bytes: int) -> None:
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):  # a device takes all or nothing, and has no length
+        os.ftruncate(descriptor, size_bytes)
 
 
 def _some(written: int) -> int:

@@ -61,14 +61,13 @@ from elastichost.wire.control import (
     Unsettled,
 )
 from elastichost.wire.crash import crash_point
-from elastichost.wire.facts import HEARTBEAT_S, AppliedBatch
+from elastichost.wire.facts import HEARTBEAT_S
 from elastichost.wire.keys import AllowList
 from elastichost.wire.refusals import RefusalLog
 from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]
 
-WITHOUT_SPACE_S = 0.25  # between two tries to commit what the disk had no space for
 MOVING_S = 0.02  # while buckets are fetched: what was refused or lost is asked for again
 MESSAGES_PER_TURN = 64  # bound on data messages handled before the control socket is looked at again
 
@@ -123,7 +122,6 @@ class ServerLoop:
         self._progress, self._meter, self._refused = 0, Meter(), RefusalLog()
         self._beat_at_s = 0.0
         self._fences_left: set[tuple[int, int]] = set()  # not answered: there was no space for what they commit
-        self._try_at_s = 0.0
         self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
         self._running = True
 
@@ -143,7 +141,8 @@ class ServerLoop:
             if self._moving.clients != clients:
                 waiter, clients = self._waiter(), self._moving.clients
             self._finish_snapshot()
-            self._try_again()
+            if self._log.problem:
+                self._try_again()
             if handled:
                 self._meter.busy_s += time.perf_counter() - began_s
             self._beat()
@@ -267,13 +266,13 @@ class ServerLoop:
         if gained and self._session.shard_map_epoch:
             crash_point("ps.handover.after_adopt")
         self._owned = frozenset(owned)
-        was_owner = self._service.is_dense_owner
-        self._service.is_dense_owner = update.dense_owner == self._arguments.index
-        if self._service.is_dense_owner and not was_owner:
+        was_owner, is_owner = self._service.is_dense_owner, update.dense_owner == self._arguments.index
+        self._service.is_dense_owner = is_owner
+        if is_owner and not was_owner:
             self._log.take_over(self._dense.version())
             self._apply_own_commits()
         self._session.shard_map_epoch = update.epoch
-        committed = self._dense.committed() if self._service.is_dense_owner or was_owner else ()
+        committed = self._dense.committed() if is_owner or was_owner else ()
         self._control.send(Ready(shard_map_epoch=update.epoch, committed=committed))
 
     def _fill(self, buckets: list[tuple[int, int]], update: ShardMapUpdate) -> None:
@@ -341,15 +340,10 @@ class ServerLoop:
             except DiskFullError:
                 self._fences_left.add((worker, life))  # not answered before all that it had released is committed
                 return
-        applied: AppliedBatch = self._dense.applied(worker, life)
-        self._control.send(Fenced(worker=worker, life=life, applied=applied))
+        self._control.send(Fenced(worker=worker, life=life, applied=self._dense.applied(worker, life)))
 
     def _try_again(self) -> None:
-        """What could not be committed for want of space, now and then."""
-        now_s = time.monotonic()
-        if not self._log.problem or now_s < self._try_at_s:
-            return
-        self._try_at_s = now_s + WITHOUT_SPACE_S
+        """What could not be committed for want of space."""
         fences, self._fences_left = self._fences_left, set()
         for worker, life in sorted(fences):
             self._fence(worker, life)
@@ -377,8 +371,7 @@ class ServerLoop:
         self._snapshots.start(cut, path / f"server-{self._arguments.index}.bin", blocks)
 
     def _finish_snapshot(self) -> None:
-        result = self._snapshots.result()
-        if result is not None:
+        if (result := self._snapshots.result()) is not None:
             self._control.send(*written_message(result, self._dense.version()))
 
     # --- signs of life --------------------------------------------------------------------------------------

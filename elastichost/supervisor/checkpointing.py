@@ -236,11 +236,8 @@ class Checkpointer:
         step = self._committed_step()
         ledger, dense = self._ledger, self._dense.state_copy()
         self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, self._judged())
-        self._open.accounted, self._open.trained, self._open.epoch = (
-            ledger.samples_accounted,
-            ledger.trained,
-            ledger.epoch,
-        )
+        self._open.accounted = ledger.samples_accounted
+        self._open.trained, self._open.epoch = ledger.trained, ledger.epoch
         for server in servers:
             self._run.send(server, Snapshot(cut, self._path_for(server, self._open), step))
 
@@ -296,8 +293,8 @@ class Checkpointer:
         )
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
-        """A periodic one may fail for as long as there is a good one before it; the last one may not. A full disk is
-        waited for, unless the run was asked to stop. Raises `error`."""
+        """A periodic one may fail while there is a good one before it; the last one may not. For space on a full disk
+        the run waits, unless it was asked to stop. Raises `error`."""
         self._failed_in_a_row += 1
         good = self._good()
         waits = isinstance(error, CheckpointSpaceError) and not (is_final and self._is_stopping())

@@ -74,6 +74,7 @@ class Journal:
         self._held: deque[_Held] = deque()
         self._held_bytes = 0
         self._unsynced = False
+        self._written: set[int] = set()  # descriptors, since they were synced
         self._synced_s = 0.0
         self.problem = ""
         self.dropped = 0
@@ -133,7 +134,9 @@ class Journal:
         try:
             while self._held:
                 line = self._held[0]
-                append_whole(self._leases_descriptor() if line.is_lease else self._descriptor, line.line)
+                descriptor = self._leases_descriptor() if line.is_lease else self._descriptor
+                append_whole(descriptor, line.line)
+                self._written.add(descriptor)
                 self._held.popleft()
                 self._held_bytes -= len(line.line)
             self._fold_leases()
@@ -146,9 +149,9 @@ class Journal:
         self._synced_s = now_s
         self._write_held()
         try:
-            os.fdatasync(self._descriptor)
-            if self._leases >= 0:
-                os.fdatasync(self._leases)
+            for descriptor in sorted(self._written):
+                os.fdatasync(descriptor)
+                self._written.discard(descriptor)
         except OSError as error:
             if not is_out_of_space(error):
                 raise
@@ -172,6 +175,7 @@ class Journal:
         older, newer = lines[: len(lines) // 2], lines[len(lines) // 2 :]
         kept = [_folded(older), *newer]
         write_atomically(self._leases_path, b"".join(self._encoder.encode(line) + b"\n" for line in kept))
+        self._written.discard(self._leases)
         os.close(self._leases)
         self._leases, self._fold_beyond_bytes = _open_to_append(self._leases_path), LEASES_BYTES
 

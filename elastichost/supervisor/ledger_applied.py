@@ -35,8 +35,9 @@ def ledger_of_applied(
 ) -> Ledger:
     """The ledger after exactly the batches of `records` (dtype APPLIED_RECORD, in any order), and of those before them.
 
-    fold: what those before them come to. epoch: the newest one that is known to have begun, from 0; a record of a later one counts as well. next_lease_id:
-    no lease up to it was ever granted. stopped_early: what is not trained is dropped.
+    fold: what those before them come to. epoch: the newest one that is known to have begun, from 0; a record of a later
+    one counts as well. next_lease_id: no lease up to it was ever granted. stopped_early: what is not trained is
+    dropped.
     Raises ProtocolError when the records cannot be of this data, or two of them hold the same position.
     """
     taken = _taken(records, quarantined, fold)

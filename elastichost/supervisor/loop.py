@@ -43,7 +43,7 @@ from elastichost.supervisor.reckoning import reckon
 from elastichost.supervisor.recovery import Holdings, Recovery
 from elastichost.supervisor.rolling_back import roll_back
 from elastichost.supervisor.run import Run
-from elastichost.supervisor.running_out import look_at_space, without_space
+from elastichost.supervisor.running_out import look_at_space
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.situation import situation_of, word_of
 from elastichost.supervisor.status import Reporter
@@ -58,7 +58,6 @@ TICK_S = 0.1
 WATCHING_TICK_S = 0.005  # while the plan changes: when a newcomer trains first is seen in the arena only
 LAST_WORDS_S = 0.1  # a process that exits may have said why: its words may come after its exit is seen
 STOP_GRACE_S = 3.0
-STOP_WITHOUT_SPACE_S = 10.0  # whoever asked may free some meanwhile
 STALL_S = 2.0  # a turn that takes longer was no turn: Ctrl-Z, a debugger, a machine that swaps
 
 
@@ -81,7 +80,8 @@ class Supervisor:
         self._tuner: AutoTuner | None = None
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
-        self._said_stopping, self._stopping_s = False, 0.0
+        self._said_stopping = False
+        self._stopping_s: float | None = None  # since when it is to stop
         self._said_prepared: Prepared | None = None
         self._turned_s = self._rested_s = run.now_s()
         self._pacing, self._worked_s = Pacing(), 0.0
@@ -175,7 +175,7 @@ class Supervisor:
         if isinstance(error, HostLostError):
             run.decided(run.plan.reason)
         self._parts, self._commander, self._tuner = None, None, None
-        self._said_stopping, self._state = False, "starting"
+        self._said_stopping, self._stopping_s, self._state = False, None, "starting"
         self._exits.clear()
         self._recovery = Recovery(run, self._ended, self._holdings, self._host_lost)
         self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
@@ -258,11 +258,8 @@ class Supervisor:
                 self._parts.balancer.look(now_s)
             self._parts.checkpointer.tick(now_s)
             self._parts.training.measure(now_s, stands_still=run.space.holds_training)
-            if (
-                not run.space.holds_training
-                and not self._parts.checkpointer.holds_workers
-                and not self._parts.judge.is_open
-            ):
+            is_busy = self._parts.checkpointer.holds_workers or self._parts.judge.is_open
+            if not is_busy and not run.space.holds_training:
                 self._stragglers.look(self._parts.training, self._recovery, now_s)
             is_tuned = not self._said_stopping and not run.space.holds_training
             if self._tuner is not None and is_tuned and commander is not None:
@@ -271,19 +268,8 @@ class Supervisor:
             self._parts.serve()
         run.journal.sync(now_s)
         self._reporter.tick(self._state, self._parts, now_s)
-        self._look_at_space(now_s)
+        look_at_space(run, self._reporter.problems, self._stopping_s, self._parts)
         self._worked_s = run.now_s() - began_s
-
-    def _look_at_space(self, now_s: float) -> None:
-        """Raises DiskFullError when the run is asked to stop and can not save itself for want of space."""
-        run = self._run
-        run.recorder.flush()
-        look_at_space(run, self._reporter.problems)
-        since_s = run.space.held_since_s
-        if since_s is None or not self._said_stopping:
-            return
-        if now_s - max(since_s, self._stopping_s) > STOP_WITHOUT_SPACE_S:
-            raise without_space(run, self._parts.checkpointer.newest if self._parts is not None else None)
 
     def _rest(self) -> None:
         """Lets messages gather when turns follow each other too fast."""

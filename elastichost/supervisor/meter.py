@@ -47,11 +47,12 @@ MOST_HELD = 600
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process: CPU percent of one core and context switches since the last measurement, memory now.
+    """Of one process: CPU percent of one core (None: it was never measured before) and context switches since the last
+    measurement, memory now.
     private_bytes: of pss_bytes what is no page of a file. The arena's are counted there, and libraries' are the
     kernel's to drop; nor, where many runs share a host, those that all of them were forked with."""
 
-    cpu_percent: float = 0.0
+    cpu_percent: float | None = None
     pss_bytes: int = 0
     private_bytes: int = 0
     rss_bytes: int = 0
@@ -135,7 +136,7 @@ class Meter:
             watched = _Watched(now_s, found.cpu_s, found.switches, anonymous_bytes=anonymous_bytes(pid))
             self._watched[pid] = watched
         passed_s = max(now_s - watched.at_s, 1e-3)
-        percent = 100 * (found.cpu_s - watched.cpu_s) / passed_s if now_s > watched.at_s else 0.0
+        percent = 100 * (found.cpu_s - watched.cpu_s) / passed_s if now_s > watched.at_s else watched.usage.cpu_percent
         new_switches = found.switches - watched.switches
         watched.at_s, watched.cpu_s, watched.switches = now_s, found.cpu_s, found.switches
         watched.usage = replace(
@@ -304,7 +305,7 @@ class MetricsStore:
         self._connection.close()
 
 
-def _row(elapsed_s: float, p: ProcessStatus) -> tuple[float | int | str, ...]:
+def _row(elapsed_s: float, p: ProcessStatus) -> tuple[float | int | str | None, ...]:
     usage = (p.cpu_percent, p.memory_bytes, p.rss_bytes, p.context_switches)
     speed = (p.samples_per_s, p.wait_fraction, p.compute_ms, p.gpu_memory_bytes)
     return (elapsed_s, p.role, p.index, p.life, p.pid, p.state, *usage, *speed)

@@ -21,8 +21,8 @@ __all__ = ["Training", "miscount"]
 
 
 class Training:
-    """`may_grant` is False while an answer would cross a Pause, the journal has no space, or the run is stopping. begun: the batch for which a
-    life (worker, life) changed rows in place last, 0 for none."""
+    """`may_grant` is False while an answer would cross a Pause, the journal has no space, or the run is stopping.
+    begun: the batch for which a life (worker, life) changed rows in place last, 0 for none."""
 
     def __init__(
         self, run: Run, ledger: Ledger, may_grant: Callable[[], bool], begun: Callable[[int, int], int]

@@ -1,15 +1,15 @@
 """RUN/applied.bin: the record of every committed batch, one fixed-size record each, in the order of the commits.
 
-The record with number `n` is of the commit that made version `n + 1` of the dense vector. The dense owner writes it; the
-supervisor of a resumed run reads it, and whoever checks that every sample was trained exactly once.
+The record with number `n` is of the commit that made version `n + 1` of the dense vector. The dense owner writes it;
+the supervisor of a resumed run reads it, and whoever checks that every sample was trained exactly once.
 
     slot 0            the header: `start` is the number of the first record that is kept, 0 when none was folded;
                       `stop` is the length of the fold in bytes, `lease_id` the number of slots it takes
     then              the fold: what the records before the first one come to (`AppliedFold`)
     then              the records
 
-A file of which nothing was folded has record `n` in slot `n`. A file that is folded takes the place of the one before in
-one step (a rename), so whoever reads opens it anew.
+A file of which nothing was folded has record `n` in slot `n`. A file that is folded takes the place of the one before
+in one step (a rename), so whoever reads opens it anew.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ NONE_LEFT_OUT = (0, 0)
 
 
 class AppliedFold(msgspec.Struct, frozen=True):
-    """What the records with numbers below `first` come to. committed: (worker, life, sequence) of the last batch of each
-    life; spans: int64 [n, 4], the ranges (epoch, unit, start, stop) that are accounted for, of the newest epoch only:
-    those before it are done; left_out: the records of steps from which micro-batches were left out."""
+    """What the records with numbers below `first` come to. committed: (worker, life, sequence) of the last batch of
+    each life; spans: int64 [n, 4], the ranges (epoch, unit, start, stop) that are accounted for, of the newest epoch
+    only: those before it are done; left_out: the records of steps from which micro-batches were left out."""
 
     first: int
     samples: int = 0
