@@ -68,6 +68,17 @@ class AppliedLog:
         if self._fold_bytes and at > self._fold_beyond_bytes:
             self._fold()
 
+    def look_for_space(self, version: int) -> None:
+        """Whether there is space for the next record now."""
+        at = self._header.offset(version)
+        try:
+            write_whole_at(self._descriptor, bytes(APPLIED_RECORD.itemsize), at)
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            return
+        os.ftruncate(self._descriptor, at)
+        self.problem = ""
+
     def take_over(self, version: int) -> None:
         """Another PS may have written until now. Keeps the records before `version`: what lies beyond was never
         committed, or belongs to what a run resumed from a checkpoint has forgotten."""

@@ -141,7 +141,7 @@ class ServerLoop:
             if self._moving.clients != clients:
                 waiter, clients = self._waiter(), self._moving.clients
             self._finish_snapshot()
-            if self._log.problem:
+            if self._log.problem or self._fences_left:
                 self._try_again()
             if handled:
                 self._meter.busy_s += time.perf_counter() - began_s
@@ -343,7 +343,9 @@ class ServerLoop:
         self._control.send(Fenced(worker=worker, life=life, applied=self._dense.applied(worker, life)))
 
     def _try_again(self) -> None:
-        """What could not be committed for want of space."""
+        """What could not be committed for want of space, also when nobody is left who would send it again."""
+        if self._service.is_dense_owner:
+            self._log.look_for_space(self._dense.version())
         fences, self._fences_left = self._fences_left, set()
         for worker, life in sorted(fences):
             self._fence(worker, life)

@@ -63,8 +63,13 @@ def test_a_full_disk_takes_no_half_record_and_what_it_refused_can_be_written_lat
         log.write(2, record(2))
     assert log.problem
     assert path.stat().st_size == size
-    log.write(2, record(2))
+    with file_limit(size + 30):
+        log.look_for_space(2)
+        assert log.problem
+    log.look_for_space(2)
     assert not log.problem
+    assert path.stat().st_size == size
+    log.write(2, record(2))
     log.close()
     assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2]
 
