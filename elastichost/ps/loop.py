@@ -160,8 +160,7 @@ class ServerLoop:
         self._applier.close()
 
     @property
-    def control(self) -> ControlClient:
-        """For `main` to report a failure through."""
+    def control(self) -> ControlClient:  # for `main` to report a failure through
         return self._control
 
     # --- data -----------------------------------------------------------------------------------------------
@@ -266,8 +265,8 @@ class ServerLoop:
         if gained and self._session.shard_map_epoch:
             crash_point("ps.handover.after_adopt")
         self._owned = frozenset(owned)
-        was_owner, is_owner = self._service.is_dense_owner, update.dense_owner == self._arguments.index
-        self._service.is_dense_owner = is_owner
+        was_owner = self._service.is_dense_owner
+        is_owner = self._service.is_dense_owner = update.dense_owner == self._arguments.index
         if is_owner and not was_owner:
             self._log.take_over(self._dense.version())
             self._apply_own_commits()
@@ -343,7 +342,7 @@ class ServerLoop:
         self._control.send(Fenced(worker=worker, life=life, applied=self._dense.applied(worker, life)))
 
     def _try_again(self) -> None:
-        """What could not be committed for want of space, also when nobody is left who would send it again."""
+        """What could not be committed for want of space, and nobody may be left to send again."""
         if self._service.is_dense_owner:
             self._log.look_for_space(self._dense.version())
         fences, self._fences_left = self._fences_left, set()
@@ -364,12 +363,12 @@ class ServerLoop:
         rows = sum(len(block.array) for block in blocks if block.kind == "rows")
         if self._service.is_dense_owner:
             copy = self._dense.state_copy()
-            blocks.append(Block("dense", 0, 0, copy.vector))
-            blocks.append(Block("dense_state", 0, 0, copy.state))
+            blocks += [Block("dense", 0, 0, copy.vector), Block("dense_state", 0, 0, copy.state)]
         crash_point("ps.snapshot.after_copy")
         self._control.send(SnapshotCut(cut=cut, rows=rows, bytes=sum(block.array.nbytes for block in blocks)))
         if self._arguments.supervisor_key:  # on another machine than the supervisor, who fetches it
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # whoever writes into it says what is wrong
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._snapshots.start(cut, path / f"server-{self._arguments.index}.bin", blocks)
 
     def _finish_snapshot(self) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.appending import tells_of_no_space
 from elastichost.arena.dense import DenseState, DenseStore
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
@@ -189,7 +190,8 @@ class Checkpointer:
         if self._open is None or message.cut != self._open.cut.number:
             return
         if why_not:
-            self._open.failure = CheckpointError(f"{server}: {why_not}")
+            kind = CheckpointSpaceError if tells_of_no_space(why_not) else CheckpointError
+            self._open.failure = kind(f"{server}: {why_not}")
             self._perform(self._open.cut.abandon(why_not))
             return
         self._open.blocks += blocks

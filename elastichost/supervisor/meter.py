@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from elastichost.appending import is_out_of_space
 from elastichost.metrics import ProcessStatus, RunStatus
 
 __all__ = ["Meter", "MetricsStore", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]
@@ -264,7 +265,7 @@ class MetricsStore:
                 self._held.popleft()
             self._keep_small(status.elapsed_s)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorname.partition("_")[2].partition("_")[0] not in ("FULL", "IOERR"):
+            if not is_out_of_space(error):
                 raise
             self.problem = str(error)
         else:

@@ -192,10 +192,11 @@ def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec)
 
 def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
     measuring = Meter()
-    measuring.measure([os.getpid()], 10.0)
+    assert measuring.measure([os.getpid()], 10.0)[os.getpid()].cpu_percent is None, "one look tells no speed"
     sum(range(200_000))
     usage = measuring.measure([os.getpid(), 2**22 - 3], 11.0)
     own = usage[os.getpid()]
+    assert own.cpu_percent is not None
     assert own.cpu_percent >= 0
     assert own.rss_bytes >= own.pss_bytes > own.private_bytes > 1_000_000
     assert usage[2**22 - 3].rss_bytes == 0

@@ -152,6 +152,21 @@ def test_a_run_on_a_full_disk_waits_and_goes_on_by_itself(folder: Path, small_di
     assert int(applied["samples"].sum()) == rows
 
 
+def test_checkpoints_wait_for_their_disk_even_the_last_one(folder: Path, small_disk: Path) -> None:
+    template = JOB.replace("[checkpoint]\n", f'[checkpoint]\ndirectory = "{small_disk}/checkpoints"\n')
+    (small_disk / "checkpoints").mkdir(mode=0o700)
+    ballast = fill(small_disk)
+    run = Supervised(folder, template=template, rows=60_000, every_s=0.2)
+    run.wait_trained(60_000)
+    run.wait_until(lambda: len(run.events("checkpoint_failed")) >= 4)
+    ballast.unlink()
+    code, errors = run.finish()
+    assert code == 0, errors
+    found = latest(small_disk / "checkpoints")
+    assert found is not None
+    assert found.manifest.samples_trained == 60_000
+
+
 def test_a_supervisor_killed_on_a_full_disk_can_be_resumed(folder: Path, small_disk: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.004"))
     settings = {"build": f"{folder}/slow.py:build", "rows": 120_000, "every_s": 1}
