@@ -76,7 +76,7 @@ def test_the_last_checkpoint_must_be_written(folder: Path) -> None:
     run.process.send_signal(signal.SIGINT)
     code, errors = run.finish()
     assert code == 1
-    assert "CheckpointError: server-0.1: cannot write" in errors
+    assert "CheckpointSpaceError: server-0.1: cannot write" in errors
     assert latest(run.run_dir / "checkpoints") is not None
 
 
