@@ -161,7 +161,7 @@ def _process_table(processes: tuple[ProcessStatus, ...]) -> Table:
             _name(process),
             Text(process.state, style=STATE_STYLES.get(process.state, "")),
             _cores(process.cores),
-            f"{process.cpu_percent:.0f}%",
+            f"{process.cpu_percent:.0f}%" if process.cpu_percent is not None else "",
             bytes_words(process.memory_bytes),
             count_words(round(process.samples_per_s)) if process.samples_per_s else "",
             f"{process.compute_ms:.1f} ms" if process.compute_ms else "",

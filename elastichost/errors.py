@@ -150,6 +150,11 @@ class HostLostError(JobFailedError):
     """A machine of the run does not answer any more, or has ended its agent."""
 
 
+class DiskFullError(JobFailedError):
+    """There is no space for a file without which the run can not go on. The run waits; this ends it only when it is
+    told to stop meanwhile."""
+
+
 class ArenaError(ElastichostError):
     """The shared-memory arena is missing, malformed, or belongs to another job."""
 
@@ -168,6 +173,10 @@ class MemoryBudgetError(ArenaFullError):
 
 class CheckpointError(ElastichostError):
     """A checkpoint is missing, incomplete or corrupt; names the file and the block."""
+
+
+class CheckpointSpaceError(CheckpointError):
+    """The disk of the checkpoint is full: it may have space later."""
 
 
 class HistoryError(ElastichostError):

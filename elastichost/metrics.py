@@ -42,7 +42,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     pid: int
     state: str  # of the process' life: starting, ready, running, draining, ...
     cores: tuple[int, ...] = ()  # pinned to these; (): floats over all cores of the job
-    cpu_percent: float = 0.0  # of one core
+    cpu_percent: float | None = None  # of one core; None: not measured yet
     memory_bytes: int = 0  # PSS: shared pages are divided among their users
     rss_bytes: int = 0
     context_switches: int = 0  # in the last second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -9,20 +10,46 @@ import msgspec
 import numpy as np
 
 from elastichost.metrics import JournalEvent
-from elastichost.wire.applied import APPLIED_RECORD
+from elastichost.supervisor.journal import LEASES_FILE, LeaseLine
+from elastichost.wire.applied import APPLIED_RECORD, AppliedHeader, read_applied_content
 
 __all__ = ["AppliedTail", "JournalTail"]
 
 
 class JournalTail:
-    """Complete lines of journal.jsonl, each given once. A supervisor that takes over a journal cuts an unfinished
-    last line off; what was given stays."""
+    """Complete lines of journal.jsonl, each given once, and of the leases beside it: those of one `poll` in the order
+    of their times. A supervisor that takes over a journal cuts an unfinished last line off; what was given stays."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
         self._decoder = msgspec.json.Decoder(JournalEvent)
+        self._leases, self._leases_offset, self._leases_file = path.with_name(LEASES_FILE), 0, 0
+        self._lease_decoder = msgspec.json.Decoder(LeaseLine)
+        self._leased_s = float("-inf")
 
     def poll(self) -> list[JournalEvent]:
+        found = [*self._poll_journal(), *self._poll_leases()]
+        return sorted(found, key=lambda event: event.monotonic_s)
+
+    def _poll_leases(self) -> list[JournalEvent]:
+        try:
+            with self._leases.open("rb") as file:
+                number = os.fstat(file.fileno()).st_ino
+                if number != self._leases_file:  # its first lines were folded: what was given is skipped
+                    self._leases_file, self._leases_offset = number, 0
+                file.seek(self._leases_offset)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._leases_offset += len(whole)
+        events = [self._lease_decoder.decode(line).event for line in whole.splitlines()]
+        new = [event for event in events if event.kind == "lease" and event.monotonic_s > self._leased_s]
+        if new:
+            self._leased_s = new[-1].monotonic_s
+        return new
+
+    def _poll_journal(self) -> list[JournalEvent]:
         try:
             size = self._path.stat().st_size
         except FileNotFoundError:
@@ -50,14 +77,10 @@ class AppliedTail:
         self.newest_s = 0.0
 
     def poll(self, now_s: float | None = None) -> None:
-        try:
-            size = self._path.stat().st_size
-        except FileNotFoundError:
-            return
-        records = size // APPLIED_RECORD.itemsize
-        if records < self.records:
+        header, records = self._look()
+        if records < self.records or header.first > max(1, self.records):
             self.reread()
-        if records == self.records:
+        if records <= self.records:
             return
         new = self._read(self.records, records)
         now_s = time.monotonic() if now_s is None else now_s
@@ -71,14 +94,27 @@ class AppliedTail:
 
     def reread(self) -> None:
         """Counts the file anew: a resumed run has cut it. Lives are told apart from those of the run before."""
-        self.records = self._path.stat().st_size // APPLIED_RECORD.itemsize if self._path.exists() else 0
+        self.records = self._look()[1]
         self.samples = int(self._read(0, self.records)["samples"].sum()) if self.records else 0
+        if self._path.exists() and (fold := read_applied_content(self._path.parent).fold) is not None:
+            self.samples += fold.samples
         self.first_s.clear()
         self.last_s.clear()
 
+    def _look(self) -> tuple[AppliedHeader, int]:
+        """Where records are, and the number after the last one."""
+        try:
+            with self._path.open("rb") as file:
+                header = AppliedHeader.of(file.read(APPLIED_RECORD.itemsize))
+                return header, header.end(os.fstat(file.fileno()).st_size)
+        except FileNotFoundError:
+            return AppliedHeader(), 0
+
     def _read(self, first: int, stop: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         with self._path.open("rb") as file:
-            file.seek(first * APPLIED_RECORD.itemsize)
-            content = file.read((stop - first) * APPLIED_RECORD.itemsize)
+            header = AppliedHeader.of(file.read(APPLIED_RECORD.itemsize))
+            first = max(first, header.first if header.fold_slots else 0)
+            file.seek(header.offset(first))
+            content = file.read(max(0, stop - first) * APPLIED_RECORD.itemsize)
         whole = len(content) - len(content) % APPLIED_RECORD.itemsize
         return np.frombuffer(content[:whole], dtype=APPLIED_RECORD)

@@ -8,7 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
-from elastichost.errors import CheckpointError
+from elastichost.appending import is_out_of_space
+from elastichost.errors import CheckpointError, CheckpointSpaceError
 
 __all__ = [
     "USE_ANOTHER",
@@ -41,7 +42,8 @@ def disk_error(what: str, path: Path, error: OSError) -> CheckpointError:
         errno.ENOENT: USE_ANOTHER,
         errno.ELOOP: "it is a symbolic link; checkpoints are read from real files only",
     }
-    return CheckpointError(f"{what} {path}: {error.strerror or error}", hint=hints.get(error.errno or 0, ""))
+    kind = CheckpointSpaceError if is_out_of_space(error) else CheckpointError
+    return kind(f"{what} {path}: {error.strerror or error}", hint=hints.get(error.errno or 0, ""))
 
 
 def create_exclusively(path: Path) -> int:

@@ -7,6 +7,7 @@ import itertools
 import os
 import secrets
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from elastichost.appending import is_out_of_space, space_words
 from elastichost.arena.host import create_directory, hold_left, owner_of, reclaim, socket_directory
 from elastichost.clock import Clock, MonotonicClock
 from elastichost.config import JobSpec, load_job, to_toml
@@ -44,6 +46,7 @@ from elastichost.dispatcher.timeline import Timeline
 from elastichost.dispatcher.watching import Watch
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
 from elastichost.resources import HostInventory
+from elastichost.supervisor.disk_space import DiskSpace
 from elastichost.supervisor.journal import Journal, utc_now
 from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.rundir import new_run_path
@@ -101,6 +104,7 @@ class HostLoop:
         self._closing.callback(self._isolation.close)
         self._crew = self._closing.enter_context(Crew())
         self._journal = Journal(self._directory.journal)
+        self._space = DiskSpace()
         self._closing.callback(self._journal.close)
         self._timeline = Timeline(self._directory.timeline)
         self._closing.callback(self._timeline.close)
@@ -313,6 +317,23 @@ class HostLoop:
     def _note(self, kind: str, text: str) -> None:
         self._do((Note(kind, text),))
 
+    def _write(self, status: HostStatus) -> None:
+        """Without space for it jobs go on; the next one is tried in a second."""
+        problem = ""
+        try:
+            self._keep_queue()
+            self._directory.write_status(status)
+            self._timeline.add(status)
+        except (OSError, sqlite3.OperationalError) as error:
+            if not is_out_of_space(error):
+                raise
+            problem = str(error)
+        now_s = status.elapsed_s
+        self._space.look("what the host keeps", problem or self._journal.problem, now_s)
+        where = space_words(self._directory.path) if self._space.files else ""
+        if (told := self._space.note(where, now_s)) is not None:
+            self._note(told.kind, told.text)
+
     def _keep_queue(self) -> None:
         """Who is over is written before it leaves the queue: a dispatcher that is killed forgets nobody."""
         if self._options.ends_when_empty and (over := self._over()) != self._over_last:
@@ -342,9 +363,7 @@ class HostLoop:
             )
         )
         status = msgspec.structs.replace(status, jobs=(*self._earlier, *status.jobs))
-        self._keep_queue()
-        self._directory.write_status(status)
-        self._timeline.add(status)
+        self._write(status)
         self._on_status(status)
         return status
 

@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.wire.applied import AUDIT_VARIABLE, is_audited
+
 __all__ = ["AUDIT_VARIABLE", "AUDIT_WORD", "Audit", "AuditLine"]
 
-AUDIT_VARIABLE = "ELASTICHOST_AUDIT"
 AUDIT_WORD = "audit "
 
 Array = npt.NDArray[Any]
@@ -44,7 +45,7 @@ class Audit:
 
     def __init__(self, read: ReadBucket, supervisor: int, environ: Mapping[str, str] = os.environ) -> None:
         self._read, self._supervisor = read, supervisor
-        self._is_on = environ.get(AUDIT_VARIABLE) == "1"
+        self._is_on = is_audited(environ)
 
     def note(self, event: Literal["released", "adopted"], epoch: int, buckets: Iterable[tuple[int, int]]) -> None:
         """Call just before buckets are let go, and just after they were taken over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.config import JobSpec
-from elastichost.errors import ProtocolError
+from elastichost.errors import DiskFullError, ProtocolError
 from elastichost.micro_batches import CREW
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
@@ -60,7 +61,7 @@ from elastichost.wire.control import (
     Unsettled,
 )
 from elastichost.wire.crash import crash_point
-from elastichost.wire.facts import HEARTBEAT_S, AppliedBatch
+from elastichost.wire.facts import HEARTBEAT_S
 from elastichost.wire.keys import AllowList
 from elastichost.wire.refusals import RefusalLog
 from elastichost.wire.sockets import ControlClient, DataServer, Waiter
@@ -120,6 +121,7 @@ class ServerLoop:
         self._update: tuple[ShardMapUpdate, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
         self._progress, self._meter, self._refused = 0, Meter(), RefusalLog()
         self._beat_at_s = 0.0
+        self._fences_left: set[tuple[int, int]] = set()  # not answered: there was no space for what they commit
         self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
         self._running = True
 
@@ -139,6 +141,8 @@ class ServerLoop:
             if self._moving.clients != clients:
                 waiter, clients = self._waiter(), self._moving.clients
             self._finish_snapshot()
+            if self._log.problem or self._fences_left:
+                self._try_again()
             if handled:
                 self._meter.busy_s += time.perf_counter() - began_s
             self._beat()
@@ -156,8 +160,7 @@ class ServerLoop:
         self._applier.close()
 
     @property
-    def control(self) -> ControlClient:
-        """For `main` to report a failure through."""
+    def control(self) -> ControlClient:  # for `main` to report a failure through
         return self._control
 
     # --- data -----------------------------------------------------------------------------------------------
@@ -176,6 +179,8 @@ class ServerLoop:
             try:
                 is_of_ps = envelope.sender is not None and envelope.sender.role == "server"
                 outgoing = (self._moving.answer if is_of_ps else self._service.handle)(peer, envelope)
+            except DiskFullError:
+                continue  # no answer: it is sent again after a while, and the supervisor is told why it waits
             except ProtocolError as error:
                 self._refused(f"{type(envelope.message).__name__} of {envelope.sender}: {error}")
                 self._send([self._service.refused(peer, envelope.message, error)])
@@ -261,12 +266,12 @@ class ServerLoop:
             crash_point("ps.handover.after_adopt")
         self._owned = frozenset(owned)
         was_owner = self._service.is_dense_owner
-        self._service.is_dense_owner = update.dense_owner == self._arguments.index
-        if self._service.is_dense_owner and not was_owner:
-            self._log.truncate(self._dense.version())
+        is_owner = self._service.is_dense_owner = update.dense_owner == self._arguments.index
+        if is_owner and not was_owner:
+            self._log.take_over(self._dense.version())
             self._apply_own_commits()
         self._session.shard_map_epoch = update.epoch
-        committed = self._dense.committed() if self._service.is_dense_owner or was_owner else ()
+        committed = self._dense.committed() if is_owner or was_owner else ()
         self._control.send(Ready(shard_map_epoch=update.epoch, committed=committed))
 
     def _fill(self, buckets: list[tuple[int, int]], update: ShardMapUpdate) -> None:
@@ -329,9 +334,22 @@ class ServerLoop:
             return
         begun = self._watermarks.begun(worker, life)
         if self._arguments.access == "direct" and begun > self._dense.applied(worker, life).sequence:
-            self._service.commit_posted(worker, life)
-        applied: AppliedBatch = self._dense.applied(worker, life)
-        self._control.send(Fenced(worker=worker, life=life, applied=applied))
+            try:
+                self._service.commit_posted(worker, life)
+            except DiskFullError:
+                self._fences_left.add((worker, life))  # not answered before all that it had released is committed
+                return
+        self._control.send(Fenced(worker=worker, life=life, applied=self._dense.applied(worker, life)))
+
+    def _try_again(self) -> None:
+        """What could not be committed for want of space, and nobody may be left to send again."""
+        if self._service.is_dense_owner:
+            self._log.look_for_space(self._dense.version())
+        fences, self._fences_left = self._fences_left, set()
+        for worker, life in sorted(fences):
+            self._fence(worker, life)
+        with contextlib.suppress(DiskFullError):
+            self._send(self._service.commit_held())
 
     # --- checkpoints ----------------------------------------------------------------------------------------
 
@@ -345,17 +363,16 @@ class ServerLoop:
         rows = sum(len(block.array) for block in blocks if block.kind == "rows")
         if self._service.is_dense_owner:
             copy = self._dense.state_copy()
-            blocks.append(Block("dense", 0, 0, copy.vector))
-            blocks.append(Block("dense_state", 0, 0, copy.state))
+            blocks += [Block("dense", 0, 0, copy.vector), Block("dense_state", 0, 0, copy.state)]
         crash_point("ps.snapshot.after_copy")
         self._control.send(SnapshotCut(cut=cut, rows=rows, bytes=sum(block.array.nbytes for block in blocks)))
         if self._arguments.supervisor_key:  # on another machine than the supervisor, who fetches it
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # whoever writes into it says what is wrong
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._snapshots.start(cut, path / f"server-{self._arguments.index}.bin", blocks)
 
     def _finish_snapshot(self) -> None:
-        result = self._snapshots.result()
-        if result is not None:
+        if (result := self._snapshots.result()) is not None:
             self._control.send(*written_message(result, self._dense.version()))
 
     # --- signs of life --------------------------------------------------------------------------------------
@@ -370,7 +387,8 @@ class ServerLoop:
         meter, self._meter = self._meter, Meter()
         sample = meter.sample(self._service.rows_touched)
         self._service.rows_touched = 0
-        self._control.send(Heartbeat(progress=self._progress, sample=sample, state="serving"))
+        no_space = self._log.problem[:200] if self._service.is_dense_owner else ""
+        self._control.send(Heartbeat(progress=self._progress, sample=sample, state="serving", no_space=no_space))
         return True
 
     def _beat(self) -> None:

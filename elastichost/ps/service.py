@@ -87,7 +87,8 @@ class DataService:
         return sequence if known == life else 0
 
     def handle(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
-        """Replies due now. Raises ProtocolError for a malformed request (the peer's fault)."""
+        """Replies due now. Raises ProtocolError for a malformed request (the peer's fault), DiskFullError when nothing
+        can be committed now."""
         sender, message = envelope.sender, envelope.message
         if sender is None or sender.role != "worker":
             raise ProtocolError(f"{sender} sent a {type(message).__name__}: only workers talk to a PS")
@@ -263,6 +264,10 @@ class DataService:
             message = msgspec.msgpack.decode(content, type=DensePush)
             if message.sequence == self._dense.applied(worker, life).sequence + 1:
                 self._commit(process, message, ())
+
+    def commit_held(self) -> list[Outgoing]:
+        """Sync mode: commits the step for which there was no space. Raises DiskFullError when there is none yet."""
+        return self._steps.commit_held()
 
     def _dense_fetch(self, peer: bytes, message: DenseFetch) -> Outgoing:
         vector = np.empty(self._model.dense.elements, dtype=np.float32)

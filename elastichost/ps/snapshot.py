@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.checkpoint.format import BlockKind, BlockRecord, BlockWriter
-from elastichost.errors import CheckpointError
+from elastichost.errors import CheckpointError, CheckpointSpaceError
 from elastichost.wire.control import SnapshotWritten
 
 __all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter", "written_message"]
@@ -107,7 +107,9 @@ def written_message(result: SnapshotResult, dense_version: int) -> tuple[Snapsho
     """What the supervisor is told. A disk that refuses is no failure of the PS, whose rows are well: whether the run
     needs this checkpoint is not decided here. Raises any other error of the thread."""
     if isinstance(result.error, CheckpointError):
-        return SnapshotWritten(result.cut, 0, failure=result.error.message, hint=result.error.hint), ()
+        is_full = isinstance(result.error, CheckpointSpaceError)
+        failure, hint = result.error.message, result.error.hint
+        return SnapshotWritten(result.cut, 0, failure=failure, hint=hint, is_out_of_space=is_full), ()
     if result.error is not None:
         raise result.error
     return SnapshotWritten(result.cut, dense_version), (msgspec.msgpack.encode(result.records),)

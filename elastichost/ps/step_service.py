@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.errors import DiskFullError
 from elastichost.micro_batches import CREW, CREW_LIFE
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
@@ -40,6 +42,7 @@ class StepService:
         self._parameters = spec.parameters
         self._board = StepBoard(spec.parameters)
         self._epoch = 0
+        self._held: tuple[int, StepGradient] | None = None  # a step that is complete, for which the disk has no space
 
     def push(self, peer: bytes, sender: ProcessId, message: DensePush, frames: Sequence[memoryview]) -> list[Outgoing]:
         """A micro-batch of the step under way; one of a step before is acknowledged as well: it was committed. Raises
@@ -59,21 +62,37 @@ class StepService:
         )
         if message.step < step:
             return [acknowledged]
+        if self._held is not None:
+            return [acknowledged]  # it came before: the step has all its micro-batches
         vector = float32_frame(frames, 0, self._elements)
         require_finite(vector[: self._parameters], str(sender))
         gradient = self._board.stage(message, vector)
         if gradient is None:
             return [acknowledged]
+        self._held = step, gradient
+        with contextlib.suppress(DiskFullError):
+            return [acknowledged, *self.commit_held()]
+        return [acknowledged]
+
+    def commit_held(self) -> list[Outgoing]:
+        """Commits the step that has all its micro-batches, if there is one; those who wait for the next one are told.
+        Raises DiskFullError: it is held until there is space."""
+        if self._held is None or not self._is_current(self._session.shard_map_epoch) or self._held is None:
+            return []
+        step, gradient = self._held
         self._commit(step, gradient)
+        self._held = None
         crash_point("ps.commit.before_apply")
         self._applier.settle_steps(step)
-        return [acknowledged, *self._reached()]
+        return self._reached()
 
     def leave_out(self, message: Push) -> bool:
         """A micro-batch that workers died on, of the step under way. False: it is too late, or under an older map. Then
         no other PS may hear of it: it would drop rows of a step that is committed with them."""
         if message.step != self._dense.version() or not self._is_current(message.shard_map_epoch):
             return False
+        if self._held is not None:
+            return False  # it is about to be committed
         self._board.leave_out(message.step, message.micro)
         return True
 
@@ -89,6 +108,7 @@ class StepService:
         if self._epoch != self._session.shard_map_epoch:
             self._epoch = self._session.shard_map_epoch
             self._board.forget()
+            self._held = None
         return shard_map_epoch == self._epoch
 
     def _retry(self, peer: bytes, request: int) -> Outgoing:

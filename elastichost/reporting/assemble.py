@@ -9,7 +9,7 @@ import msgspec
 from elastichost.metrics import FINISHED_STATES, RunStatus
 from elastichost.reporting.facts import Course, Machine, Memory, Overview, Report, Story
 from elastichost.reporting.heat import HeatFolder
-from elastichost.reporting.knowledge import Knowledge, decisions_of_journal
+from elastichost.reporting.knowledge import Knowledge, decisions_of_journal, with_outcomes
 from elastichost.reporting.measurements import course_of, process_courses, read_measurements
 from elastichost.reporting.memory import budget_bytes_of, memory_steps_of
 from elastichost.reporting.sessions import Axis, Chapter, axis_of, chapters_of
@@ -70,7 +70,8 @@ def read_report(run: Path, *, is_running: bool, now_utc: str) -> Report:
     recorded.read(sources, axis)
     course, story = course_of(measurements, axis), story_of(chapters, axis)
     processes = process_courses(measurements, axis)
-    decisions = recorded.knowledge.decisions() or decisions_of_journal(tuner_decisions_of(chapters, axis))
+    decided = recorded.knowledge.decisions() or decisions_of_journal(tuner_decisions_of(chapters, axis))
+    decisions = with_outcomes(decided, story.plans)
     machine = Machine(
         versions.get("platform", ""),
         versions.get("python", ""),

@@ -117,14 +117,14 @@ class Course(msgspec.Struct, frozen=True):
 
 
 class ProcessCourse(msgspec.Struct, frozen=True):
-    """One process of every life. cpu_percent: of one core; waiting: share of its time."""
+    """One process of every life. cpu_percent: of one core, None where it was not measured; waiting: share of time."""
 
     process: str
     lives: int
     at_s: Values
     cpu_percent: Values
     memory_bytes: Values
-    mean_cpu_percent: float
+    mean_cpu_percent: float | None
     peak_memory_bytes: int
     mean_waiting: float
 
@@ -190,7 +190,7 @@ class Story(msgspec.Struct, frozen=True):
 
 class TunerDecision(msgspec.Struct, frozen=True):
     """present: what ran, as measured then; measured: what was decided, as measured afterwards; gain: of the latter over
-    the former."""
+    the former. was_followed: whether the plan was changed so; None: there was nothing to change."""
 
     at_s: float
     kind: str
@@ -203,6 +203,7 @@ class TunerDecision(msgspec.Struct, frozen=True):
     gain_s: float = 0.0
     cost_s: float = 0.0
     confidence: float = 0.0
+    was_followed: bool | None = None
 
 
 class Measured(msgspec.Struct, frozen=True):

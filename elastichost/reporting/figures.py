@@ -195,7 +195,8 @@ def process_figure(report: Report) -> Drawing | None:
     scale = time_scale(_total_s(report))
     if not report.processes:
         return None
-    figure, axes = new_figure(4.2, 2, sharex=True)
+    with_cpu = any(_has(one.cpu_percent) for one in report.processes)  # a short run is measured once: that tells none
+    figure, axes = new_figure(4.2 if with_cpu else 2.3, 1 + with_cpu, sharex=True)
     are_few = len(report.processes) <= len(CYCLE)
     named: set[str] = set()
     for number, one in enumerate(report.processes):
@@ -206,17 +207,21 @@ def process_figure(report: Report) -> Drawing | None:
         label = "" if name in named else name
         named.add(name)
         at = _numbers(one.at_s, scale.seconds)
-        axes[0].plot(at, _numbers(one.cpu_percent), label=label, **style)
-        axes[1].plot(at, _numbers(one.memory_bytes), **style)
-    axes[0].set_ylabel("CPU, % of a core")
-    axes[1].set_ylabel("memory (PSS)")
+        if with_cpu:
+            axes[0].plot(at, _numbers(one.cpu_percent), **style)
+        axes[-1].plot(at, _numbers(one.memory_bytes), **style)
+        axes[0].lines[-1].set_label(label)
+    if with_cpu:
+        axes[0].set_ylabel("CPU, % of a core")
+    axes[-1].set_ylabel("memory (PSS)")
     for each in axes:
         each.set_ylim(bottom=0)
-    byte_ticks(axes[1])
+    byte_ticks(axes[-1])
     _mark_sessions(axes[0], report, scale)
-    _time_axis(axes[1], report, scale)
+    _time_axis(axes[-1], report, scale)
     legend_above(axes[0], 6 if are_few else 2)
-    return Drawing("processes", figure, "CPU and memory of each process over time")
+    title = "CPU and memory" if with_cpu else "Memory"
+    return Drawing("processes", figure, f"{title} of each process over time")
 
 
 def memory_figure(report: Report) -> Drawing | None:

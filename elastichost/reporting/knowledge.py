@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from elastichost.metrics import JournalValue
-from elastichost.reporting.facts import Measured, ModelFacts, TunerDecision
+from elastichost.reporting.facts import Measured, ModelFacts, PlanChange, TunerDecision
 from elastichost.tuner.candidates import as_configurations
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.performance import Fit, fit
@@ -21,10 +21,11 @@ from elastichost.tuner.policy import Decision, Forecast, TunerSettings, TunerSta
 from elastichost.tuner.records import TunerLooked
 from elastichost.tuner.space import search_space
 
-__all__ = ["Knowledge", "decisions_of_journal"]
+__all__ = ["Knowledge", "decisions_of_journal", "with_outcomes"]
 
 # What fitting a model to a record of another version, or to too little, may raise.
 FIT_ERRORS = (ValueError, ArithmeticError, RuntimeError)
+AT_ONCE_S = 0.05  # the plan of a decision may be written with a time that lies a little before it
 FORETELLING = ("try", "move")  # the others name what was measured
 MOST_CANDIDATES, BEST_CANDIDATES = 240, 40  # so many of all are told; the best of them without gaps
 
@@ -129,6 +130,31 @@ def decisions_of_journal(found: Iterable[tuple[float, str, Mapping[str, JournalV
             told.append(_told(at_s, msgspec.convert({**data, "reason": reason}, Decision), None))
         except msgspec.ValidationError:
             continue
+    return tuple(told)
+
+
+def _ran(one: TunerDecision) -> bool:
+    """It was measured afterwards, and was not what ran already."""
+    was_another = one.present is None or one.present.configuration != one.configuration
+    return one.measured is not None and was_another
+
+
+def with_outcomes(decisions: Sequence[TunerDecision], plans: Sequence[PlanChange]) -> tuple[TunerDecision, ...]:
+    """With what became of each: it was followed when a plan of that size came between it and the next decision. What
+    was measured after one that was not is none of its doing."""
+    if not plans:
+        return tuple(decisions)  # nothing tells
+    told: list[TunerDecision] = []
+    ends = [*(one.at_s for one in decisions), float("inf")][1:]
+    for one, until_s in zip(decisions, ends, strict=True):
+        size = (one.configuration.workers, one.configuration.servers)
+        made = [plan for plan in plans if one.at_s - AT_ONCE_S <= plan.at_s < until_s]
+        if one.kind == "settle":
+            told.append(one)
+        elif _ran(one) or any((plan.workers, plan.servers) == size for plan in made):
+            told.append(msgspec.structs.replace(one, was_followed=True))
+        else:
+            told.append(msgspec.structs.replace(one, was_followed=False, measured=None, gain=None))
     return tuple(told)
 
 

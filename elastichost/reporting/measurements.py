@@ -61,7 +61,7 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     process: str
     elapsed_s: float
     life: int
-    cpu_percent: float
+    cpu_percent: float | None
     pss_bytes: int
     waiting: float
     count: int
@@ -211,10 +211,16 @@ def _process_course(name: str, rows: list[tuple[float, float, UsageRow]]) -> Pro
         at,
         cpu,
         memory,
-        sum(row.cpu_percent * row.count for row in seen) / count,
+        _mean_cpu_percent(seen),
         max(row.pss_bytes for row in seen),
         sum(row.waiting * row.count for row in seen) / count,
     )
+
+
+def _mean_cpu_percent(rows: list[UsageRow]) -> float | None:
+    """None: it was never measured."""
+    known = [(row.cpu_percent, row.count) for row in rows if row.cpu_percent is not None]
+    return sum(percent * count for percent, count in known) / sum(count for _, count in known) if known else None
 
 
 def _begins(axis: Axis) -> list[float]:

@@ -28,7 +28,15 @@ from elastichost.reporting.tables import (
     plan_table,
     process_table,
 )
-from elastichost.reporting.words import accuracy_words, clock_words, facts_of, lead_of, machine_facts_of, plural
+from elastichost.reporting.words import (
+    accuracy_words,
+    clock_words,
+    facts_of,
+    lead_of,
+    machine_facts_of,
+    plural,
+    without_course_words,
+)
 from elastichost.wording import bytes_words
 
 __all__ = ["page_of"]
@@ -99,7 +107,7 @@ def _speed(report: Report) -> Markup:
 
 def _learning(report: Report) -> Markup:
     caption = "The loss is a mean over the workers' last samples while they train; the AUC is of the whole test set."
-    return _figure(report, learning_figure, caption, "Neither a loss nor an evaluation was recorded.")
+    return _figure(report, learning_figure, caption, " ".join(without_course_words(report.overview)))
 
 
 def _plan(report: Report) -> Markup:
@@ -127,7 +135,8 @@ def _decisions(report: Report) -> Markup:
             tag(
                 "p",
                 "What the tuner decided, what it expected (samples per second, with a 90 % interval), and what was "
-                "measured afterwards. The gain is that of what was measured over what ran before."
+                "measured afterwards. The gain is that of what was measured over what ran before. What was not carried "
+                "out changed no plan: it was the plan already, or it could not be had."
                 + (" It was only to tell: nobody followed." if report.overview.tuner == "watch" else ""),
             )
         )

@@ -68,7 +68,7 @@ def process_table(processes: Sequence[ProcessCourse]) -> Markup:
             (
                 one.process,
                 str(one.lives),
-                f"{one.mean_cpu_percent:.0f}%",
+                f"{one.mean_cpu_percent:.0f}%" if one.mean_cpu_percent is not None else "",
                 f"{one.mean_waiting:.0%}",
                 bytes_words(one.peak_memory_bytes),
             )
@@ -95,7 +95,7 @@ def _figures(one: TunerDecision) -> tuple[str, ...]:
     sizes = joined(*(tag("div", size) for size in str(one.configuration).split(", ")))
     return (
         moment_words(one.at_s),
-        tag("b", one.kind),
+        joined(tag("b", one.kind), tag("div", "not carried out", class_="quiet") if one.was_followed is False else ""),
         sizes,
         _forecast(one.expected),
         _forecast(one.measured),

@@ -20,6 +20,7 @@ __all__ = [
     "plural",
     "rate_words",
     "speed_words",
+    "without_course_words",
 ]
 
 
@@ -80,6 +81,22 @@ def _quality_words(run: Overview) -> Iterator[str]:
         return
     truth = f"; the planted truth itself reaches {run.truth_auc:.4f}" if run.truth_auc is not None else ""
     yield f"On the test set it reaches an AUC of {run.auc:.4f}{truth}."
+
+
+def without_course_words(run: Overview) -> Iterator[str]:
+    """What is known of the learning of a run whose loss was not seen while it trained."""
+    trained = run.samples_trained
+    if trained is None:
+        yield "Nothing tells what it learnt: neither a loss nor an evaluation was recorded."
+        return
+    if not trained:
+        yield "Nothing was trained."
+        return
+    time = f" in {duration_words(run.running_s)}" if run.running_s else ""
+    yield f"It trained {count_words(trained)} samples{time}; its loss was not measured meanwhile: there is no course."
+    known = [("AUC", run.auc), ("log loss", run.logloss)]
+    ended = [f"{name} {value:.4f}" for name, value in known if value is not None]
+    yield f"At its end: {', '.join(ended)}." if ended else "It was not evaluated."
 
 
 def facts_of(report: Report) -> Iterator[tuple[str, str]]:

@@ -28,6 +28,7 @@ from elastichost.errors import ArenaFullError, CheckpointError, SampleRange
 from elastichost.resources import memory_budget_bytes
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
+from elastichost.supervisor.applied_again import keep_applied
 from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer, RunRecord, find_checkpoint, load_dense, read_record
 from elastichost.supervisor.cpu_check import require_same_cpu
@@ -266,6 +267,7 @@ def _anew(
         dense.load(initial, None, 1, 0, 0)
         _note_arena(run, arena, "new", Lineage())
         return _Beginning(arena, dense, ledger, Lineage())
+    keep_applied(run.directory.path, settings, record)
     state = load_dense(found, record)
     dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
     lineage = Lineage(
@@ -346,6 +348,7 @@ def _parts(
         lambda: (judge.memory, lookups.total()),
         lambda: training.committed_step(),
         lambda: roster.holdings.owners,
+        is_draining,
     )
     lookups = LookupCount(run, beginning.lineage.lookups)
     left = beginning.rescued.left if beginning.rescued is not None else None
@@ -358,6 +361,8 @@ def _parts(
         # A crew is evaluated between two steps: it must come to the end of what it was given.
         since = ledger.samples_accounted - (judge.evaluated_at or 0)
         is_due = judge.is_open or 0 < every_samples <= since
+        if run.journal.problem:
+            return False  # whoever resumes the run has to know of every lease
         return may_evaluate() and not (is_sync and test_units and is_due)
 
     marks: dict[Path, Watermarks] = {}

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.appending import tells_of_no_space
 from elastichost.arena.dense import DenseState, DenseStore
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
@@ -29,7 +30,7 @@ from elastichost.checkpoint.format import (
 from elastichost.checkpoint.mirror import Mirror
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.cpu_features import present_cpu
-from elastichost.errors import CheckpointError, ProtocolError
+from elastichost.errors import CheckpointError, CheckpointSpaceError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
@@ -91,8 +92,9 @@ class Checkpointer:
         counted: Callable[[], tuple[JudgeMemory, Lookups]],
         committed_step: Callable[[], int],
         owners: Callable[[], frozenset[int]],
+        is_stopping: Callable[[], bool],
     ) -> None:
-        self._committed_step, self._owners = committed_step, owners
+        self._committed_step, self._owners, self._is_stopping = committed_step, owners, is_stopping
         self._run, self._model, self._ledger, self._dense, self._counted = run, model, ledger, dense, counted
         self._number = 0
         self._open: _Open | None = None
@@ -163,7 +165,8 @@ class Checkpointer:
         if self._open is None or message.cut != self._open.cut.number:
             return
         if message.failure:
-            self._open.failure = CheckpointError(f"{record.process}: {message.failure}", hint=message.hint)
+            kind = CheckpointSpaceError if message.is_out_of_space else CheckpointError
+            self._open.failure = kind(f"{record.process}: {message.failure}", hint=message.hint)
             self._perform(self._open.cut.abandon(message.failure))
             return
         try:
@@ -193,7 +196,8 @@ class Checkpointer:
         if self._open is None or message.cut != self._open.cut.number:
             return
         if why_not:
-            self._open.failure = CheckpointError(f"{server}: {why_not}")
+            kind = CheckpointSpaceError if tells_of_no_space(why_not) else CheckpointError
+            self._open.failure = kind(f"{server}: {why_not}")
             self._perform(self._open.cut.abandon(why_not))
             return
         self._open.blocks += blocks
@@ -240,11 +244,8 @@ class Checkpointer:
         step = self._committed_step()
         ledger, dense, (judged, lookups) = self._ledger, self._dense.state_copy(), self._counted()
         self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, judged, lookups)
-        self._open.accounted, self._open.trained, self._open.epoch = (
-            ledger.samples_accounted,
-            ledger.trained,
-            ledger.epoch,
-        )
+        self._open.accounted = ledger.samples_accounted
+        self._open.trained, self._open.epoch = ledger.trained, ledger.epoch
         for server in servers:
             self._run.send(server, Snapshot(cut, self._path_for(server, self._open), step))
 
@@ -303,11 +304,12 @@ class Checkpointer:
         )
 
     def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
-        """A periodic one may fail for as long as there is a good one before it; the last one may not. Raises
-        `error`."""
+        """A periodic one may fail while there is a good one before it; the last one may not. For space on a full disk
+        the run waits, unless it was asked to stop. Raises `error`."""
         self._failed_in_a_row += 1
         good = self._good()
-        if is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW):
+        waits = isinstance(error, CheckpointSpaceError) and not (is_final and self._is_stopping())
+        if not waits and (is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW)):
             raise error
         wait_s = min(RETRY_S * 2 ** (self._failed_in_a_row - 1), MAX_RETRY_S)
         kept = f"the newest good one is {good.name}" if good is not None else "there is none yet"

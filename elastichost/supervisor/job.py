@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from elastichost.appending import is_out_of_space
 from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, owner_of, socket_directory
 from elastichost.checkpoint.format import remove_staging
 from elastichost.checkpoint.places import RUN_FILE, CheckpointSource, checkpoint_source, read_identity
@@ -43,6 +45,7 @@ from elastichost.supervisor.rundir import RunDirectory, new_run_path, write_atom
 from elastichost.supervisor.shutdown import end_processes, remove_directories
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.sources import files_for_others
+from elastichost.wire.applied import is_audited
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.crash import arm
 from elastichost.wire.keys import Gate, gate_at
@@ -249,7 +252,7 @@ def _open(
     else:
         launcher.clean_when_lost((sockets,), kept, job.supervision.keep_arena_s)
     create_directory(sockets, owner_of(os.getpid(), directory.path))
-    journal = Journal(directory.journal, observer.on_event)
+    journal = Journal(directory.journal, observer.on_event, keeps_leases=is_audited())
     job_id = int(run_id, 16)
     keyring = Keyring() if machines is not None else None
     control = ControlServer(f"ipc://{sockets}/control", job_id, _gate(machines, keyring))
@@ -304,6 +307,8 @@ def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> Run
         run.control.close()
         run.recorder.close()
         run.journal.close()
+        if run.journal.problem:
+            print(f"the end of {run.directory.journal} is not written: {run.journal.problem}", file=sys.stderr)
 
 
 def _remember(run: Run, recollection: Recollection) -> None:
@@ -338,4 +343,14 @@ def _supervise(run: Run, supervisor: Supervisor) -> RunResult:
             run.note("killed", f"had to be killed: {', '.join(map(str, killed))}")
         run.note("run_ended", state, now=True)
         if result is not None:
-            run.directory.write_result(result.to_bytes())
+            _write_result(run, result)
+
+
+def _write_result(run: Run, result: RunResult) -> None:
+    """Where there is no space for it, it is told: the run has ended all the same."""
+    try:
+        run.directory.write_result(result.to_bytes())
+    except OSError as error:
+        if not is_out_of_space(error):
+            raise
+        print(f"result.json is not written: {error.strerror} in {run.directory.path}", file=sys.stderr)

@@ -222,7 +222,10 @@ def keep_hosts(run: Run) -> None:
     if run.machines is not None:
         used: Sequence[HostSection] = [run.machines.launchers[host].host for host in sorted(run.elsewhere)]
         facts = run.machines.hosts.model_copy(update={"hosts": tuple(used)})
-        write_atomically(run.directory.hosts, facts.model_dump_json(indent=1).encode())
+        try:
+            write_atomically(run.directory.hosts, facts.model_dump_json(indent=1).encode())
+        except OSError as error:
+            run.note("warning", f"{run.directory.hosts} is not written, a resume takes the machines of before: {error}")
 
 
 def _trouble(launcher: RemoteLauncher, job: JobSpec, *, is_new: bool) -> str:

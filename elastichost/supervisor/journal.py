@@ -1,22 +1,51 @@
-"""journal.jsonl: everything that happened and everything that was decided, one JSON line each, with the reason."""
+"""journal.jsonl: everything that happened and everything that was decided, one JSON line each, with the reason.
+
+Leases are most of what happens, and only the newest of them matter. So they are in a file beside it, leases.jsonl, each
+line with the length that the journal had when the lease was granted: `read_journal` puts them where they belong. When
+that file has grown to LEASES_BYTES its older half is folded into one line, which tells what a resume has to know.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from elastichost.appending import append_whole, is_out_of_space, write_atomically
 from elastichost.metrics import JournalEvent, JournalValue
 from elastichost.wire.crash import crash_point
 
-__all__ = ["Journal", "follow", "read_journal", "utc_now"]
+__all__ = ["LEASES_FILE", "Journal", "LeaseLine", "follow", "read_journal", "utc_now"]
 
 SYNC_EVERY_S = 0.5
 MAX_LINE_BYTES = 1 << 20
+LEASES_FILE = "leases.jsonl"
+LEASES_BYTES = 1 << 20
+HELD_BYTES = 8 << 20  # of lines that wait for space
+# What a resume reads. While the disk is full there are few of these: no lease is granted and no process is started.
+NEEDED = frozenset(
+    {"arena", "run_started", "run_ended", "shard_map", "lease", "process_started", "process_lost", "quarantine"}
+    | {"torn_batch", "evaluation", "roll_back", "settled", "failed"}
+)
+
+
+class LeaseLine(msgspec.Struct, frozen=True):
+    """A line of leases.jsonl. journal_bytes: how long the journal was when the event was noted."""
+
+    journal_bytes: int
+    event: JournalEvent
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """A line that waits for space."""
+
+    line: bytes
+    is_lease: bool
 
 
 def utc_now() -> str:
@@ -26,16 +55,29 @@ def utc_now() -> str:
 
 class Journal:
     """Appends events. A line is written at once; `durable` ones are on the disk at the next `sync`, or at once when
-    `now` is set (commit points)."""
+    `now` is set (commit points).
 
-    def __init__(self, path: Path, listener: Callable[[JournalEvent], None] | None = None) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o600)
-        _cut_unfinished_line(self._descriptor)
+    On a full disk lines wait in memory, in order; `sync` tries them again. `problem` says why they wait, "" while
+    nothing waits. Of more than HELD_BYTES only those that a resume needs are kept; `dropped` counts the others.
+    keeps_leases: leases are never folded, so that whoever checks the run sees all of them.
+    """
+
+    def __init__(
+        self, path: Path, listener: Callable[[JournalEvent], None] | None = None, *, keeps_leases: bool = False
+    ) -> None:
+        self._descriptor = _open_to_append(path)
+        self._bytes = os.fstat(self._descriptor).st_size  # with the lines that wait
+        self._leases_path, self._leases = path.with_name(LEASES_FILE), -1
+        self._keeps_leases, self._fold_beyond_bytes = keeps_leases, LEASES_BYTES
         self._encoder = msgspec.json.Encoder()
         self._listener = listener
+        self._held: deque[_Held] = deque()
+        self._held_bytes = 0
         self._unsynced = False
+        self._written: set[int] = set()  # descriptors, since they were synced
         self._synced_s = 0.0
+        self.problem = ""
+        self.dropped = 0
 
     def write(
         self,
@@ -49,7 +91,10 @@ class Journal:
     ) -> JournalEvent:
         event = JournalEvent(utc_now(), time.monotonic(), kind, text, process, data or {})
         crash_point("supervisor.journal.write")
-        os.write(self._descriptor, self._encoder.encode(event) + b"\n")
+        if kind == "lease":
+            self._put(_Held(self._encoder.encode(LeaseLine(self._bytes, event)) + b"\n", is_lease=True), kind)
+        else:
+            self._put(_Held(self._encoder.encode(event) + b"\n", is_lease=False), kind)
         crash_point("supervisor.journal.written")
         self._unsynced = self._unsynced or durable or now
         if now:
@@ -59,17 +104,87 @@ class Journal:
         return event
 
     def sync(self, now_s: float) -> None:
-        """Call often: syncs durable lines at most every SYNC_EVERY_S."""
-        if self._unsynced and now_s - self._synced_s >= SYNC_EVERY_S:
+        """Call often: syncs durable lines, and writes lines that wait for space, at most every SYNC_EVERY_S."""
+        if (self._unsynced or self._held) and now_s - self._synced_s >= SYNC_EVERY_S:
             self._sync(now_s)
 
-    def _sync(self, now_s: float) -> None:
-        os.fdatasync(self._descriptor)
-        self._unsynced, self._synced_s = False, now_s
-
     def close(self) -> None:
+        """Lines for which there is no space are lost; `problem` then says why."""
         self._sync(time.monotonic())
         os.close(self._descriptor)
+        if self._leases >= 0:
+            os.close(self._leases)
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _put(self, line: _Held, kind: str) -> None:
+        """Writes a line after those that wait, or has it wait with them."""
+        if self._held_bytes + len(line.line) > HELD_BYTES and kind not in NEEDED:
+            self.dropped += 1
+            return
+        self._held.append(line)
+        self._held_bytes += len(line.line)
+        if not line.is_lease:
+            self._bytes += len(line.line)
+        if not self.problem:
+            self._write_held()
+
+    def _write_held(self) -> None:
+        self.problem = ""
+        try:
+            while self._held:
+                line = self._held[0]
+                descriptor = self._leases_descriptor() if line.is_lease else self._descriptor
+                append_whole(descriptor, line.line)
+                self._written.add(descriptor)
+                self._held.popleft()
+                self._held_bytes -= len(line.line)
+            self._fold_leases()
+        except OSError as error:
+            if not is_out_of_space(error):
+                raise
+            self.problem = error.strerror or str(error)
+
+    def _sync(self, now_s: float) -> None:
+        self._synced_s = now_s
+        self._write_held()
+        try:
+            for descriptor in sorted(self._written):
+                os.fdatasync(descriptor)
+                self._written.discard(descriptor)
+        except OSError as error:
+            if not is_out_of_space(error):
+                raise
+            self.problem = error.strerror or str(error)
+        self._unsynced = bool(self.problem)
+
+    def _leases_descriptor(self) -> int:
+        if self._leases < 0:
+            self._leases = _open_to_append(self._leases_path)
+        return self._leases
+
+    def _fold_leases(self) -> None:
+        """Replaces the older half of the leases by one line. Without space for that it is tried again later."""
+        if self._leases < 0 or self._keeps_leases:
+            return
+        size = os.fstat(self._leases).st_size
+        if size <= self._fold_beyond_bytes:
+            return
+        self._fold_beyond_bytes = size + LEASES_BYTES // 8
+        lines = list(_lease_lines(self._leases_path))
+        older, newer = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+        kept = [_folded(older), *newer]
+        write_atomically(self._leases_path, b"".join(self._encoder.encode(line) + b"\n" for line in kept))
+        self._written.discard(self._leases)
+        os.close(self._leases)
+        self._leases, self._fold_beyond_bytes = _open_to_append(self._leases_path), LEASES_BYTES
+
+
+def _open_to_append(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    _cut_unfinished_line(descriptor)
+    return descriptor
 
 
 def _cut_unfinished_line(descriptor: int) -> None:
@@ -80,17 +195,57 @@ def _cut_unfinished_line(descriptor: int) -> None:
     os.ftruncate(descriptor, start + tail.rfind(b"\n") + 1)
 
 
-def read_journal(path: Path) -> Iterator[JournalEvent]:
-    """Events in order. A last line that was cut short by a crash is left out."""
-    decoder = msgspec.json.Decoder(JournalEvent)
+def _folded(lines: Iterable[LeaseLine]) -> LeaseLine:
+    """One line in place of these: the highest lease and life of each worker, and the newest epoch."""
+    lives: dict[str, int] = {}
+    leases = lease = epoch = 0
+    newest = LeaseLine(0, JournalEvent("", 0.0, "", ""))
+    for newest in lines:
+        data = newest.event.data
+        of_line = data["lives"] if newest.event.kind == "leases_folded" else {newest.event.process: data["life"]}
+        for process, life in msgspec.convert(of_line, dict[str, int]).items():
+            lives[process] = max(lives.get(process, 0), life)
+        leases += msgspec.convert(data.get("leases", 1), int)
+        lease = max(lease, msgspec.convert(data["lease"], int))
+        epoch = msgspec.convert(data["epoch"], int)  # after a resume from a checkpoint it may be a lower one
+    told: dict[str, JournalValue] = {"leases": leases, "lease": lease, "epoch": epoch, "lives": dict(lives)}
+    text = f"{leases} leases up to number {lease}"
+    return LeaseLine(
+        newest.journal_bytes,
+        JournalEvent(newest.event.time_utc, newest.event.monotonic_s, "leases_folded", text, data=told),
+    )
+
+
+def _lease_lines(path: Path) -> Iterator[LeaseLine]:
+    if not path.exists():
+        return
+    decoder = msgspec.json.Decoder(LeaseLine)
     with path.open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):
                 yield decoder.decode(line)
 
 
+def read_journal(path: Path) -> Iterator[JournalEvent]:
+    """Events in order, with the leases beside it. A last line that was cut short by a crash is left out."""
+    decoder = msgspec.json.Decoder(JournalEvent)
+    leases = _lease_lines(path.with_name(LEASES_FILE))
+    lease, at = next(leases, None), 0
+    with path.open("rb") as file:
+        for line in file:
+            while lease is not None and lease.journal_bytes <= at:
+                yield lease.event
+                lease = next(leases, None)
+            if line.endswith(b"\n"):
+                yield decoder.decode(line)
+            at += len(line)
+    while lease is not None:
+        yield lease.event
+        lease = next(leases, None)
+
+
 def follow(path: Path, is_over: Callable[[], bool], poll_s: float = 0.2) -> Iterator[JournalEvent]:
-    """Events as they come, from the first one on, until `is_over` and no more are there."""
+    """Events but leases as they come, from the first one on, until `is_over` and no more are there."""
     decoder = msgspec.json.Decoder(JournalEvent)
     rest = b""
     with path.open("rb") as file:

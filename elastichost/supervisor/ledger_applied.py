@@ -15,7 +15,8 @@ import numpy.typing as npt
 from elastichost.errors import ProtocolError
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState, Quarantined, Span, epoch_order
-from elastichost.wire.applied import AppliedRecords
+from elastichost.wire.applied import AppliedFold, AppliedRecords
+from elastichost.wire.applied_fold import accounted_ranges
 
 __all__ = ["ledger_of_applied"]
 
@@ -27,17 +28,19 @@ def ledger_of_applied(
     records: AppliedRecords,
     quarantined: tuple[Quarantined, ...] = (),
     *,
+    fold: AppliedFold | None = None,
     epoch: int = 0,
     next_lease_id: int = 1,
     stopped_early: bool = False,
 ) -> Ledger:
-    """The ledger after exactly the batches of `records` (dtype APPLIED_RECORD, in any order).
+    """The ledger after exactly the batches of `records` (dtype APPLIED_RECORD, in any order), and of those before them.
 
-    epoch: the newest one that is known to have begun, from 0; a record of a later one counts as well. next_lease_id:
-    no lease up to it was ever granted. stopped_early: what is not trained is dropped.
+    fold: what those before them come to. epoch: the newest one that is known to have begun, from 0; a record of a later
+    one counts as well. next_lease_id: no lease up to it was ever granted. stopped_early: what is not trained is
+    dropped.
     Raises ProtocolError when the records cannot be of this data, or two of them hold the same position.
     """
-    taken = _taken(records, quarantined)
+    taken = _taken(records, quarantined, fold)
     _check(settings, taken)
     newest = max(epoch, int(taken[:, 0].max(initial=0)))
     present = taken[taken[:, 0] == newest]
@@ -46,13 +49,14 @@ def ledger_of_applied(
     next_unit = 1 + max((place for place, unit in enumerate(order) if unit in touched), default=-1)
     pending = tuple(rest for unit in order[:next_unit] for rest in _rests(settings, present, unit))
     accounted = settings.samples * newest + sum(end - start for start, end in present[:, 2:].tolist())
-    trained, given_up = int(records["samples"].sum()), sum(entry.stop - entry.start for entry in quarantined)
+    trained = int(records["samples"].sum()) + (fold.samples if fold is not None else 0)
+    given_up = sum(entry.stop - entry.start for entry in quarantined)
     state = LedgerState(
         samples=settings.samples,
         units=len(settings.units),
         epoch=newest,
         next_unit=len(order) if stopped_early else next_unit,
-        next_lease_id=max(next_lease_id, int(records["lease_id"].max(initial=0)) + 1),
+        next_lease_id=max(next_lease_id, int(records["lease_id"].max(initial=fold.lease_id if fold else 0)) + 1),
         pending=() if stopped_early else pending,
         dropped=settings.samples * settings.epochs - accounted if stopped_early else 0,
         trained=trained,
@@ -62,17 +66,30 @@ def ledger_of_applied(
     return Ledger.from_state(settings, state)
 
 
-def _taken(records: AppliedRecords, quarantined: Iterable[Quarantined]) -> Int64:
-    """int64 [n, 4]: (epoch, unit, start, stop) of everything accounted for, sorted."""
-    columns = [records[name].astype(np.int64) for name in ("epoch", "unit", "start", "stop")]
-    # A batch also accounts for the bad batches right before it, which were never committed.
-    columns[2] = columns[3] - records["samples"].astype(np.int64) - records["skipped"].astype(np.int64)
-    batches = np.stack(columns, axis=1)
-    outside = [entry for entry in quarantined if not _holds(batches, records["skipped"], entry)]
+def _taken(records: AppliedRecords, quarantined: Iterable[Quarantined], fold: AppliedFold | None) -> Int64:
+    """int64 [n, 4]: (epoch, unit, start, stop) of everything accounted for, sorted. Of epochs before that of the fold
+    nothing: they are done."""
+    batches, skipped = accounted_ranges(records), records["skipped"]
+    spans = np.zeros((0, 4), np.int64)
+    if fold is not None:
+        spans = fold.spans_array()
+        quarantined = [
+            one for one in quarantined if one.epoch >= spans[:, 0].max(initial=0) and not _within(spans, one)
+        ]
+        batches = np.concatenate([spans, batches])
+        skipped = np.concatenate([np.zeros(len(spans), np.uint32), skipped])
+    outside = [entry for entry in quarantined if not _holds(batches, skipped, entry)]
     given_up = [(entry.epoch, entry.unit, entry.start, entry.stop) for entry in outside]
     taken = np.concatenate([batches, np.array(given_up, np.int64).reshape(-1, 4)])
     ordered: Int64 = taken[np.lexsort((taken[:, 2], taken[:, 1], taken[:, 0]))]
     return ordered
+
+
+def _within(spans: Int64, entry: Quarantined) -> bool:
+    """Whether what was folded accounts for this entry."""
+    epochs, units, starts, stops = spans.T
+    found = (epochs == entry.epoch) & (units == entry.unit) & (starts <= entry.start) & (stops >= entry.stop)
+    return bool(found.any())
 
 
 def _holds(batches: Int64, skipped: npt.NDArray[np.uint32], entry: Quarantined) -> bool:

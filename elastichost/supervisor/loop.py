@@ -45,6 +45,7 @@ from elastichost.supervisor.reckoning import reckon
 from elastichost.supervisor.recovery import Holdings, Recovery
 from elastichost.supervisor.rolling_back import roll_back
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.running_out import look_at_space
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.situation import situation_of, word_of
 from elastichost.supervisor.status import Reporter
@@ -83,6 +84,7 @@ class Supervisor:
         self._state = "starting"
         self._said_stopping = False
         self._arenas = ArenaWatch(run, (), lambda: None)
+        self._stopping_s: float | None = None  # since when it is to stop
         self._said_prepared: Prepared | None = None
         self._turned_s = self._rested_s = run.now_s()
         self._pacing, self._worked_s = Pacing(), 0.0
@@ -178,7 +180,7 @@ class Supervisor:
         if isinstance(error, HostLostError):
             run.decided(run.plan.reason)
         self._parts, self._commander, self._tuner = None, None, None
-        self._said_stopping, self._state = False, "starting"
+        self._said_stopping, self._stopping_s, self._state = False, None, "starting"
         self._exits.clear()
         self._recovery = Recovery(run, self._ended, self._holdings, self._host_lost)
         self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
@@ -200,7 +202,7 @@ class Supervisor:
         reason = self._why_stop()
         if not reason or self._said_stopping:
             return
-        self._said_stopping = True
+        self._said_stopping, self._stopping_s = True, self._run.now_s()
         plan = self._run.plan
         # Without workers: they are drained. With the PS there are: nothing has to change hands any more.
         if self._parts is not None:
@@ -267,15 +269,18 @@ class Supervisor:
                 self._parts.roster.follow_plan()
                 self._parts.balancer.look(now_s)
             self._parts.checkpointer.tick(now_s)
-            self._parts.training.measure(now_s)
-            if not self._parts.checkpointer.holds_workers and not self._parts.judge.is_open:
+            self._parts.training.measure(now_s, stands_still=run.space.holds_training)
+            is_busy = self._parts.checkpointer.holds_workers or self._parts.judge.is_open
+            if not is_busy and not run.space.holds_training:
                 self._stragglers.look(self._parts.training, self._recovery, now_s)
-            if self._tuner is not None and not self._said_stopping and commander is not None:
+            is_tuned = not self._said_stopping and not run.space.holds_training
+            if self._tuner is not None and is_tuned and commander is not None:
                 self._tuner.look(now_s)
             self._parts.memory.look(self._parts.training.ledger, commander, self._reporter.private_bytes, now_s)
             self._parts.serve()
         run.journal.sync(now_s)
         self._reporter.tick(self._state, self._parts, now_s)
+        look_at_space(run, self._reporter.problems, self._stopping_s, self._parts)
         self._worked_s = run.now_s() - began_s
 
     def _rest(self) -> None:

@@ -6,11 +6,13 @@ import contextlib
 import os
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from elastichost.appending import is_out_of_space
 from elastichost.metrics import ProcessStatus, RunStatus
 
 __all__ = ["Meter", "MetricsStore", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]
@@ -36,13 +38,22 @@ CREATE TABLE IF NOT EXISTS run (
 """
 
 
+_TABLES = ("run", "process")
+FLUSH_S = 5.0
+FINE_S = 3600.0
+COARSE_S = 60
+THIN_EVERY_S = 600.0
+MOST_HELD = 600
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process: CPU percent of one core and context switches since the last measurement, memory now.
+    """Of one process: CPU percent of one core (None: it was never measured before) and context switches since the last
+    measurement, memory now.
     private_bytes: of pss_bytes what is no page of a file. The arena's are counted there, and libraries' are the
     kernel's to drop; nor, where many runs share a host, those that all of them were forked with."""
 
-    cpu_percent: float = 0.0
+    cpu_percent: float | None = None
     pss_bytes: int = 0
     private_bytes: int = 0
     rss_bytes: int = 0
@@ -126,7 +137,7 @@ class Meter:
             watched = _Watched(now_s, found.cpu_s, found.switches, anonymous_bytes=anonymous_bytes(pid))
             self._watched[pid] = watched
         passed_s = max(now_s - watched.at_s, 1e-3)
-        percent = 100 * (found.cpu_s - watched.cpu_s) / passed_s if now_s > watched.at_s else 0.0
+        percent = 100 * (found.cpu_s - watched.cpu_s) / passed_s if now_s > watched.at_s else watched.usage.cpu_percent
         new_switches = found.switches - watched.switches
         watched.at_s, watched.cpu_s, watched.switches = now_s, found.cpu_s, found.switches
         watched.usage = replace(
@@ -223,15 +234,66 @@ def _read(pid: int) -> _Found | None:
 
 
 class MetricsStore:
-    """metrics.db: one row per process and second, one per run and second. One writer; readers are not disturbed."""
+    """metrics.db: one row per process and second, one per run and second. One writer; readers are not disturbed.
+
+    Every row is committed at once, into the log beside the file (metrics.db-wal), and every FLUSH_S from there into
+    the file itself: whoever copies or reads that alone lacks seconds. Of what is older than FINE_S one second in
+    COARSE_S is kept. On a full disk rows wait, MOST_HELD seconds at most; `problem` says why, and `dropped` counts the
+    seconds that are lost.
+    """
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=OFF")  # a lost last second of metrics is no loss
         self._connection.executescript(_SCHEMA)
+        self._held: deque[RunStatus] = deque()
+        self._flush_at_s = self._thin_at_s = 0.0
+        self._thinned = {table: self._last_row(table) for table in _TABLES}
+        self.problem = ""
+        self.dropped = 0
 
     def add(self, status: RunStatus) -> None:
+        """Raises sqlite3.Error for what is no want of space."""
+        self._held.append(status)
+        if len(self._held) > MOST_HELD:
+            self._held.popleft()
+            self.dropped += 1
+        try:
+            while self._held:
+                self._insert(self._held[0])
+                self._held.popleft()
+            self._keep_small(status.elapsed_s)
+        except sqlite3.OperationalError as error:
+            if not is_out_of_space(error):
+                raise
+            self.problem = str(error)
+        else:
+            self.problem = ""
+
+    def _keep_small(self, elapsed_s: float) -> None:
+        if elapsed_s >= self._thin_at_s + FINE_S + THIN_EVERY_S:
+            self._thin_at_s = elapsed_s - FINE_S
+            self._thin(self._thin_at_s)
+        if not self._flush_at_s <= elapsed_s < self._flush_at_s + FLUSH_S:
+            self._flush_at_s = elapsed_s
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _thin(self, before_s: float) -> None:
+        """Of this supervisor's rows that are older: those of one second in COARSE_S stay."""
+        with self._connection:
+            for table in _TABLES:
+                query = f"SELECT max(rowid) FROM {table} WHERE rowid > ? AND elapsed_s < ?"
+                last = self._connection.execute(query, (self._thinned[table], before_s)).fetchone()[0]
+                if last is not None:
+                    query = f"DELETE FROM {table} WHERE rowid > ? AND rowid <= ? AND CAST(elapsed_s AS INTEGER) % ?"
+                    self._connection.execute(query, (self._thinned[table], last, COARSE_S))
+                    self._thinned[table] = last
+
+    def _last_row(self, table: str) -> int:
+        return int(self._connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0])
+
+    def _insert(self, status: RunStatus) -> None:
         s = status
         progress = (s.elapsed_s, s.state, s.epoch, s.samples_trained, s.samples_per_s, s.loss, s.test_auc)
         row = (*progress, s.plan.workers, s.plan.servers, s.arena_bytes)
@@ -244,7 +306,7 @@ class MetricsStore:
         self._connection.close()
 
 
-def _row(elapsed_s: float, p: ProcessStatus) -> tuple[float | int | str, ...]:
+def _row(elapsed_s: float, p: ProcessStatus) -> tuple[float | int | str | None, ...]:
     usage = (p.cpu_percent, p.memory_bytes, p.rss_bytes, p.context_switches)
     speed = (p.samples_per_s, p.wait_fraction, p.compute_ms, p.gpu_memory_bytes)
     return (elapsed_s, p.role, p.index, p.life, p.pid, p.state, *usage, *speed)

@@ -39,6 +39,7 @@ class ProcessRecord:
     failure: Failure | None = None
     progress: int = -1
     doing: str = ""
+    no_space: str = ""  # why it can commit nothing: its disk is full
     gpu_memory_bytes: int = 0
     asked: ProcessSpec | None = None  # the cores and threads it was told to take, until it says that it has
     kill_kind: Literal["exit", "hang", "start", "slow", "unwanted"] = "exit"
@@ -141,7 +142,7 @@ class Fleet:
             has_worked = has_worked or beat.sample.steps > 0 or beat.sample.requests > 0
             record.signs = Signs(longest_s=longest_s, has_worked=has_worked)
             record.progress, record.moved_s = beat.progress, now_s
-        record.doing, record.gpu_memory_bytes = beat.state, beat.gpu_memory_bytes
+        record.doing, record.gpu_memory_bytes, record.no_space = beat.state, beat.gpu_memory_bytes, beat.no_space
         record.window.append((now_s, beat.sample))
         while now_s - record.window[0][0] > WINDOW_S:
             record.window.popleft()

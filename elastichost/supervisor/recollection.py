@@ -98,7 +98,10 @@ class _ArenaData(msgspec.Struct, frozen=True):
 class _LeaseData(msgspec.Struct, frozen=True):
     lease: int
     epoch: int
-    life: int
+
+
+class _FoldedData(msgspec.Struct, frozen=True):
+    lives: dict[str, int]
 
 
 class _LifeData(msgspec.Struct, frozen=True):
@@ -138,6 +141,9 @@ def recollect(events: Iterable[JournalEvent]) -> Recollection:
         if event.process and event.kind in ("process_started", "process_lost", "lease"):
             life = msgspec.convert(event.data, _LifeData).life
             lives[event.process] = max(lives.get(event.process, 0), life)
+        elif event.kind == "leases_folded":
+            for process, life in msgspec.convert(event.data, _FoldedData).lives.items():
+                lives[process] = max(lives.get(process, 0), life)
         known = _fold(known, event)
     return msgspec.structs.replace(known, lives=lives)
 
@@ -150,7 +156,7 @@ def _fold(known: Recollection, event: JournalEvent) -> Recollection:
             return msgspec.structs.replace(known, has_ended=event.kind == "run_ended")
         case "shard_map":
             return msgspec.structs.replace(known, is_whole=True)  # published when all PS have all their rows
-        case "lease":
+        case "lease" | "leases_folded":
             lease = msgspec.convert(event.data, _LeaseData)
             number = max(known.next_lease_id, lease.lease + 1)
             epoch = max(known.lineage.epoch, lease.epoch)

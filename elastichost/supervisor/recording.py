@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.appending import append_whole, is_out_of_space
 from elastichost.errors import PreflightError
 from elastichost.tuner.records import Record
 
@@ -15,11 +16,14 @@ __all__ = ["DECISIONS_FILE", "Recorder", "read_records"]
 
 DECISIONS_FILE = "decisions.jsonl"
 MOST_BYTES = 256 << 20  # then nothing more is recorded: a record must not fill a disk
+HELD_BYTES = 4 << 20  # of records that wait for space; `replay` needs all of them or none of what follows
 
 
 class Recorder:
-    """Appends a JSON line for each record; without a path nothing is recorded. What cannot be written is not recorded:
-    training goes on, and `tell` hears why, once. After a line that a crash cut short a new one is begun."""
+    """Appends a JSON line for each record; without a path nothing is recorded. On a full disk lines wait in memory, and
+    the next `write` or `flush` tries them again; `waits` says why. With more than HELD_BYTES of them, or after another
+    error, nothing more is recorded: training goes on, and `tell` hears why, once. After a line that a crash cut short a
+    new one is begun."""
 
     def __init__(self, path: Path | None = None, tell: Callable[[str], object] = lambda problem: None) -> None:
         self._tell = tell
@@ -31,7 +35,9 @@ class Recorder:
             is_cut = self._bytes > 0 and os.pread(self._descriptor, 1, self._bytes - 1) != b"\n"
             self._before = b"\n" if is_cut else b""
         self._encoder = msgspec.json.Encoder()
+        self._held = bytearray()
         self.problem = ""
+        self.waits = ""
 
     def write(self, record: Record) -> None:
         if self._descriptor < 0 or self.problem:
@@ -40,17 +46,27 @@ class Recorder:
         if self._bytes + len(line) > MOST_BYTES:
             self._give_up(f"the record of decisions has reached {MOST_BYTES >> 20} MiB: no more is recorded")
             return
-        try:
-            written = os.write(self._descriptor, line)
-        except OSError as error:
-            self._give_up(f"decisions are not recorded any more: {error.strerror}")
+        self._held += line
+        self._bytes += len(line)
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits for space."""
+        if not self._held:
             return
-        self._bytes += written
-        if written < len(line):
-            self._give_up("decisions are not recorded any more: the disk is full")
+        try:
+            append_whole(self._descriptor, bytes(self._held))
+        except OSError as error:
+            self.waits = error.strerror or str(error)
+            if not is_out_of_space(error) or len(self._held) > HELD_BYTES:
+                self._give_up(f"decisions are not recorded any more: {self.waits}")
+            return
+        self._held.clear()
+        self.waits = ""
 
     def _give_up(self, problem: str) -> None:
-        self.problem = problem
+        self.problem, self.waits = problem, ""
+        self._held.clear()
         self._tell(f"{problem}; `replay` knows nothing of what follows")
 
     def close(self) -> None:

@@ -161,7 +161,10 @@ class Recovery:
 
     def reported(self, record: ProcessRecord, report: wire_control.FailureReport) -> None:
         """A process says why it will exit."""
-        self._run.directory.write_error(record.process, report)
+        try:
+            self._run.directory.write_error(record.process, report)
+        except OSError as error:  # the journal has its first line
+            self._run.note("warning", f"what {record.process} reports is not kept: {error}")
         record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
         self._run.fleet.apply(record, Event.REPORT, self._run.now_s())
         said = f"{record.process}: {report.error_type}: {report.message}"
@@ -196,9 +199,11 @@ class Recovery:
 
     def _excuse_cut_off(self, now_s: float) -> None:
         """While a machine cannot be reached nobody is blamed for standing still: whoever is there cannot say what he
-        does, and others wait for him. Should it last, the machine is lost."""
+        does, and others wait for him. Should it last, the machine is lost. Nor while all wait for space on a disk."""
         passed_s, self._reconciled_s = now_s - self._reconciled_s, now_s
         run = self._run
+        if run.space.holds_training:
+            run.fleet.excuse(passed_s)
         if run.machines is None:
             return
         if run.machines.silent_s(run.elsewhere) > QUIET_S:
@@ -208,6 +213,8 @@ class Recovery:
 
     def _perform(self, action: Action, now_s: float) -> None:
         match action:
+            case Spawn() if self._run.journal.problem:
+                pass  # a life that no journal tells of would come twice; it is asked for again
             case Spawn():
                 self._spawn(action, now_s)
             case Kill():

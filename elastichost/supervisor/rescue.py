@@ -41,7 +41,7 @@ from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_applied import ledger_of_applied
 from elastichost.supervisor.ledger_facts import LedgerSettings, Quarantined
 from elastichost.supervisor.recollection import Lineage, Recollection, TornLife, recollect
-from elastichost.wire.applied import AppliedRecords, micros_left_out, read_applied
+from elastichost.wire.applied import AppliedFold, AppliedRecords, micros_left_out, read_applied_content
 from elastichost.wire.facts import CommittedBatch
 
 __all__ = ["Claim", "Misfit", "Rescued", "claim_arena", "model_difference", "rescue"]
@@ -269,18 +269,25 @@ def _recover(
     version = dense.version()
     if version < 1:
         return Misfit("its dense vector was never filled")
-    records = read_applied(run_dir)[1:version]  # versions count from 1
-    if len(records) < version - 1 or not bool((records["sequence"] > 0).all()):
+    try:
+        content = read_applied_content(run_dir)
+    except ProtocolError as error:
+        return Misfit(error.message)
+    records, fold = content.records[: max(0, version - content.first)], content.fold  # versions count from 1
+    is_whole = content.first <= version <= content.end and bool((records["sequence"] > 0).all())
+    if not is_whole:
         return Misfit(f"the record of committed batches does not hold all {version - 1}")
-    samples = int(records["samples"].sum())
+    samples = int(records["samples"].sum()) + (fold.samples if fold is not None else 0)
     if samples != dense.samples_applied():
         return Misfit(f"{samples} samples are recorded as committed, its dense vector has {dense.samples_applied()}")
-    quarantined = _with_left_out(known.lineage.quarantined, records, micros)
+    steps = records if fold is None else np.concatenate([fold.left_out_records(), records])
+    quarantined = _with_left_out(known.lineage.quarantined, steps, micros)
     try:
         ledger = ledger_of_applied(
             settings,
             records,
             quarantined,
+            fold=fold,
             epoch=known.lineage.epoch,
             next_lease_id=known.next_lease_id,
             stopped_early=known.lineage.stopped_early,
@@ -290,7 +297,7 @@ def _recover(
     staged = _staged(path, len(arena.model.tables), servers)
     if isinstance(staged, Misfit):
         return staged
-    committed = {**dict.fromkeys(known.lives_of("worker"), 0), **_committed(records)}
+    committed = {**dict.fromkeys(known.lives_of("worker"), 0), **_committed(records, fold)}
     return Rescued(arena, dense, ledger, known.lineage, committed, staged)
 
 
@@ -309,14 +316,18 @@ def _with_left_out(
     return tuple(found)
 
 
-def _committed(records: AppliedRecords) -> dict[Life, int]:
+def _committed(records: AppliedRecords, fold: AppliedFold | None) -> dict[Life, int]:
     """Sequence of the last committed batch of each life. The dense vector keeps only each worker's newest life."""
     keys = records["worker"].astype(np.int64) << 32 | records["life"].astype(np.int64)
     lives, numbers = np.unique(keys, return_inverse=True)
     newest = np.zeros(len(lives), np.int64)
     np.maximum.at(newest, numbers, records["sequence"].astype(np.int64))
     pairs = zip(lives.tolist(), newest.tolist(), strict=True)
-    return {(life >> 32, life & 0xFFFFFFFF): sequence for life, sequence in pairs}
+    before = fold.committed if fold is not None else ()
+    return {
+        **{(worker, life): sequence for worker, life, sequence in before},
+        **{(life >> 32, life & 0xFFFFFFFF): sequence for life, sequence in pairs},
+    }
 
 
 def _torn(watermarks: Watermarks, committed: Mapping[Life, int], counted: Sequence[TornLife]) -> tuple[TornLife, ...]:

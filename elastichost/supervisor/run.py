@@ -16,6 +16,7 @@ from elastichost.errors import ProtocolError
 from elastichost.metrics import FrontierPoint, JournalValue
 from elastichost.observer import RunObserver
 from elastichost.plan import Plan, ProcessId
+from elastichost.supervisor.disk_space import DiskSpace
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.kernel_state import KernelState, kernel_state
 from elastichost.supervisor.keyring import Keyring
@@ -106,6 +107,7 @@ class Run:
     machines: Machines | None = None
     keyring: Keyring | None = None
     elsewhere: dict[int, Place] = field(default_factory=dict)
+    space: DiskSpace = field(default_factory=DiskSpace)
     supervisor_pid: int = field(default_factory=os.getpid)
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.appending import write_atomically
 from elastichost.checkpoint.places import (
     RUN_FILE,
     CheckpointSource,
@@ -39,7 +40,6 @@ __all__ = [
     "new_run_path",
     "package_versions",
     "point_latest",
-    "write_atomically",
 ]
 
 RUNS = "runs"
@@ -50,14 +50,6 @@ _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numb
 def new_run_path(base: Path, name: str, run_id: str) -> Path:
     """`<base>/runs/<name>-<UTC>-<id>`."""
     return base / RUNS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run_id[:6]}"
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file is there as a whole or as it was before."""
-    making = path.with_name(f".{path.name}.new")
-    with making.open("wb") as file:
-        file.write(data)
-    making.replace(path)
 
 
 def point_latest(path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from elastichost.appending import is_out_of_space
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
 from elastichost.supervisor.meter import Meter, MetricsStore, Usage
 from elastichost.supervisor.observed import ProcessRecord
@@ -26,6 +27,7 @@ class Reporter:
         self._store = MetricsStore(run.directory.metrics)
         self._began_s = run.now_s()
         self._next_s = 0.0
+        self.problems: dict[str, str] = {}  # file -> why it can not be written, "" when it can
         self.arena_bytes = 0
         self._copies_bytes = 0
         self._elsewhere_bytes = 0  # private memory of processes on other machines
@@ -66,9 +68,20 @@ class Reporter:
         self._elsewhere_bytes = self._private_elsewhere(live)
         self._takes(sum(self.private_bytes.values()))
         status = self._status(state, parts, processes)
-        self._run.directory.write_status(status)
+        self._write_status(status)
         self._store.add(status)
+        self.problems["metrics.db"] = self._store.problem
         self._run.observer.on_status(status)
+
+    def _write_status(self, status: RunStatus) -> None:
+        try:
+            self._run.directory.write_status(status)
+        except OSError as error:
+            if not is_out_of_space(error):
+                raise
+            self.problems["status.json"] = error.strerror or str(error)
+        else:
+            self.problems["status.json"] = ""
 
     def _usage(self, record: ProcessRecord, here: Mapping[int, Usage]) -> Usage:
         """As it was measured here, or on its machine."""

@@ -21,8 +21,8 @@ __all__ = ["Training", "miscount"]
 
 
 class Training:
-    """`may_grant` is False while an answer would cross a Pause, or the run is stopping. begun: the batch for which a
-    life (worker, life) changed rows in place last, 0 for none."""
+    """`may_grant` is False while an answer would cross a Pause, the journal has no space, or the run is stopping.
+    begun: the batch for which a life (worker, life) changed rows in place last, 0 for none."""
 
     def __init__(
         self, run: Run, ledger: Ledger, may_grant: Callable[[], bool], begun: Callable[[int, int], int]
@@ -104,9 +104,9 @@ class Training:
         self._waiting.pop(process, None)
         self._settled(process, self.ledger.give_back(process))
 
-    def measure(self, now_s: float) -> None:
-        """Counts the time in which leases were out as training time."""
-        if self._measured_s is not None and self.ledger.has_outstanding:
+    def measure(self, now_s: float, *, stands_still: bool = False) -> None:
+        """Counts the time in which leases were out as training time, but for that in which nobody could train."""
+        if self._measured_s is not None and self.ledger.has_outstanding and not stands_still:
             self.training_s += now_s - self._measured_s
         self._measured_s = now_s
 

@@ -118,6 +118,7 @@ class Heartbeat(Message, frozen=True):
     sample: StepSample
     state: Word = ""  # what the loop is doing, in a word
     gpu_memory_bytes: Count = 0
+    no_space: Word = ""  # PS: why no batch can be committed, "" while they can
 
 
 class LeaseRequest(Message, frozen=True):
@@ -173,6 +174,7 @@ class SnapshotWritten(Message, frozen=True):
     dense_version: Count
     failure: str = ""
     hint: str = ""
+    is_out_of_space: bool = False
 
 
 class Fenced(Message, frozen=True):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from elastichost.checkpoint.format import MANIFEST_NAME
-from elastichost.supervisor.journal import SYNC_EVERY_S, Journal
+from elastichost.supervisor.journal import LEASES_FILE, SYNC_EVERY_S, Journal
 from tests.checkpoint.test_checkpoint_format import write_checkpoint
 
 
@@ -97,17 +97,17 @@ def test_what_the_journal_must_not_lose_is_on_the_disk_at_once(tmp_path: Path, c
 
 
 def test_leases_are_on_the_disk_soon(tmp_path: Path, calls: list[Call]) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
+    path = tmp_path / LEASES_FILE
+    journal = Journal(tmp_path / "journal.jsonl")
     journal.write("checkpoint", "a commit point", now=True)
     calls.clear()
-    journal.write("lease", "granted", durable=True)
+    journal.write("lease", "granted", durable=True, data={"lease": 1, "life": 1, "epoch": 0})
     size = path.stat().st_size
     journal.sync(journal._synced_s + SYNC_EVERY_S / 2)
     assert calls == []
     journal.sync(journal._synced_s + SYNC_EVERY_S)
     journal.sync(journal._synced_s + 10 * SYNC_EVERY_S)
     assert calls == [Call("sync", str(path), size)]
-    journal.write("lease", "granted", durable=True)
+    journal.write("lease", "granted", durable=True, data={"lease": 1, "life": 1, "epoch": 0})
     journal.close()
     assert calls[1:] == [Call("sync", str(path), path.stat().st_size)], "the last ones when it is closed"

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from elastichost.chaos.tails import AppliedTail
+from elastichost.errors import DiskFullError, ProtocolError
+from elastichost.ps import applied_log
 from elastichost.ps.applied_log import AppliedLog, read_applied
-from elastichost.wire.applied import left_out_words, micros_left_out, read_applied_record
+from elastichost.wire.applied import (
+    AUDIT_VARIABLE,
+    left_out_words,
+    micros_left_out,
+    read_applied_content,
+    read_applied_record,
+)
+from elastichost.wire.applied_fold import fold_records, joined_ranges
+from tests.full_disk import file_limit
 
 
 def record(sequence: int) -> tuple[int | float | tuple[int, int], ...]:
@@ -29,8 +43,8 @@ def test_what_was_never_committed_is_cut_off(tmp_path: Path) -> None:
     log = AppliedLog(tmp_path)
     for number in range(5):
         log.write(number, record(number))
-    log.truncate(3)
-    log.truncate(9)  # nothing is made up
+    log.take_over(3)
+    log.take_over(9)  # nothing is made up
     log.write(3, record(77))
     log.close()
     assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2, 77]
@@ -38,3 +52,98 @@ def test_what_was_never_committed_is_cut_off(tmp_path: Path) -> None:
 
 def test_a_run_without_commits_has_no_records(tmp_path: Path) -> None:
     assert len(read_applied(tmp_path)) == 0
+
+
+def test_a_full_disk_takes_no_half_record_and_what_it_refused_can_be_written_later(tmp_path: Path) -> None:
+    log = AppliedLog(tmp_path)
+    log.write(1, record(1))
+    path = tmp_path / "applied.bin"
+    size = path.stat().st_size
+    with file_limit(size + 30), pytest.raises(DiskFullError, match=r"applied\.bin"):
+        log.write(2, record(2))
+    assert log.problem
+    assert path.stat().st_size == size
+    with file_limit(size + 30):
+        log.look_for_space(2)
+        assert log.problem
+    log.look_for_space(2)
+    assert not log.problem
+    assert path.stat().st_size == size
+    log.write(2, record(2))
+    log.close()
+    assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2]
+
+
+def test_half_a_record_is_cut_off_by_the_next_owner(tmp_path: Path) -> None:
+    log = AppliedLog(tmp_path)
+    for number in range(1, 4):
+        log.write(number, record(number))
+    log.close()
+    path = tmp_path / "applied.bin"
+    path.write_bytes(path.read_bytes()[:-7])
+    assert len(read_applied(tmp_path)) == 3
+    successor = AppliedLog(tmp_path)
+    successor.take_over(3)
+    successor.write(3, record(99))
+    successor.close()
+    assert read_applied(tmp_path)["sequence"].tolist() == [0, 1, 2, 99]
+
+
+def batch(number: int) -> tuple[int | float | tuple[int, int], ...]:
+    """Of three workers, each in a unit of its own and an epoch of 10,000 batches; the second life of worker 1 begins in
+    between."""
+    worker, step = number % 3, number % 10_000
+    life = 2 if worker == 1 and number > 30_000 else 1
+    return (worker, life, number, number // 10, number // 10_000, worker, step * 10, step * 10 + 10, 10, 0, 0.0, (0, 0))
+
+
+def test_a_week_of_batches_stays_small_and_keeps_what_it_comes_to(tmp_path: Path) -> None:
+    folded, kept = tmp_path / "folded", tmp_path / "kept"
+    folded.mkdir()
+    kept.mkdir()
+    limit = 1 << 18
+    logs = AppliedLog(folded, limit), AppliedLog(kept, 0)
+    largest, last = 0, 60_000
+    tail = AppliedTail(folded / "applied.bin")
+    for number in range(1, last):
+        for log in logs:
+            log.write(number, batch(number))
+        if number % 500 == 0:
+            tail.poll(1.0)
+            largest = max(largest, (folded / "applied.bin").stat().st_size)
+        if number == 40_000:  # another PS takes over
+            logs[0].close()
+            logs = AppliedLog(folded, limit), logs[1]
+            logs[0].take_over(number + 1)
+    for log in logs:
+        log.close()
+    # a unit of which every third batch is one worker's has a range for each of them until they meet
+    assert largest < limit + 3 * 10_000 * 32
+    assert (kept / "applied.bin").stat().st_size > 10 * limit
+    found, wanted = read_applied_content(folded), read_applied_content(kept)
+    assert found.fold is not None
+    assert found.end == wanted.end == last
+    assert (found.records == wanted.records[found.first - 1 :]).all()
+    assert found.fold == fold_records(None, found.first, wanted.records[: found.first - 1])
+    tail.poll(2.0)
+    assert tail.samples == 10 * (last - 1)
+    assert read_applied_record(folded, last - 1)["sequence"] == last - 1
+    assert not read_applied_record(folded, 5)["sequence"], "it is folded"
+    with pytest.raises(ProtocolError, match="folded"):
+        read_applied(folded)
+
+
+def test_a_fold_keeps_what_was_committed_twice_apart() -> None:
+    ranges = np.array([(0, 1, 10, 20), (0, 1, 0, 10), (0, 1, 15, 25), (0, 2, 25, 30), (1, 1, 25, 30)], np.int64)
+    joined = joined_ranges(ranges).tolist()
+    assert joined == [[0, 1, 0, 20], [0, 1, 15, 25], [0, 2, 25, 30], [1, 1, 25, 30]]
+
+
+def test_who_checks_a_run_has_nothing_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applied_log, "FOLD_BYTES", 1 << 12)
+    monkeypatch.setenv(AUDIT_VARIABLE, "1")
+    log = AppliedLog(tmp_path)
+    for number in range(1, 500):
+        log.write(number, batch(number))
+    log.close()
+    assert len(read_applied(tmp_path)) == 500

@@ -10,7 +10,7 @@ import pytest
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
 from elastichost.arena.layout import plan_layout
-from elastichost.errors import ProtocolError
+from elastichost.errors import DiskFullError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
@@ -20,6 +20,7 @@ from elastichost.ps.step_service import StepService
 from elastichost.wire.applied import read_applied
 from elastichost.wire.data import DensePush, DensePushed, Push, Retry, StepAsk, StepReached
 from tests.arena.conftest import build_model
+from tests.full_disk import file_limit
 
 PARAMETERS, ELEMENTS = 8, 10
 WORKER = ProcessId("worker", 3, 1)
@@ -98,6 +99,37 @@ def test_a_step_is_committed_when_its_last_micro_batch_comes(bench: Bench) -> No
     (record,) = read_applied(bench.directory)[1:]
     assert (int(record["worker"]), int(record["sequence"]), int(record["samples"])) == (CREW, 1, 4)
     assert float(record["loss_sum"]) == 0.5
+    bench.close()
+
+
+def test_a_step_is_held_while_there_is_no_space_for_its_record(bench: Bench) -> None:
+    bench.service.ask(b"a", StepAsk(request=1, step=2, shard_map_epoch=5))
+    with file_limit(0):
+        bench.push(1)
+        assert kinds(bench.push(0)) == [DensePushed], "it is staged"
+        assert kinds(bench.push(0)) == [DensePushed], "and sent again"
+        assert not bench.service.leave_out(leave_out()), "too late: it is about to be committed"
+        with pytest.raises(DiskFullError):
+            bench.service.commit_held()
+        assert bench.dense.version() == 1
+    assert kinds(bench.service.commit_held()) == [StepReached]
+    assert bench.service.commit_held() == []
+    assert (bench.dense.version(), bench.applier.settled) == (2, [1])
+    (record,) = read_applied(bench.directory)[1:]
+    assert int(record["samples"]) == 4
+    bench.close()
+
+
+def test_a_held_step_is_forgotten_when_the_shard_map_changes(bench: Bench) -> None:
+    with file_limit(0):
+        bench.push(1)
+        bench.push(0)
+    bench.session.shard_map_epoch = 6
+    assert bench.service.commit_held() == []
+    assert bench.dense.version() == 1, "it is computed again"
+    bench.push(1, epoch=6)
+    bench.push(0, epoch=6)
+    assert bench.dense.version() == 2
     bench.close()
 
 

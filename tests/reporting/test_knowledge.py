@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from elastichost.metrics import JournalValue
-from elastichost.reporting.knowledge import Knowledge, decisions_of_journal
+from elastichost.reporting.facts import PlanChange, TunerDecision
+from elastichost.reporting.knowledge import Knowledge, decisions_of_journal, with_outcomes
+from elastichost.reporting.tables import decision_table
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.policy import Decision
+from elastichost.tuner.policy import Decision, Forecast
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened
 from tests.reporting.remains import BEGAN_S, SETTINGS, tuned
 
@@ -149,3 +151,31 @@ def test_decisions_of_the_journal_alone(records: list[Record]) -> None:
         (one.kind, one.configuration, one.reason) for _, one in made
     ]
     assert all(one.measured is None for one in told)
+
+
+def test_decisions_that_changed_no_plan_are_told_apart() -> None:
+    def decided(at_s: float, kind: str, workers: int, measured_workers: int = 0) -> TunerDecision:
+        size, present = Configuration(workers, 1), Forecast(Configuration(1, 1), 100.0, 90.0, 110.0)
+        measured = Forecast(size, 120.0, 110.0, 130.0) if measured_workers else None
+        return TunerDecision(
+            at_s, kind, size, "why", present=present, measured=measured, gain=0.2 if measured else None
+        )
+
+    def plan(at_s: float, workers: int) -> PlanChange:
+        return PlanChange(1, at_s, workers, 1, "direct", "the tuner wants it")
+
+    decisions = (
+        decided(1.0, "try", 2),  # a plan followed
+        decided(10.0, "return", 1, 1),  # nothing did: that ran already
+        decided(20.0, "return", 1, 1),
+        decided(30.0, "move", 3),  # a plan of another size followed
+        decided(40.0, "settle", 1),
+        decided(50.0, "try", 4, 4),  # it was measured afterwards: the journal is cut short
+    )
+    plans = (plan(0.0, 1), plan(0.99, 2), plan(31.0, 2))
+    told = with_outcomes(decisions, plans)
+    assert [one.was_followed for one in told] == [True, False, False, False, None, True]
+    assert told[1].measured is None and told[1].gain is None, "that is none of its doing"
+    assert told[5].gain == 0.2
+    assert with_outcomes(decisions, ()) == decisions, "without a journal nothing tells"
+    assert decision_table(told).count("not carried out") == 3

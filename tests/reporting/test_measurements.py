@@ -64,6 +64,19 @@ def test_lines_are_broken_where_a_process_was_not(tmp_path: Path) -> None:
     assert worker.lives == 2
 
 
+def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:
+    first = status(1.0, 100)
+    unknown = tuple(msgspec.structs.replace(one, cpu_percent=None) for one in first.processes)
+    write_metrics(tmp_path / "metrics.db", [msgspec.structs.replace(first, processes=unknown)])
+    (worker, _) = process_courses(read_measurements(tmp_path / "metrics.db"), axis_of((), [1.0]))
+    assert worker.cpu_percent == (None,)
+    assert worker.mean_cpu_percent is None
+    write_metrics(tmp_path / "metrics.db", [status(2.0, 200)])
+    (worker, _) = process_courses(read_measurements(tmp_path / "metrics.db"), axis_of((), [2.0]))
+    assert worker.cpu_percent == (None, 50.0)
+    assert worker.mean_cpu_percent == 50.0, "of what was measured"
+
+
 def test_processes_that_are_gone_measure_nothing(tmp_path: Path) -> None:
     last = status(2.0, 200)
     gone = tuple(msgspec.structs.replace(one, cpu_percent=0.0, rss_bytes=0, memory_bytes=0) for one in last.processes)

@@ -9,7 +9,7 @@ import pytest
 
 from elastichost.reporting.assemble import read_report
 from elastichost.reporting.facts import Report
-from elastichost.reporting.words import accuracy_words, facts_of, lead_of, moment_words
+from elastichost.reporting.words import accuracy_words, facts_of, lead_of, moment_words, without_course_words
 from tests.reporting.remains import NOW, write_run
 
 
@@ -42,6 +42,17 @@ def test_quality_is_told_with_what_it_may_be(report: Report) -> None:
     assert lead_of(changed(report, auc=0.75, truth_auc=0.8)).endswith(
         "On the test set it reaches an AUC of 0.7500; the planted truth itself reaches 0.8000."
     )
+
+
+def test_a_short_run_tells_what_is_known_of_it(report: Report) -> None:
+    short = changed(report, auc=0.75, logloss=0.5)
+    assert " ".join(without_course_words(short.overview)) == (
+        "It trained 1000 samples in 10s; its loss was not measured meanwhile: there is no course. "
+        "At its end: AUC 0.7500, log loss 0.5000."
+    )
+    unknown = changed(report, samples_trained=None)
+    assert "Nothing tells" in " ".join(without_course_words(unknown.overview))
+    assert " ".join(without_course_words(changed(report, samples_trained=0).overview)) == "Nothing was trained."
 
 
 def test_facts_are_those_that_are_known(report: Report) -> None:

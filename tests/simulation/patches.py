@@ -63,6 +63,7 @@ class _NoReporter:
     def __init__(self, run: object) -> None:
         self.elapsed_s, self.arena_bytes, self.private_bytes = 0.0, 0, dict[int, int]()
         self.peak_bytes = self.peak_workers = 0
+        self.problems: dict[str, str] = {}
 
     def tick(self, *facts: object) -> None:
         """Nobody looks."""

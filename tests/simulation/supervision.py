@@ -100,6 +100,8 @@ class SimCommands(Endpoint):
 class SimJournal:
     """`journal.Journal`: the lines go into the history's log."""
 
+    problem = ""
+
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, Any]]] = []
 

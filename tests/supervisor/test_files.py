@@ -5,7 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,13 +19,16 @@ import pytest
 from elastichost.config import JobSpec, load_job
 from elastichost.dispatcher.directory import HostDirectory
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
+from elastichost.metrics import JournalEvent, JournalValue, ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
+from elastichost.supervisor import journal as journal_module
 from elastichost.supervisor import meter
-from elastichost.supervisor.journal import Journal, follow, read_journal
+from elastichost.supervisor.journal import LEASES_BYTES, LEASES_FILE, Journal, follow, read_journal
 from elastichost.supervisor.meter import Meter, MetricsStore
+from elastichost.supervisor.recollection import recollect
 from elastichost.supervisor.rundir import RunDirectory, new_run_path
 from elastichost.wire.control import FailureReport
+from tests.full_disk import file_limit
 
 
 @pytest.fixture
@@ -36,6 +42,7 @@ def test_the_journal_is_read_back_and_told(tmp_path: Path) -> None:
     heard: list[JournalEvent] = []
     journal = Journal(tmp_path / "journal.jsonl", heard.append)
     journal.write("lease", "one", process="worker-0", durable=True, data={"start": 3})
+    assert (tmp_path / "journal.jsonl").stat().st_size == 0, "leases are beside it"
     journal.sync(1e9)
     journal.write("commit", "two", now=True)
     journal.close()
@@ -56,6 +63,86 @@ def test_a_line_cut_short_by_a_crash_is_left_out_and_the_next_run_appends(tmp_pa
     again.write("b", "after the crash")
     again.close()
     assert [event.kind for event in read_journal(path)] == ["a", "b"]
+
+
+def lease(journal: Journal, number: int, worker: int = 0, life: int = 1, epoch: int = 0) -> None:
+    data: dict[str, JournalValue] = {"lease": number, "life": life, "epoch": epoch, "unit": 3, "start": 0, "stop": 9}
+    journal.write("lease", f"lease {number}", process=f"worker-{worker}", data=data)
+
+
+def test_lines_wait_for_space_in_order_and_none_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    heard: list[JournalEvent] = []
+    journal = Journal(path, heard.append)
+    journal.write("a", "before")
+    with file_limit(path.stat().st_size + 20):  # a part of the next line still fits
+        journal.write("b", "on the full disk")
+        lease(journal, 1)
+        journal.write("c", "commit", now=True)
+        assert "too large" in journal.problem
+        assert [event.kind for event in read_journal(path)] == ["a"], "no half line"
+        assert path.read_bytes().endswith(b"\n")
+        assert [event.kind for event in heard] == ["a", "b", "lease", "c"], "it is told all the same"
+    journal.sync(1e12)
+    assert not journal.problem
+    journal.write("d", "after")
+    journal.close()
+    assert [event.kind for event in read_journal(path)] == ["a", "b", "lease", "c", "d"]
+
+
+def test_what_waits_for_space_is_bounded_but_for_what_a_resume_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "HELD_BYTES", 2000)
+    journal = Journal(tmp_path / "journal.jsonl")
+    with file_limit(0):
+        for number in range(50):
+            journal.write("note", f"of no need {number}")
+        journal.write("torn_batch", "needed")
+        assert journal.dropped > 0
+        assert journal._held_bytes < 3000
+    journal.close()
+    events = list(read_journal(tmp_path / "journal.jsonl"))
+    assert len(events) == 51 - journal.dropped
+    assert events[-1].kind == "torn_batch"
+
+
+def test_a_week_of_leases_stays_small_and_tells_a_resume_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    (tmp_path / "whole").mkdir()
+    journal, all_of_it = Journal(path), Journal(tmp_path / "whole" / "journal.jsonl", keeps_leases=True)
+    largest = 0
+    for number in range(1, 16_001):
+        if number in (5000, 12_000):  # from a checkpoint: the epoch goes back
+            for one in (journal, all_of_it):
+                data: dict[str, JournalValue] = {"path": "/arena", "origin": "checkpoint", "lineage": {"epoch": 1}}
+                one.write("arena", "another", data=data)
+        for one in (journal, all_of_it):
+            lease(one, number, worker=number % 3, life=1 + number // 4000, epoch=min(number // 2000, 1))
+        largest = max(largest, (tmp_path / LEASES_FILE).stat().st_size)
+    journal.close()
+    all_of_it.close()
+    assert largest < LEASES_BYTES + 1000
+    assert (tmp_path / "whole" / LEASES_FILE).stat().st_size > 3 * LEASES_BYTES
+    found, wanted = (recollect(read_journal(one)) for one in (path, tmp_path / "whole" / "journal.jsonl"))
+    assert found == wanted
+    assert found.next_lease_id == 16_001
+    assert found.lives == {"worker-0": 4, "worker-1": 5, "worker-2": 4}
+    kinds = [event.kind for event in read_journal(path)]
+    assert kinds.count("leases_folded") == 1
+
+
+def test_leases_stand_in_the_journal_where_they_were_granted(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    for begun in range(2):  # two supervisors
+        journal = Journal(path)
+        journal.write("run_started", str(begun))
+        lease(journal, 2 * begun + 1)
+        journal.write("settled", str(begun))
+        lease(journal, 2 * begun + 2)
+        journal.close()
+    texts = [event.text for event in read_journal(path)]
+    assert texts == ["0", "lease 1", "0", "lease 2", "1", "lease 3", "1", "lease 4"]
 
 
 def test_follow_gives_all_lines_and_ends(tmp_path: Path) -> None:
@@ -124,10 +211,11 @@ def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec)
 
 def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
     measuring = Meter()
-    measuring.measure([os.getpid()], 10.0)
+    assert measuring.measure([os.getpid()], 10.0)[os.getpid()].cpu_percent is None, "one look tells no speed"
     sum(range(200_000))
     usage = measuring.measure([os.getpid(), 2**22 - 3], 11.0)
     own = usage[os.getpid()]
+    assert own.cpu_percent is not None
     assert own.cpu_percent >= 0
     assert own.rss_bytes >= own.pss_bytes > own.private_bytes > 1_000_000
     assert usage[2**22 - 3].rss_bytes == 0
@@ -211,3 +299,58 @@ def test_a_directory_that_was_there_or_was_worked_in_is_kept(tmp_path: Path, job
     (directory.path / "applied.bin").touch()
     assert directory.was_used
     directory.close()
+
+
+KILLED = """
+import os, signal, sys
+from elastichost.metrics import ProcessStatus, RunStatus
+from elastichost.supervisor.meter import MetricsStore
+from pathlib import Path
+
+store = MetricsStore(Path(sys.argv[1]))
+process = ProcessStatus("worker", 0, 1, 77, "training", cpu_percent=50.0)
+for second in range(100):
+    store.add(RunStatus(run_dir="", job="j", state="training", supervisor_pid=1, elapsed_s=float(second),
+                        processes=(process,)))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_loses_seconds_of_metrics_even_for_who_copies_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.db"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    shutil.copy(path, tmp_path / "copy.db")
+    with sqlite3.connect(tmp_path / "copy.db") as database:
+        assert database.execute("SELECT max(elapsed_s) FROM run").fetchone()[0] >= 99 - 2 * meter.FLUSH_S
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*) FROM process").fetchone() == (100,), "with its log: all"
+
+
+def test_a_week_of_metrics_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "FINE_S", 100.0)
+    monkeypatch.setattr(meter, "THIN_EVERY_S", 50.0)
+    store = MetricsStore(tmp_path / "metrics.db")
+    for second in range(3000):
+        store.add(RunStatus(run_dir="", job="j", state="training", supervisor_pid=1, elapsed_s=float(second)))
+    store.close()
+    with sqlite3.connect(tmp_path / "metrics.db") as database:
+        seconds = [row[0] for row in database.execute("SELECT elapsed_s FROM run ORDER BY rowid")]
+    assert len(seconds) < 150 + 3000 / meter.COARSE_S + 1
+    assert seconds[-100:] == [float(second) for second in range(2900, 3000)], "what is new is whole"
+    assert seconds[:10] == [float(meter.COARSE_S * minute) for minute in range(10)]
+
+
+def test_metrics_wait_for_space(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path / "metrics.db")
+    one = RunStatus(run_dir="", job="j", state="training", supervisor_pid=1)
+    store.add(one)
+    with file_limit(100):
+        for second in range(1, 4):
+            store.add(msgspec.structs.replace(one, elapsed_s=float(second)))
+        assert store.problem
+    store.add(msgspec.structs.replace(one, elapsed_s=4.0))
+    assert not store.problem
+    store.close()
+    with sqlite3.connect(tmp_path / "metrics.db") as database:
+        assert [row[0] for row in database.execute("SELECT elapsed_s FROM run")] == [0.0, 1.0, 2.0, 3.0, 4.0]

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
+from elastichost.supervisor.applied_again import fold_of_ledger
 from elastichost.supervisor.ledger import Ledger, LedgerSettings
 from elastichost.supervisor.ledger_applied import ledger_of_applied
-from elastichost.supervisor.ledger_facts import Quarantined
+from elastichost.supervisor.ledger_facts import LedgerState, Quarantined
 from elastichost.wire.applied import APPLIED_RECORD, AppliedRecords
+from elastichost.wire.applied_fold import fold_records
 from elastichost.wire.facts import AppliedBatch, Lease
 
 
@@ -99,6 +101,31 @@ class History:
         self.lives[worker.index] += 1
 
 
+def folded(settings: LedgerSettings, history: History, draw: st.DrawFn) -> Ledger:
+    """From the same batches, the first ones folded, at once or in two turns."""
+    cut = draw(st.integers(0, len(history.rows)))
+    first = draw(st.integers(0, cut))
+    fold = fold_records(None, first + 1, filled(history.rows[:first]))
+    fold = fold_records(fold, cut + 1, filled(history.rows[first:cut]))
+    return ledger_of_applied(
+        settings,
+        filled(history.rows[cut:]),
+        history.ledger.quarantined,
+        fold=fold,
+        epoch=max(history.epochs_seen),
+        next_lease_id=history.leases_seen + 1,
+    )
+
+
+def of_checkpoint(settings: LedgerSettings, state: LedgerState) -> Ledger:
+    """As after a checkpoint with this ledger, of which no record is left."""
+    fold = fold_of_ledger(settings, state, 17, state.trained)
+    found = ledger_of_applied(settings, filled([]), state.quarantined, fold=fold, epoch=state.epoch)
+    assert (found.trained, found.skipped, found.quarantined) == (state.trained, state.skipped, state.quarantined)
+    assert found.state().next_lease_id == state.next_lease_id
+    return found
+
+
 @given(st.data())
 def test_records_and_the_rest_hold_every_position_once(data: st.DataObject) -> None:
     draw = data.draw
@@ -125,6 +152,11 @@ def test_records_and_the_rest_hold_every_position_once(data: st.DataObject) -> N
     )
     assert ledger.trained == int(records["samples"].sum())
     assert ledger.quarantined == quarantined
+    assert folded(settings, history, draw).state() == ledger.state(), "folding changes nothing"
+    again = of_checkpoint(settings, history.ledger.state())
+    assert everything_left(again, settings, history.leases_seen) == everything_left(
+        Ledger.from_state(settings, history.ledger.state()), settings, history.leases_seen
+    )
     given_up = {(e.epoch, e.unit, place) for e in quarantined for place in range(e.start, e.stop)}
     assert not given_up & history.trained
     left = everything_left(ledger, settings, history.leases_seen)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.recording import Recorder, read_records
+from elastichost.supervisor.recording import HELD_BYTES, Recorder, read_records
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
 from elastichost.tuner.records import BalanceLooked, HealthLooked, HealthOpened, Record
+from tests.full_disk import file_limit
 
 WORKER = ProcessId("worker", 3, 2)
 LINES: tuple[Record, ...] = (
@@ -53,11 +53,17 @@ def test_a_run_without_a_record(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_record_and_nothing_else(tmp_path: Path) -> None:
-    recorder = Recorder(Path("/dev/full"))
+    heard: list[str] = []
+    recorder = Recorder(Path("/dev/full"), heard.append)
     recorder.write(LINES[0])
+    assert "No space left" in recorder.waits
+    assert not recorder.problem, "there may be space soon"
+    for _ in range(HELD_BYTES // 100):
+        recorder.write(LINES[1])
     assert "No space left" in recorder.problem
     recorder.write(LINES[1])
     recorder.close()
+    assert len(heard) == 1
 
 
 def test_without_a_path_nothing_is_recorded() -> None:
@@ -84,15 +90,17 @@ def test_a_resumed_run_begins_a_line_of_its_own_after_one_that_was_cut_short(tmp
         assert tuple(read_records(path)) == (*kept, LINES[0], LINES[2])
 
 
-def test_after_half_a_line_nothing_more_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_full_disk_has_no_space_for_is_recorded_when_it_has(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     recorder = Recorder(path)
     recorder.write(LINES[0])
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:10]))  # as a disk that gets full
-    recorder.write(LINES[1])
-    monkeypatch.undo()
+    with file_limit(path.stat().st_size + 10):  # a part of the next line still fits
+        recorder.write(LINES[1])
+        assert recorder.waits
+        assert tuple(read_records(path)) == LINES[:1], "no half line"
+        assert path.read_bytes().endswith(b"\n")
+    recorder.flush()
     recorder.write(LINES[2])
     recorder.close()
-    assert "not recorded any more" in recorder.problem
-    assert tuple(read_records(path)) == LINES[:1]
+    assert not recorder.problem
+    assert tuple(read_records(path)) == LINES[:3]

@@ -25,7 +25,8 @@ from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerS
 from elastichost.supervisor.ledger_facts import LedgerSettings
 from elastichost.supervisor.recollection import TornLife
 from elastichost.supervisor.rescue import Claim, Misfit, Rescued, claim_arena, rescue
-from elastichost.wire.applied import APPLIED_RECORD
+from elastichost.wire.applied import APPLIED_RECORD, applied_bytes, read_applied_content
+from elastichost.wire.applied_fold import fold_records
 from elastichost.wire.facts import CommittedBatch
 
 SETTINGS = LedgerSettings(units=(40, 40), epochs=1, batch_size=4)
@@ -104,7 +105,17 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
     return left
 
 
-def test_everything_is_recovered_and_the_arena_is_taken_over(left: Left) -> None:
+def fold(run_dir: Path, first: int) -> None:
+    """Folds the records before this one."""
+    content = read_applied_content(run_dir)
+    found = fold_records(None, first, content.records[: first - 1])
+    (run_dir / "applied.bin").write_bytes(applied_bytes(found, content.records[first - 1 :]))
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_everything_is_recovered_and_the_arena_is_taken_over(left: Left, first: int) -> None:
+    if first > 1:
+        fold(left.run_dir, first)
     Watermarks(left.arena).note_begun(1, 2, 3)  # two batches on the way
     left.note("torn_batch", "worker-0", life=1)
     found = left.try_it()
@@ -119,6 +130,15 @@ def test_everything_is_recovered_and_the_arena_is_taken_over(left: Left) -> None
     assert held is not None, "let go of"
     held.release()
     found.arena.close()
+
+
+def test_a_fold_beyond_the_version_tells_too_much(left: Left) -> None:
+    beyond = np.zeros(1, APPLIED_RECORD)
+    beyond["sequence"], beyond["stop"], beyond["start"], beyond["samples"] = 9, 30, 20, 10
+    with (left.run_dir / "applied.bin").open("ab") as file:
+        file.write(beyond.tobytes())
+    fold(left.run_dir, 5)
+    assert "does not hold all 3" in left.misfit()
 
 
 def test_a_record_beyond_the_version_was_never_committed(left: Left) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from elastichost.appending import tells_of_no_space
 from elastichost.errors import ProtocolError
 from elastichost.supervisor.launch import agent_messages as said
 from elastichost.supervisor.launch.agent_files import PIECE_BYTES, below, read_piece, remove, write_piece
 from elastichost.supervisor.launch.transfers import UNDER_WAY, Transfers
+from tests.full_disk import file_limit
 
 
 class Bench:
@@ -95,3 +97,13 @@ def test_a_lost_host_ends_all_of_them(bench: Bench, tmp_path: Path) -> None:
 def test_nothing_outside_the_runs_directory_is_touched(bench: Bench, name: str) -> None:
     with pytest.raises(ProtocolError, match="no file below the run directory"):
         below(bench.there, name)
+
+
+def test_a_disk_that_takes_a_part_only_fails_the_fetch(bench: Bench, tmp_path: Path) -> None:
+    (bench.there / "a.bin").write_bytes(bytes(5000))
+    bench.transfers.fetch("a.bin", tmp_path / "a.bin", bench.done.append)
+    with file_limit(4000):
+        bench.follow()
+    assert len(bench.done) == 1
+    assert "cannot write" in bench.done[0]
+    assert tells_of_no_space(bench.done[0])

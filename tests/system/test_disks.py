@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import shutil
 import signal
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from elastichost.checkpoint.format import checkpoint_directories, latest, load_manifest, verify_blocks
 from elastichost.results.assemble import find_checkpoint, load_run_job
+from elastichost.wire.applied import read_applied
 from tests.checkpoint.test_checkpoint_format import flip
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
@@ -71,7 +76,128 @@ def test_the_last_checkpoint_must_be_written(folder: Path) -> None:
     run.process.send_signal(signal.SIGINT)
     code, errors = run.finish()
     assert code == 1
-    assert "CheckpointError: server-0.1: cannot write" in errors
+    assert "CheckpointSpaceError: server-0.1: cannot write" in errors
+    assert latest(run.run_dir / "checkpoints") is not None
+
+
+# --- a run directory on a disk that is full ---------------------------------------------------------------------------
+
+SMALL_BYTES = 24 << 20
+QUIET_S = 5.0  # nothing was written for so long: longer than the hang timeout of these jobs
+SYNC = JOB.replace("[train]\n", '[train]\nmode = "sync"\n').replace('rows = "dynamic"', "rows = 500")
+SERVED = JOB.replace("[train]\n", '[train]\naccess = "served"\n').replace("workers = 2", "workers = 2\nservers = 2")
+
+
+@pytest.fixture
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A real file system of 24 MB, in memory."""
+    place = folder / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_BYTES},mode=0700", "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here: that takes the rights of root")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Takes all space that is left."""
+    ballast = disk / "ballast"
+    descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        for size in (1 << 16, 1 << 12):
+            while True:
+                try:
+                    os.write(descriptor, bytes(size))
+                except OSError:
+                    break
+    finally:
+        os.close(descriptor)
+    return ballast
+
+
+def wait_paused(run: Supervised) -> None:
+    """Until nothing has been committed for longer than a process may be silent."""
+    log = run.run_dir / "applied.bin"
+    deadline_s = time.monotonic() + 60.0
+    size, since_s = log.stat().st_size, time.monotonic()
+    while time.monotonic() - since_s < QUIET_S:
+        assert run.process.poll() is None, run.finish()
+        assert time.monotonic() < deadline_s
+        select.select([], [], [], 0.05)
+        if log.stat().st_size != size:
+            size, since_s = log.stat().st_size, time.monotonic()
+
+
+@pytest.mark.parametrize("template", [JOB, SERVED, SYNC], ids=["direct", "served", "sync"])
+def test_a_run_on_a_full_disk_waits_and_goes_on_by_itself(folder: Path, small_disk: Path, template: str) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.004"))
+    rows = 120_000
+    run = Supervised(small_disk, template=template, build=f"{folder}/slow.py:build", rows=rows, every_s=1)
+    run.wait_trained(1)
+    ballast = fill(small_disk)
+    wait_paused(run)
+    ballast.unlink()
+    code, errors = run.finish()
+    assert code == 0, errors
+    assert run.result()["samples"] == {"planned": rows, "trained": rows, "skipped": 0, "quarantined": 0}
+    assert run.result()["processes"]["restarts"] == 0, "nobody was blamed for standing still"
+    full = run.events("disk_full")
+    assert any("applied.bin" in event.text and str(small_disk) in event.text for event in full)
+    assert all("free some" in event.text for event in full)
+    assert run.events("disk_free")
+    applied = read_applied(run.run_dir)
+    assert int(applied["samples"].sum()) == rows
+
+
+def test_checkpoints_wait_for_their_disk_even_the_last_one(folder: Path, small_disk: Path) -> None:
+    template = JOB.replace("[checkpoint]\n", f'[checkpoint]\ndirectory = "{small_disk}/checkpoints"\n')
+    (small_disk / "checkpoints").mkdir(mode=0o700)
+    ballast = fill(small_disk)
+    run = Supervised(folder, template=template, rows=60_000, every_s=0.2)
+    run.wait_trained(60_000)
+    run.wait_until(lambda: len(run.events("checkpoint_failed")) >= 4)
+    ballast.unlink()
+    code, errors = run.finish()
+    assert code == 0, errors
+    found = latest(small_disk / "checkpoints")
+    assert found is not None
+    assert found.manifest.samples_trained == 60_000
+
+
+def test_a_supervisor_killed_on_a_full_disk_can_be_resumed(folder: Path, small_disk: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.004"))
+    settings = {"build": f"{folder}/slow.py:build", "rows": 120_000, "every_s": 1}
+    run = Supervised(small_disk, **settings)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("checkpoint"))
+    ballast = fill(small_disk)
+    wait_paused(run)
+    run.process.kill()
+    run.finish()
+    ballast.unlink()
+    resumed = Supervised(small_disk, resume=True, **settings)
+    code, errors = resumed.finish()
+    assert code == 0, errors
+    assert resumed.result()["samples"]["trained"] == 120_000
+    assert len(resumed.events("run_started")) == 2
+
+
+def test_a_run_on_a_full_disk_can_be_stopped(folder: Path, small_disk: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.004"))
+    run = Supervised(small_disk, build=f"{folder}/slow.py:build", rows=50_000_000, every_s=1)
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("checkpoint"))
+    fill(small_disk)
+    wait_paused(run)
+    run.process.send_signal(signal.SIGINT)
+    code, errors = run.finish()
+    assert code == 1
+    assert "asked to stop" in errors
+    assert "is not saved" in errors
+    assert str(small_disk) in errors
     assert latest(run.run_dir / "checkpoints") is not None
 
 

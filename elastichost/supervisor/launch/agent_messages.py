@@ -259,7 +259,7 @@ class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     process: ProcessId
     cpu_s: float
-    cpu_percent: float
+    cpu_percent: float | None
     pss_bytes: int
     private_bytes: int
     rss_bytes: int

@@ -7,6 +7,7 @@ import ctypes
 import faulthandler
 import gc
 import importlib
+import io
 import os
 import signal
 import sys
@@ -15,10 +16,20 @@ import traceback
 from dataclasses import dataclass
 from typing import NoReturn
 
+from typing_extensions import Buffer
+
+from elastichost.appending import is_out_of_space
 from elastichost.priority import begin_session
 from elastichost.supervisor.launch.messages import Spawn
 
-__all__ = ["ChildStart", "close_descriptors", "run_child", "set_child_subreaper", "set_parent_death_signal"]
+__all__ = [
+    "ChildStart",
+    "close_descriptors",
+    "log_stream",
+    "run_child",
+    "set_child_subreaper",
+    "set_parent_death_signal",
+]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -96,6 +107,34 @@ def _redirect(log: int) -> None:
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    sys.stdout, sys.stderr = log_stream(1), log_stream(2)
+
+
+class _LogFile(io.FileIO):
+    """What a full disk has no space for is dropped and counted: a print must not end a process that trains."""
+
+    dropped_bytes = 0
+
+    def write(self, content: Buffer, /) -> int:
+        size = memoryview(content).nbytes
+        try:
+            if self.dropped_bytes:
+                super().write(f"[{self.dropped_bytes} bytes are missing here: the disk was full]\n".encode())
+                self.dropped_bytes = 0
+            return super().write(content)
+        except OSError as error:
+            if not is_out_of_space(error):
+                raise
+            self.dropped_bytes += size
+            return size
+
+
+def log_stream(descriptor: int) -> io.TextIOWrapper:
+    """Text for this descriptor, written line by line."""
+    raw = _LogFile(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=True
+    )
 
 
 def _wait_for_adoption(supervisor_pid: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from elastichost.appending import write_whole_at
 from elastichost.supervisor.launch import agent_messages as said
 from elastichost.supervisor.launch.agent_files import PIECE_BYTES
 
@@ -78,7 +79,7 @@ class Transfers:
             self._end(piece.number, piece.problem)
             return
         try:
-            os.pwrite(fetch.descriptor, piece.data, fetch.come)
+            write_whole_at(fetch.descriptor, piece.data, fetch.come)
             fetch.come += len(piece.data)
             if piece.is_last:
                 os.fsync(fetch.descriptor)

@@ -1,0 +1,20 @@
+"""A disk that is full, for files of this process: beyond a size the kernel refuses, and a part may be written."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Iterator
+
+__all__ = ["file_limit"]
+
+
+@contextlib.contextmanager
+def file_limit(size_bytes: int) -> Iterator[None]:
+    """No file of this process can grow beyond so many bytes: a write takes what fits, the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
