@@ -18,16 +18,18 @@ POLL_S = 0.1
 
 
 @contextlib.contextmanager
-def running_job(job: Path, settings: Mapping[str, str], run_dir: Path) -> Iterator[None]:
-    """From the first committed batch on. settings: `--set`. Raises RuntimeError when it does not train."""
+def running_job(
+    job: Path, settings: Mapping[str, str], run_dir: Path, *, keeps_history: bool = False
+) -> Iterator[None]:
+    """From the first committed batch on. settings: `--set`; keeps_history: it reads and writes the history that the
+    environment names. Raises RuntimeError when it does not train."""
+    environment = dict(os.environ) if keeps_history else {**os.environ, "ELASTICHOST_HISTORY": "off"}
     overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
     log = run_dir.with_suffix(".log")  # no pipe: nobody would read it
     with (
         log.open("w") as said,
-        subprocess.Popen(
-            [*command, *overrides], stdout=said, stderr=said, env={**os.environ, "ELASTICHOST_HISTORY": "off"}
-        ) as run,
+        subprocess.Popen([*command, *overrides], stdout=said, stderr=said, env=environment) as run,
     ):
         try:
             until_s = time.monotonic() + START_S

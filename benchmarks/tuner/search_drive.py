@@ -134,8 +134,8 @@ class _Counted:
 
     def __init__(self, job: Job, random: np.random.Generator) -> None:
         self._job, self._random = job, random
-        self._sums = [0.0] * 7
-        self._per_sample = [0.0] * 7
+        self._sums = [0.0] * 8
+        self._per_sample = [0.0] * 8
         self.rate, self.hot_share = 0.0, 1.0
 
     def enter(self, configuration: Configuration) -> None:
@@ -144,7 +144,7 @@ class _Counted:
         parts = configuration.workers if workload.mode == "sync" else 1  # batches of one worker in an iteration
         speed = met.speed
         times = (speed.compute_s, speed.reader_s, speed.exchange_s, speed.bytes_moved, speed.worker_cpu_s)
-        values = (parts, *(parts * value for value in times), speed.server_cpu_s)
+        values = (parts, *(parts * value for value in times), speed.server_cpu_s, parts * met.training_cpu_s)
         self._per_sample = [value / workload.batch_size for value in values]
 
     def become(self, job: Job, configuration: Configuration) -> None:

@@ -137,6 +137,23 @@ class RecordedTruth(msgspec.Struct, frozen=True):
         even = 1 / configuration.servers
         return Met(Speed(block.samples_per_s * faster, **timed), max(even, min(1.0, block.hot_share or even)))
 
+    def mean(self, configuration: Configuration) -> tuple[Speed, float]:
+        """Of all blocks of the configuration, or of the nearest number of PS; and the load share of the busiest PS."""
+        sizes, _ = max(self._known(configuration), key=lambda known: known[1])
+        blocks = _blocks(self.of)[sizes]
+
+        def timed(name: str) -> float:
+            return float(np.mean([getattr(block, name) or 0.0 for block in blocks]))
+
+        times = {
+            name: timed(name) * (1.0 if name == "bytes_moved" else self.time)
+            for name in Speed.__struct_fields__
+            if name != "samples_per_s"
+        }
+        even = 1 / configuration.servers
+        share = float(np.mean([block.hot_share or even for block in blocks]))
+        return Speed(math.exp(_mean_log(self.of, sizes)) / self.time, **times), max(even, min(1.0, share))
+
     def _known(self, configuration: Configuration) -> list[tuple[Sizes, float]]:
         """What was recorded at, or about, this number of PS, with its share in the logarithm of the speed. Raises
         KeyError for a configuration that is not of the grid."""

@@ -36,10 +36,12 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class Met(msgspec.Struct, frozen=True):
-    """What a visit to a configuration finds: the speed there this time, what is timed, load share of the busiest PS."""
+    """What a visit to a configuration finds: the speed there this time, what is timed, load share of the busiest PS.
+    training_cpu_s: CPU time of a worker's training thread for an iteration; 0: not known."""
 
     speed: Speed
     hot_share: float
+    training_cpu_s: float = 0.0
 
 
 class Truth(Protocol):

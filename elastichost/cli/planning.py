@@ -78,7 +78,7 @@ def _foresee(job: JobSpec, prepared: Preparation) -> Foresight | None:
     if beginning.request.bounds is None or beginning.request.features is None:
         return None
     known = measured_before(beginning.features, beginning.request.records)
-    workload = workload_of(job, None, prepared.plan.access, len(prepared.cores))
+    workload = workload_of(job, None, prepared.plan, len(prepared.cores))
     bounds, prior = beginning.request.bounds, beginning.first.prior
     return foresee(job.tuner.model, workload, bounds, known, prior, job.tuner.min_gain)
 

@@ -102,4 +102,4 @@ def _sums_of(sample: StepSample, is_served: bool) -> tuple[tuple[str, float], ..
         reader_s += sample.lookup_s
     moved = float(sample.bytes_sent + sample.bytes_received)
     sums = (("compute_s", sample.compute_s), ("reader_s", reader_s), ("exchange_s", exchange_s))
-    return (*sums, ("bytes_moved", moved))
+    return (*sums, ("bytes_moved", moved), ("training_cpu_s", sample.training_cpu_s or 0.0))

@@ -33,7 +33,7 @@ class Links(msgspec.Struct, frozen=True):
 NO_LINKS = Links()
 
 
-def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int, links: Links = NO_LINKS) -> Workload:
+def workload_of(job: JobSpec, model: ModelSpec | None, plan: Plan, cores: int, links: Links = NO_LINKS) -> Workload:
     """One id for each feature is assumed: lists are longer. model: None before it is built; then its sizes are 0."""
     embeddings = model.embeddings if model is not None else ()
     features = sum(len(embedding.features) for embedding in embeddings)
@@ -41,8 +41,9 @@ def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int, 
     return Workload(
         batch_size=job.train.batch_size,
         mode=job.train.mode,
-        access="direct" if access == "direct" else "served",  # mixed: PS have rows to serve as well
+        access="direct" if plan.access == "direct" else "served",  # mixed: PS have rows to serve as well
         host_cores=0 if job.emulate.enabled else cores,  # virtual cores are nobody else's
+        has_gpus=_has_gpus(plan),
         dense_bytes=4 * model.dense.parameters if model is not None else 0,
         row_bytes=row_bytes,
         ids_per_sample=float(features),
@@ -51,13 +52,17 @@ def workload_of(job: JobSpec, model: ModelSpec | None, access: str, cores: int, 
     )
 
 
+def _has_gpus(plan: Plan) -> bool:
+    return any(spec.gpu is not None for spec in plan.workers)
+
+
 def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     """Where the job file leaves room; threads of a worker follow the workers: a fixed number of them keeps its own. So
     do those of sync mode, whose bits depend on them: with more threads sums are taken in another order. On GPUs there
     are never more workers than their memory is shared out for."""
     resources = job.resources
     threads = job.tuner.first_plan.worker_cores or max((spec.threads for spec in plan.workers), default=1)
-    has_gpus = any(spec.gpu is not None for spec in plan.workers)
+    has_gpus = _has_gpus(plan)
     most = most_sharing(resources.workers, cores) if has_gpus else int(cores * OVERSUBSCRIPTION)
     workers = _range(resources.workers, min(MAX_WORKERS, most))
     servers = _range(resources.servers, min(MAX_SERVERS, DIRECT_SERVERS if plan.access == "direct" else cores))
@@ -74,7 +79,7 @@ def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
 
 def asked_bounds(job: JobSpec, plan: Plan, cores: int) -> Bounds:
     """What `scale` may ask for where the job file leaves room."""
-    has_gpus = any(spec.gpu is not None for spec in plan.workers)
+    has_gpus = _has_gpus(plan)
     most = most_sharing(job.resources.workers, cores) if has_gpus else MAX_WORKERS
     workers, servers = _range(job.resources.workers, most), _range(job.resources.servers, MAX_SERVERS)
     return Bounds(Configuration(workers[0], servers[0]), Configuration(workers[1], servers[1], cores))
@@ -107,7 +112,7 @@ def tuner_settings(
         return "resources leave nothing to choose: the plan stays"
     section = job.tuner
     return TunerSettings(
-        workload=workload_of(job, model, plan.access, cores, links),
+        workload=workload_of(job, model, plan, cores, links),
         bounds=bounds,
         block=BlockSettings(least_s=section.block_s, most_s=max(BlockSettings().most_s, section.block_s)),
         model=section.model,

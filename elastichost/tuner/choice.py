@@ -40,9 +40,11 @@ class Stakes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Values(msgspec.Struct, frozen=True):
-    """float64 [n], for n configurations. net_s: seconds a trial saves, costs taken off; sure: chance that moving there
+    """float64 [n], for n configurations. gain: expected log speed over that of the best known, the price of the cores
+    taken off; net_s: seconds a trial saves, costs taken off; sure: chance that moving there
     for good pays; holds: chance that the speed there reaches the floor, as a share of the best known."""
 
+    gain: Floats
     net_s: Floats
     sure: Floats
     holds: Floats
@@ -74,36 +76,65 @@ def _negative(configuration: Configuration) -> tuple[int, ...]:
 
 
 def values(
-    configurations: ConfigurationArray, predictions: Predictions, best: Observation, stakes: Stakes, floor: float
+    configurations: ConfigurationArray,
+    predictions: Predictions,
+    best: Observation,
+    stakes: Stakes,
+    floor: float,
+    most: Floats | None = None,
 ) -> Values:
-    """What each configuration is worth trying, beside the best known one."""
+    """What each configuration is worth trying, beside the best known one. most: float64 [n] samples/s that it does not
+    exceed; None: nothing is known of that."""
     from scipy.special import ndtr
 
     own = price_of(np.array([_row(best.configuration)], dtype=np.float64), stakes)[0]
     raw = np.log(np.maximum(predictions.samples_per_s, 1e-9)) - math.log(max(best.samples_per_s, 1e-9))
-    mean = raw - (price_of(configurations, stakes) - own)
+    priced = price_of(configurations, stakes) - own
+    mean = raw - priced
+    limit = np.full(len(raw), np.inf)
+    if most is not None:
+        limit = np.log(np.maximum(most, 1e-9)) - math.log(max(best.samples_per_s, 1e-9))
     spread = np.sqrt(predictions.log_error**2 + best.log_error**2)
     spread = np.maximum(spread, 1e-6)
     left_s = max(0.0, stakes.remaining_s - stakes.block_s)
-    gain_s = left_s * _expected_saving(mean, spread**2 / np.sqrt(spread**2 + stakes.log_error**2))
-    loss_s = min(stakes.block_s, stakes.remaining_s) * _expected_saving(-raw, spread)
+    learnt = spread**2 / np.sqrt(spread**2 + stakes.log_error**2)
+    gain_s = left_s * _expected_saving(mean, learnt, limit - priced)
+    loss_s = min(stakes.block_s, stakes.remaining_s) * _expected_loss(raw, spread, limit)
     # moving for good pays when (1 - exp(-d)) * R > moving, that is d > -log(1 - moving / R)
     share = stakes.moving_s / stakes.remaining_s if stakes.remaining_s > 0 else 1.0
     hurdle = -math.log1p(-share) if share < 1.0 else math.inf
     sure = ndtr((mean - hurdle) / spread) if math.isfinite(hurdle) else np.zeros_like(mean)
     holds = ndtr((raw - math.log(floor)) / spread) if floor > 0 else np.ones_like(mean)
-    return Values(gain_s - loss_s - 2 * stakes.moving_s, sure, holds)
+    sure = np.where(limit - priced > hurdle, sure, 0.0)
+    holds = np.where(limit >= math.log(floor), holds, 0.0) if floor > 0 else holds
+    return Values(mean, gain_s - loss_s - 2 * stakes.moving_s, sure, holds)
 
 
-def _expected_saving(mean: Floats, spread: Floats) -> Floats:
-    """E[max(0, 1 - exp(-d))] for d ~ N(mean, spread^2): Phi(z) - exp(-mean + spread^2 / 2) Phi(z - spread), with
-    z = mean / spread. float64 [n]."""
+def _expected_saving(mean: Floats, spread: Floats, limit: Floats) -> Floats:
+    """E[max(0, 1 - exp(-d))] for d = min(x, limit), x ~ N(mean, spread^2); float64 [n]. With z = mean / spread and
+    y = (mean - limit) / spread it is, for limit > 0,
+
+        Phi(z) - Phi(y) - exp(-mean + spread^2 / 2) (Phi(z - spread) - Phi(y - spread)) + Phi(y) (1 - exp(-limit))
+    """
     from scipy.special import ndtr
 
-    z = mean / spread
-    exponent = np.minimum(-mean + spread**2 / 2, 700.0)
-    saving: Floats = np.clip(ndtr(z) - np.exp(exponent) * ndtr(z - spread), 0.0, 1.0)
-    return saving
+    z, y = mean / spread, (mean - limit) / spread
+    factor = np.exp(np.minimum(-mean + spread**2 / 2, 700.0))
+    saving = ndtr(z) - ndtr(y) - factor * (ndtr(z - spread) - ndtr(y - spread)) - ndtr(y) * np.expm1(-limit)
+    saved: Floats = np.where(limit > 0.0, np.clip(saving, 0.0, 1.0), 0.0)
+    return saved
+
+
+def _expected_loss(mean: Floats, spread: Floats, limit: Floats) -> Floats:
+    """E[max(0, 1 - exp(d))] for d = min(x, limit), x ~ N(mean, spread^2); float64 [n]. Where limit < 0, all of d that
+    exceeds it loses 1 - exp(limit)."""
+    from scipy.special import ndtr
+
+    edge = np.minimum(limit, 0.0)
+    z, exponent = (edge - mean) / spread, np.minimum(mean + spread**2 / 2, 700.0)
+    loss = ndtr(z) - np.exp(exponent) * ndtr(z - spread) - ndtr(-z) * np.expm1(edge)
+    lost: Floats = np.clip(loss, 0.0, 1.0)
+    return lost
 
 
 def _row(configuration: Configuration) -> tuple[int, int, int, int]:

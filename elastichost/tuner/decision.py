@@ -67,8 +67,9 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TunerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """observations: one a configuration, since the speed changed last; faded: of others, from before. attempts: how
     often each was asked for. trials, moves, returns: how often, since the speed changed last. patience_s: for how long
-    a settled run does not reconsider; 0: as long as usual. moving_s: what the last move cost. drift: sums that tell
-    when the speed has changed. prior: what the model believed when it did; None: it did not."""
+    a settled run does not reconsider; 0: as long as usual. slow_s: that looks have trained below the floor, since the
+    speed changed last. moving_s: what the last move cost. drift: sums that tell when the speed has changed. prior: what
+    the model believed when it did; None: it did not."""
 
     profile: ProfileState = ProfileState()
     observations: tuple[Observation, ...] = ()
@@ -80,6 +81,7 @@ class TunerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_settled: bool = False
     considered_s: float = 0.0
     patience_s: float = 0.0
+    slow_s: float = 0.0
     moving_s: float | None = None
     drift: Drift = Drift()
     prior: Prior | None = None

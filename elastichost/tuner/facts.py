@@ -56,6 +56,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dense_bytes: int = 0  # parameters of the dense part
     row_bytes: int = 0  # that one sample reads from the tables: ids x dim x 4
     ids_per_sample: float = 0.0
+    has_gpus: bool = False  # workers compute on GPUs
     bandwidth_bytes_per_s: float = 0.0  # between a worker and a PS; 0: memory, not a network
     # cores of each host, where processes are on several: then the bandwidth is that of the links between them, and what
     # goes from a worker to a PS of its own host crosses none. (): a PS has a link of its own
@@ -80,6 +81,7 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server_cpu_s: float | None = None  # CPU time of all PS
     worker_cpu_s: float | None = None  # CPU time of the worker
     bytes_moved: float | None = None  # between the worker and all PS
+    training_cpu_s: float | None = None  # CPU time of the worker's thread that trains, a part of `worker_cpu_s`
 
 
 class Predictions(msgspec.Struct, frozen=True):

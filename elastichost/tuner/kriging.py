@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.tuner.ceiling import RELIEF, bounded, ceiling
 from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.performance import Fit, interval
 
@@ -59,12 +60,14 @@ def weights_of(fitted: Fit, configuration: ConfigurationArray, hot_share: float 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """seen: float64 [k, 4] what was measured; weights: float64 [4] as of `likeness`; root: float64 [k] how far
-    predictions there may be off; inverse: float64 [k, k] of the residuals' covariance in these units, noise included;
-    residuals: float64 [k] in these units; scale: residuals are so many times larger than predictions say."""
+    """observations: what was measured; seen: float64 [k, 4] its configurations; weights: float64 [4] as of `likeness`;
+    root: float64 [k] how far predictions there may be off; inverse: float64 [k, k] of the residuals' covariance in
+    these units, noise included; residuals: float64 [k] in these units; scale: residuals are so many times larger than
+    predictions say."""
 
     fitted: Fit
     hot_share: float | None
+    observations: tuple[Observation, ...]
     seen: ConfigurationArray
     weights: Floats
     inverse: Floats
@@ -74,7 +77,8 @@ class Surface:
 
     def at(self, configurations: ConfigurationArray, beside: int | None = None) -> Predictions:
         """For float64 [n, 4]. beside: index of one that was measured: `log_error` is then that of the difference to it,
-        of which more is known than of both: what is wrong with the one is wrong with the other."""
+        of which more is known than of both: what is wrong with the one is wrong with the other. Nothing is predicted to
+        exceed `most`, however sure the model is."""
         told = self.fitted.predict(configurations, self.hot_share)
         root = self.scale * told.log_error
         alike = likeness(configurations, self.seen, self.weights)
@@ -85,7 +89,16 @@ class Surface:
             own = likeness(self.seen[[beside]], self.seen, self.weights)[0]
             against = root * self.root[beside] * (alike[:, beside] - taken @ own)
             variance += self.root[beside] ** 2 * (1.0 - own @ self.inverse @ own) - 2.0 * against
-        return interval(mean, np.sqrt(np.maximum(variance, 0.0)), told.is_extrapolated)
+        told = interval(mean, np.sqrt(np.maximum(variance, 0.0)), told.is_extrapolated)
+        return bounded(told, self._ceiling(configurations))
+
+    def most(self, configurations: ConfigurationArray) -> Floats:
+        """samples/s that measured work leaves possible, float64 [n]; see `ceiling`."""
+        most: Floats = self._ceiling(configurations) * np.exp(RELIEF)
+        return most
+
+    def _ceiling(self, configurations: ConfigurationArray) -> Floats:
+        return ceiling(self.fitted.workload, self.observations, configurations)
 
     def unfamiliar(self, configurations: ConfigurationArray) -> Floats:
         """One less the likeness to what is most alike of what was measured; float64 [n] for float64 [n, 4]."""
@@ -114,4 +127,4 @@ def surface(fitted: Fit, observations: Sequence[Observation], hot_share: float |
         scale = float(np.sqrt(max(1.0, (BELIEVED + squares) / (BELIEVED + len(seen)))))
         root = scale * told.log_error
     inverse: Floats = np.asarray(np.linalg.inv(alike + np.diag((errors / root) ** 2)), dtype=np.float64)
-    return Surface(fitted, hot_share, seen, weights, inverse, off / root, scale, root)
+    return Surface(fitted, hot_share, tuple(observations), seen, weights, inverse, off / root, scale, root)

@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.candidates import contains
-from elastichost.tuner.choice import Stakes, price_of
+from elastichost.tuner.choice import Stakes, best_known, price_of
 from elastichost.tuner.decision import Decision, Forecast, Kind, TunerSettings, TunerState, measured
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
 from elastichost.tuner.fitting import observe
+from elastichost.tuner.floor import glimpse, is_below, slow_budget_s
 from elastichost.tuner.kriging import Surface, surface
 from elastichost.tuner.performance import Fit, Prior, fit
 from elastichost.tuner.profile import (
@@ -29,7 +30,7 @@ from elastichost.tuner.profile import (
 )
 from elastichost.tuner.reasons import rate, ratio, why_stay
 from elastichost.tuner.space import codes, search_space
-from elastichost.tuner.trials import SURE, Chosen, Options, choose
+from elastichost.tuner.trials import SURE, Chosen, Options, Progress, choose
 
 __all__ = [
     "Decision",
@@ -48,7 +49,7 @@ FADING = 0.5  # of a change of speed: so doubtful is afterwards what was known b
 ATTEMPTS = 2  # a configuration that was asked for so often and never measured is left alone
 MOST_RETURNS = 12  # until the speed changes
 TIE = 0.005  # configurations that differ by less are equally good
-EARLY = 0.1  # what is so much better, in log speed, is not kept waiting until a block is complete
+EARLY = 0.1  # what is so much better, in log speed, is not kept waiting until a block is complete; so much is a gain
 RECONSIDER_S = 60.0  # a settled run looks at its candidates again, and each time in vain after twice as long
 
 
@@ -60,6 +61,11 @@ def advance(
     before, settings = state, _within(settings, look.most_workers)
     state, block, has_drifted = absorb(state, look, settings)
     if block is None:
+        if len(state.profile.rates) <= len(before.profile.rates):
+            return state, None
+        state, left = _watched(state, samples_left, settings, look.at_s)
+        if left is not None:
+            return state, left
         if state.is_settled or not _is_telling(before.profile, state.profile, settings.block):
             return state, None
         return _decide_early(state, samples_left, settings, look.at_s)
@@ -117,7 +123,7 @@ def _forgotten(before: TunerState, state: TunerState, block: Observation, settin
     doubt = FADING * change_of(before.observations, block)
     prior = Prior(learnt.mean, {name: float(np.hypot(sd, doubt)) for name, sd in learnt.sd.items()})
     return msgspec.structs.replace(
-        state, prior=prior, attempts={}, trials=0, moves=0, returns=0, patience_s=0.0, is_settled=False
+        state, prior=prior, attempts={}, trials=0, moves=0, returns=0, patience_s=0.0, slow_s=0.0, is_settled=False
     )
 
 
@@ -130,7 +136,8 @@ def _prior(state: TunerState, settings: TunerSettings) -> Prior | None:
 
 class _Sight(msgspec.Struct, frozen=True):
     """What a decision is made from. block: what was measured last; best: known, as corrected by the others;
-    advantage: of it over what runs, in log speed, prices off."""
+    advantage: of it over what runs, in log speed, prices off; has_gained: it is much better than the first that was
+    measured."""
 
     block: Observation
     best: Observation
@@ -138,6 +145,7 @@ class _Sight(msgspec.Struct, frozen=True):
     fitted: Fit
     stakes: Stakes
     options: Options
+    has_gained: bool
 
 
 def _seen(state: TunerState, block: Observation, samples_left: int, settings: TunerSettings) -> _Sight:
@@ -161,8 +169,10 @@ def _seen(state: TunerState, block: Observation, samples_left: int, settings: Tu
         log_error=float(known.log_error[best]),
     )
     space = _open_space(ground, state, stakes, settings)
-    options = Options(space, ground.at(space, beside=best), ground.unfamiliar(space))
-    return _Sight(block, believed, float(worth[best] - worth[own]), fitted, stakes, options)
+    options = Options(space, ground.at(space, beside=best), ground.unfamiliar(space), ground.most(space))
+    return _Sight(
+        block, believed, float(worth[best] - worth[own]), fitted, stakes, options, float(worth[best] - worth[0]) > EARLY
+    )
 
 
 def _open_space(ground: Surface, state: TunerState, stakes: Stakes, settings: TunerSettings) -> ConfigurationArray:
@@ -214,9 +224,35 @@ def _decide(
 
 def _is_telling(before: ProfileState, after: ProfileState, block: BlockSettings) -> bool:
     """The block under way has become as long as the shortest one, or twice, or four times that."""
-    if len(after.rates) <= len(before.rates):
-        return False
     return any(before.seconds < times * block.least_s <= after.seconds for times in (1, 2, 4, 8))
+
+
+def _watched(
+    state: TunerState, samples_left: int, settings: TunerSettings, now_s: float
+) -> tuple[TunerState, Decision | None]:
+    """Leaves a look at once that is clearly below the floor, or that is below it when looks have used up their time
+    there. What it has shown counts, though it is no block, so that nobody looks again."""
+    others = [one for one in _known(state) if one.configuration != state.profile.configuration]
+    is_look = bool(others) and len(others) == len(_known(state))
+    if settings.explore != "safe" or not is_look:
+        return state, None
+    stakes = stakes_of(state, samples_left, settings)
+    best = best_known(tuple(others), stakes)
+    seen = glimpse(state.profile, best, settings.block)
+    if seen is None or not is_below(seen, best, settings.floor, errors=0.0):
+        return state, None
+    last = state.profile.seconds / len(state.profile.rates)
+    state = msgspec.structs.replace(state, slow_s=state.slow_s + last)
+    if not is_below(seen, best, settings.floor) and state.slow_s <= slow_budget_s(stakes.remaining_s):
+        return state, None
+    known = msgspec.structs.replace(state, observations=joined(state.observations, seen))
+    sight = _seen(known, seen, samples_left, settings)
+    if sight.best.configuration == seen.configuration or state.returns >= MOST_RETURNS:
+        return state, None
+    news = f"below the floor, {settings.floor:.0%} of the best known"
+    # what is long enough for a block is counted when the change cuts it short
+    kept = known if so_far(state.profile, settings.workload, settings.block) is None else state
+    return _return(msgspec.structs.replace(kept, considered_s=now_s), _Facts(sight, news))
 
 
 def _decide_early(
@@ -242,7 +278,10 @@ def _decide_early(
 
 
 def _chosen(sight: _Sight, settings: TunerSettings, state: TunerState) -> Chosen | None:
-    return choose(sight.options, sight.best, sight.stakes, settings, state.trials, state.moves)
+    trials = state.trials
+    if settings.explore == "safe" and state.slow_s > slow_budget_s(sight.stakes.remaining_s):
+        trials = settings.most_trials  # looks have used up their time below the floor
+    return choose(sight.options, sight.best, sight.stakes, settings, Progress(trials, state.moves, sight.has_gained))
 
 
 def _gain(sight: _Sight, chosen: Chosen) -> float:

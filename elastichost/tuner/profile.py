@@ -7,7 +7,7 @@ mean over windows, and its error counts effective windows only. The first second
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -46,6 +46,7 @@ class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes_moved: float = 0.0
     worker_cpu_s: float = 0.0
     server_cpu_s: float = 0.0
+    training_cpu_s: float = 0.0  # of `worker_cpu_s`, the threads that train; 0: not known
 
 
 class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -207,6 +208,7 @@ def _observation(state: ProfileState, look: Look, workload: Workload) -> Observa
         server_cpu_s=used(totals.server_cpu_s, 1),
         worker_cpu_s=used(totals.worker_cpu_s, workers),
         bytes_moved=timed(totals.bytes_moved),
+        training_cpu_s=timed(totals.training_cpu_s),
     )
 
 
@@ -219,8 +221,8 @@ def _add(sums: Totals, now: Totals, before: Totals) -> Totals:
     )
 
 
-Timing = Literal["compute_s", "reader_s", "exchange_s", "server_cpu_s", "worker_cpu_s", "bytes_moved"]
-TIMINGS: tuple[Timing, ...] = ("compute_s", "reader_s", "exchange_s", "server_cpu_s", "worker_cpu_s", "bytes_moved")
+Timing = Literal["compute_s", "reader_s", "exchange_s", "server_cpu_s", "worker_cpu_s", "bytes_moved", "training_cpu_s"]
+TIMINGS: tuple[Timing, ...] = get_args(Timing)
 
 
 def merged(before: Observation, block: Observation) -> Observation:

@@ -170,7 +170,8 @@ def fit(
     belief = Belief(
         mean=np.array([one.mean for one in parameters]),
         sd=np.array([one.sd for one in parameters]),
-        is_hearsay=np.array([one.name in known.mean for one in parameters]),
+        # of what the prior says less of than the guess, the guess is the greater part
+        is_hearsay=np.array([known.sd.get(one.name, math.inf) < math.sqrt(2.0) * one.sd for one in parameters]),
     )
     evaluate = _evaluation(workload, seen, parameters, settings, kinds, picks)
     found = estimate(evaluate, rows, belief)
@@ -180,7 +181,7 @@ def fit(
 def _parameters(
     workload: Workload, seen: tuple[Observation, ...], prior: Prior, settings: QueueingSettings
 ) -> tuple[Believed, ...]:
-    """What the prior knows, and guesses for the rest."""
+    """Guesses, and what the prior knows."""
     times_s = iteration_s(workload, seen)
     scale_s = float(np.exp(np.median(np.log(times_s)))) if seen else DEFAULT_SAMPLE_S * workload.batch_size
     reads = "reader_sample_s" in prior.mean or any(one.reader_s for one in seen)
@@ -189,9 +190,15 @@ def _parameters(
         if one.name == "sharpness" and settings.sharpness is not None:
             continue
         if one.name in prior.mean and one.name in prior.sd:
-            one = Believed(one.name, prior.mean[one.name], max(prior.sd[one.name], NARROWEST))
+            one = _both(one, prior.mean[one.name], max(prior.sd[one.name], NARROWEST))
         found.append(one if settings.priors else Believed(one.name, one.mean, FLAT * one.sd))
     return tuple(found)
+
+
+def _both(guess: Believed, mean: float, sd: float) -> Believed:
+    """A guess and hearsay, each by its precision: what says little changes little."""
+    variance = 1.0 / (guess.sd**-2 + sd**-2)
+    return Believed(guess.name, variance * (guess.mean * guess.sd**-2 + mean * sd**-2), math.sqrt(variance))
 
 
 def _measured(workload: Workload, seen: tuple[Observation, ...], settings: QueueingSettings) -> Floats:

@@ -76,6 +76,8 @@ class StepSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lookup_s: Amount = 0.0  # ids to rows, pulls (in the prefetch thread: overlapped)
     compute_s: Amount = 0.0  # forward and backward
     push_s: Amount = 0.0  # rows and dense gradients
+    # CPU time of the thread that trains, for both; None: not known (a GPU computes, and the thread spins meanwhile)
+    training_cpu_s: Amount | None = None
     wait_peers_s: Amount = 0.0  # bounded mode
     loss_sum: float = 0.0  # sum over samples of the loss
     ids: Count = 0

@@ -24,7 +24,7 @@ from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError, Traffic
-from elastichost.worker.device import seed_generators
+from elastichost.worker.device import seed_generators, training_cpu_since
 from elastichost.worker.finite import backward, leave_out
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.pipeline import Pipeline
@@ -190,7 +190,7 @@ class CrewMember:
         if self._has_buffers:
             self._load_vector()
         parts.committer.flat.zero_gradients()
-        began_s = time.perf_counter()
+        began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         samples, loss, prepared = 0, 0.0, None
         if batch is not None and batch.samples.size:
             unique = batch.unique
@@ -205,7 +205,8 @@ class CrewMember:
         self._push(directory, task, scale, samples, loss)
         self._queue.pushed(task)
         if prepared is not None:
-            self._meter().count(prepared, loss, computed_s - began_s, time.perf_counter() - computed_s)
+            cpu_s = training_cpu_since(began_cpu_s, parts.device)
+            self._meter().count(prepared, loss, computed_s - began_s, time.perf_counter() - computed_s, cpu_s)
 
     def _train(self, directory: Directory, task: MicroBatch, batch: PreparedBatch, scale: float) -> tuple[int, float]:
         """Forward and backward; the rows' gradients are staged, the dense ones lie in the model. (samples, mean loss);

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 
 from elastichost.errors import PreflightError
 from elastichost.wire.child import ChildArguments
 
-__all__ = ["choose_device", "gpu_memory_bytes", "seed_generators"]
+__all__ = ["choose_device", "gpu_memory_bytes", "seed_generators", "training_cpu_since"]
 
 
 def choose_device(arguments: ChildArguments) -> torch.device:
@@ -38,3 +40,9 @@ def seed_generators(device: torch.device, seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
+
+
+def training_cpu_since(began_s: float, device: torch.device) -> float | None:
+    """CPU time that the calling thread has used since `time.thread_time()` was `began_s`. None where a GPU computes:
+    the thread spins while it waits, and others who wait for the same GPU make that longer."""
+    return time.thread_time() - began_s if device.type == "cpu" else None

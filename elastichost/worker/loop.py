@@ -20,7 +20,7 @@ from elastichost.wire.facts import Lease
 from elastichost.worker.channel import StoppedError
 from elastichost.worker.commit import BatchRange, Committer
 from elastichost.worker.crew import CrewMember
-from elastichost.worker.device import gpu_memory_bytes
+from elastichost.worker.device import gpu_memory_bytes, training_cpu_since
 from elastichost.worker.evaluate import score_range
 from elastichost.worker.finite import backward, leave_out
 from elastichost.worker.life import WorkerLife
@@ -139,7 +139,7 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
         self._state = "training"
         self._wait_for_peers(committer)
         crash_point("worker.batch.begin")
-        began_s = time.perf_counter()
+        began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         committer.refresh()
         scale = self._learning_rate_scale(committer.samples_applied)
         rows = self._load_rows(self._parts, batch)
@@ -160,7 +160,8 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
         self._finished += 1
         self._parts.watermarks.note_lookups(self._process.index, len(samples.keys), batch.without_row)
         pushed_s = time.perf_counter() - computed_s
-        self._meter.count(batch, loss, computed_s - began_s - waited_s, pushed_s + waited_s)
+        training_cpu_s = training_cpu_since(began_cpu_s, self._parts.device)
+        self._meter.count(batch, loss, computed_s - began_s - waited_s, pushed_s + waited_s, training_cpu_s)
 
     def _load_rows(self, parts: WorkerParts, batch: PreparedBatch) -> RowGradients | None:
         """Served and mixed access: gives the model its rows, and the rows' gradients a place, where they are after

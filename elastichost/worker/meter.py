@@ -32,14 +32,19 @@ class StepMeter:
     wait_peers_s: float = 0.0
     loss_sum: float = 0.0
     ids: int = 0
+    training_cpu_s: float | None = None
     cpu_s: float | None = None
 
-    def count(self, batch: PreparedBatch, loss: float, compute_s: float, push_s: float) -> None:
-        """A batch is pushed."""
+    def count(
+        self, batch: PreparedBatch, loss: float, compute_s: float, push_s: float, training_cpu_s: float | None
+    ) -> None:
+        """A batch is pushed. training_cpu_s: what it took of the CPU in the thread that trains; None: not known."""
         self.steps += 1
         self.samples += batch.samples.size
         self.compute_s += compute_s
         self.push_s += push_s
+        if training_cpu_s is not None:
+            self.training_cpu_s = (self.training_cpu_s or 0.0) + training_cpu_s
         self.lookup_s += batch.lookup_s
         self.loss_sum += loss * batch.samples.size
         self.ids += len(batch.values)
@@ -61,6 +66,7 @@ class StepMeter:
             lookup_s=self.lookup_s,
             compute_s=self.compute_s,
             push_s=self.push_s,
+            training_cpu_s=self.training_cpu_s,
             wait_peers_s=self.wait_peers_s,
             loss_sum=self.loss_sum,
             ids=self.ids,

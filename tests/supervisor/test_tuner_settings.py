@@ -8,7 +8,7 @@ import pytest
 
 from elastichost.config import JobSpec, load_job
 from elastichost.resources import GpuDevice
-from elastichost.supervisor.tuner_settings import bounds_of_job
+from elastichost.supervisor.tuner_settings import bounds_of_job, workload_of
 from elastichost.tuner.cold_start import initial_plan
 
 CORES = 8
@@ -62,3 +62,13 @@ def test_on_gpus_there_are_never_more_workers_than_memory_was_shared_out_for(
     bounds = bounds_of_job(job, plan, CORES)
     assert bounds.most.workers == most
     assert bounds.most.workers * plan.workers[0].gpu_memory_fraction <= 0.9 + 1e-9
+
+
+def test_the_tuner_knows_that_workers_compute_on_gpus(tmp_path: Path) -> None:
+    """What their threads use of the CPU while they wait is no limit of the speed then."""
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(mode="async", workers='"auto"', worker_cores=0))
+    job = load_job(path, environ={})
+    for gpus in ((), (GpuDevice(0, "a GPU", 2**34),)):
+        plan = initial_plan(cores=tuple(range(CORES)), gpus=gpus)
+        assert workload_of(job, None, plan, CORES).has_gpus is bool(gpus)

@@ -35,6 +35,21 @@ def test_the_worth_of_a_trial_is_what_simulation_gives(ratio: float, log_error: 
     assert found.holds[0] == pytest.approx((d > math.log(0.9)).mean(), abs=0.01)
 
 
+@settings(max_examples=25, deadline=None)
+@given(ratio=st.floats(0.3, 3.0), log_error=st.floats(0.02, 0.8), most=st.floats(0.4, 2.5))
+def test_with_a_limit_too_and_nothing_is_hoped_for_beyond_it(ratio: float, log_error: float, most: float) -> None:
+    exact = Observation(BEST.configuration, BEST.samples_per_s, 0.0)
+    limit = np.array([100.0 * most])
+    found = values(as_array([Configuration(3, 1)]), expecting(100 * ratio, log_error), exact, STAKES, 0.9, limit)
+    d = math.log(ratio) + log_error * np.random.default_rng(0).standard_normal(200_000)
+    d = np.minimum(d, math.log(most))
+    saved = np.maximum(0.0, 1 - np.exp(-d)).mean() * (STAKES.remaining_s - STAKES.block_s)
+    lost = np.maximum(0.0, 1 - np.exp(d)).mean() * STAKES.block_s
+    assert found.net_s[0] == pytest.approx(saved - lost - 2 * STAKES.moving_s, abs=3.0)
+    assert found.sure[0] == pytest.approx((d > -math.log1p(-1.0 / 1000)).mean(), abs=0.01)
+    assert found.holds[0] == pytest.approx((d >= math.log(0.9)).mean(), abs=0.01)
+
+
 def test_near_the_end_nothing_is_worth_a_move() -> None:
     ending = Stakes(remaining_s=1.0, moving_s=2.0, block_s=5.0, min_gain=0.0, most_cores=8)
     found = values(as_array([Configuration(4, 1)]), expecting(200.0, 0.05), BEST, ending, 0.9)

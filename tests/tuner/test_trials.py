@@ -13,7 +13,7 @@ from elastichost.tuner.choice import Stakes
 from elastichost.tuner.decision import TunerSettings
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.performance import interval
-from elastichost.tuner.trials import DARING_TRIALS, MOST_MOVES, Chosen, Options, choose
+from elastichost.tuner.trials import DARING_TRIALS, MOST_MOVES, Chosen, Options, Progress, choose
 
 BEST = Observation(Configuration(8, 1), 100_000.0, 0.01, 20.0, 1000)
 OTHERS = (Configuration(7, 1), Configuration(4, 1), Configuration(12, 1))
@@ -30,14 +30,26 @@ def chosen(
     unfamiliar: tuple[float, float, float] = (0.0, 0.0, 0.0),
     **more: Any,
 ) -> Chosen | None:
-    """ratios: of the speeds expected of OTHERS over the best known."""
-    speeds = np.log(BEST.samples_per_s * np.array(ratios))
+    """ratios: of the speeds expected of OTHERS over the best known; most: the same of what work leaves possible."""
+    best, others = more.pop("best", BEST), more.pop("others", OTHERS)
+    speeds = np.log(best.samples_per_s * np.array(ratios))
     options = Options(
-        as_array(OTHERS), interval(speeds, np.array(errors), np.zeros(3, dtype=bool)), np.array(unfamiliar)
+        as_array(others),
+        interval(speeds, np.array(errors), np.zeros(3, dtype=bool)),
+        np.array(unfamiliar),
+        best.samples_per_s * np.array(more.pop("most", (np.inf,) * 3)),
     )
-    settings = msgspec.structs.replace(SETTINGS, explore=more.pop("explore", "safe"))
-    stakes = msgspec.structs.replace(STAKES, remaining_s=more.pop("remaining_s", STAKES.remaining_s))
-    return choose(options, BEST, stakes, settings, more.pop("trials", 0), more.pop("moves", 0))
+    stakes = msgspec.structs.replace(
+        STAKES,
+        remaining_s=more.pop("remaining_s", STAKES.remaining_s),
+        log_error=more.pop("log_error", STAKES.log_error),
+    )
+    progress = Progress(more.pop("trials", 0), more.pop("moves", 0), more.pop("has_gained", False))
+    explore = more.pop("explore", "safe")
+    settings = msgspec.structs.replace(
+        SETTINGS, explore=explore, workload=msgspec.structs.replace(SETTINGS.workload, **more)
+    )
+    return choose(options, best, stakes, settings, progress)
 
 
 def test_what_surely_pays_is_a_move_and_only_so_often() -> None:
@@ -47,9 +59,9 @@ def test_what_surely_pays_is_a_move_and_only_so_often() -> None:
 
 
 def test_what_may_pay_is_tried_if_it_holds_the_floor() -> None:
-    found = chosen((1.0, 0.5, 1.02), (0.01, 0.4, 0.05))
+    found = chosen((1.0, 0.5, 1.04), (0.01, 0.4, 0.05))
     assert found is not None and (found.index, found.kind) == (2, "try")
-    unsafe = (0.5, 0.5, 0.5), (0.4, 0.4, 0.4)
+    unsafe = (1.05, 1.05, 1.05), (0.3, 0.3, 0.3)
     assert chosen(*unsafe) is None
     found = chosen(*unsafe, explore="free")
     assert found is not None and found.kind == "try"
@@ -62,29 +74,75 @@ def test_where_nothing_is_safe_what_promises_much_is_dared_seldom(trials: int, d
 
 
 PLAIN = (0.97, 0.96, 0.96), (0.01, 0.01, 0.01)  # nothing pays, and the model is sure of it
+STRANGE = (0.01, 0.3, 0.05)
 
 
-def test_where_the_model_is_sure_that_nothing_pays_what_is_unlike_all_that_was_seen_is_looked_at() -> None:
-    assert chosen(*PLAIN) is None
-    found = chosen(*PLAIN, unfamiliar=(0.01, 0.3, 0.05))
+def test_what_is_expected_to_gain_nothing_is_not_looked_at() -> None:
+    """However wide the interval: it may be faster by a half, and the time that is left is long."""
+    assert chosen((0.98, 0.97, 0.5), (0.15, 0.3, 0.01), explore="free") is None
+    assert chosen((1.05, 0.97, 0.5), (0.15, 0.3, 0.01), explore="free") is not None
+
+
+def test_what_gains_less_than_the_noise_of_a_block_ends_the_search() -> None:
+    small = (1.02, 0.9, 0.9), (0.03, 0.01, 0.01)
+    assert chosen(*small, log_error=0.01) is not None
+    assert chosen(*small, log_error=0.03) is None
+
+
+def test_what_the_measured_work_rules_out_is_neither_tried_nor_moved_to() -> None:
+    sure = (1.5, 0.5, 0.5), (0.02, 0.01, 0.01)
+    found = chosen(*sure, most=(1.6, 9.0, 9.0))
+    assert found is not None and (found.index, found.kind) == (0, "move")
+    for explore in ("safe", "free"):
+        assert chosen(*sure, most=(0.85, 9.0, 9.0), explore=explore) is None
+
+
+def test_a_look_that_cannot_hold_the_floor_is_not_taken() -> None:
+    """By the measured work it is slower than the floor, whatever the model says."""
+    unsure = (1.3, 0.5, 0.5), (0.5, 0.01, 0.01)
+    assert chosen(*unsure) is not None, "it promises much"
+    assert chosen(*unsure, most=(0.89, 9.0, 9.0)) is None
+
+
+def test_only_where_looks_have_gained_much_what_is_unlike_all_that_was_seen_is_looked_at() -> None:
+    assert chosen(*PLAIN, unfamiliar=STRANGE) is None
+    assert chosen(*PLAIN, has_gained=True) is None
+    found = chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True)
     assert found is not None and (found.index, found.kind) == (1, "try")
+    assert chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, most=(1.02, 1.02, 1.02)) is None, "all cores are used"
 
 
 def test_doubt_makes_nothing_safe() -> None:
-    assert chosen((0.97, 0.8, 0.96), (0.01, 0.01, 0.01), unfamiliar=(0.0, 0.9, 0.0)) is None
+    assert chosen((0.97, 0.8, 0.96), (0.01, 0.01, 0.01), unfamiliar=(0.0, 0.9, 0.0), has_gained=True) is None
 
 
 @pytest.mark.parametrize("more", [{"explore": "off"}, {"trials": SETTINGS.most_trials}, {"remaining_s": 30.0}])
 def test_nothing_is_looked_at_in_doubt(more: dict[str, Any]) -> None:
     """Where nothing may be tried, or a block that lasts as long as any leaves no time to gain from it."""
-    assert chosen(*PLAIN, unfamiliar=(0.0, 0.3, 0.0), **more) is None
+    assert chosen(*PLAIN, unfamiliar=(0.0, 0.3, 0.0), has_gained=True, **more) is None
 
 
 def test_what_is_expected_to_pay_goes_before_what_is_doubted() -> None:
-    found = chosen((1.03, 0.96, 0.96), (0.03, 0.01, 0.01), unfamiliar=(0.0, 0.5, 0.0))
+    found = chosen((1.03, 0.96, 0.96), (0.03, 0.01, 0.01), unfamiliar=(0.0, 0.5, 0.0), has_gained=True)
     assert found is not None and found.index == 0
 
 
+USUAL = Configuration(8, 1)
+
+
+@pytest.mark.parametrize(("workload", "looks"), [({}, True), ({"host_cores": 0}, False), ({"has_gpus": True}, False)])
+def test_a_run_that_began_elsewhere_looks_at_the_usual_plan(workload: dict[str, Any], looks: bool) -> None:
+    """A worker for each core, one PS; where processes share a host's cores."""
+    elsewhere = msgspec.structs.replace(BEST, configuration=Configuration(12, 4))
+    found = chosen(
+        (0.95, 0.96, 0.96), (0.08, 0.01, 0.01), (0.4, 0.3, 0.0), best=elsewhere, others=(USUAL, *OTHERS[1:]), **workload
+    )
+    assert (found is not None and found.index == 0) is looks
+    sure = chosen((0.8, 0.96, 0.96), (0.02, 0.01, 0.01), (0.4, 0.3, 0.0), best=elsewhere, others=(USUAL, *OTHERS[1:]))
+    assert sure is None, "the model is sure that it is bad"
+
+
 def test_nothing_to_choose_from() -> None:
-    nothing = Options(np.zeros((0, 4)), interval(np.zeros(0), np.zeros(0), np.zeros(0, dtype=bool)), np.zeros(0))
-    assert choose(nothing, BEST, STAKES, SETTINGS, 0, 0) is None
+    none = np.zeros(0)
+    nothing = Options(np.zeros((0, 4)), interval(none, none, np.zeros(0, dtype=bool)), none, none)
+    assert choose(nothing, BEST, STAKES, SETTINGS, Progress()) is None

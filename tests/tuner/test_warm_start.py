@@ -229,6 +229,14 @@ def test_the_prior_is_wider_the_farther_away_and_where_jobs_disagree() -> None:
     assert prior_of(RETAIL, [record(mean=-2.0), record(mean=-4.0, day=2)])[1] > 0.9 > agreeing
 
 
+def test_an_unlike_job_says_less_than_a_guess() -> None:
+    """Guesses are good to a factor of e^2; jobs 0.8 away, near enough to be neighbours, to little less."""
+    unlike = prior_of(RETAIL, [record(features=like(batch_size=8192), sd=0.05)])[1]
+    alike = prior_of(RETAIL, [record(features=like(user="ben"), sd=0.05)])[1]
+    assert alike < 0.2
+    assert unlike > 1.4
+
+
 def test_parameters_are_those_of_the_model_asked_for() -> None:
     records = [record(mean=-3.0), record(mean=5.0, day=2, model="optimus")]
     assert started(RETAIL, records).prior.mean == {"a0": pytest.approx(-3.0)}

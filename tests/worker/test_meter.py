@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from elastichost.worker.meter import StepMeter
+
+BATCH: Any = SimpleNamespace(samples=SimpleNamespace(size=100), lookup_s=0.0, values=[1])
 
 
 def test_waiting_for_a_lease_says_nothing_about_the_rate() -> None:
@@ -15,3 +22,14 @@ def test_waiting_for_the_reader_is_part_of_the_rate() -> None:
     sample, after = StepMeter(0.0, steps=1, samples=100, wait_input_s=4.5, wait_reader_s=4.0).beat(5.0, 0, 0, 4.0)
     assert after.rate == 100 / 4.5
     assert (sample.wait_input_s, sample.read_s) == (4.5, 4.0)
+
+
+def test_what_the_training_thread_computes_is_summed_or_not_known() -> None:
+    meter = StepMeter(0.0)
+    assert meter.beat(1.0, 0, 0, 0.0)[0].training_cpu_s is None
+    for _ in range(2):
+        meter.count(BATCH, 0.5, compute_s=0.3, push_s=0.1, training_cpu_s=0.25)
+    assert meter.beat(1.0, 0, 0, 0.0)[0].training_cpu_s == pytest.approx(0.5)
+    other = StepMeter(0.0)
+    other.count(BATCH, 0.5, compute_s=0.3, push_s=0.1, training_cpu_s=None)
+    assert other.beat(1.0, 0, 0, 0.0)[0].training_cpu_s is None

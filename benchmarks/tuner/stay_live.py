@@ -1,0 +1,265 @@
+"""Does the live tuner leave a good run alone, and mend a bad one? Real runs, for a quiet machine.
+
+    python -m benchmarks.tuner.stay_live [--job examples/retail.toml] [--for 100] [--rounds 5]
+                                         [--start best|bad] [--history empty|like|unlike] [--set KEY=VALUE] [--json]
+
+Each round runs every combination of a start and a history once, every second round backwards. The best start is the
+default plan, a worker for each core and one PS; the bad one is one worker and four PS. The history is empty; or holds
+runs of the same job (`like`); or holds two small jobs of another kind, 0.8 away, that pass for neighbours (`unlike`):
+these are run first, once, with the same tuner. Speeds are of committed samples, in windows of 5 s from the first one
+on, the first left out: rows are new there, and slower. `slowest`: the slowest window over the median of those before
+the first change (all, where there is none). `until`: seconds until a window from which on the mean of all that follow
+is within 5 % of the best known: the highest median of the last windows over all runs with the best start. `final`: mean
+of the last 20 s over the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from benchmarks.measuring import print_table, spread_of, write_json
+from benchmarks.running import EXAMPLES
+from benchmarks.tuner.live import LAST_S, WINDOW_S, plan_name
+from benchmarks.tuner.running import running_job
+from elastichost.chaos.tails import AppliedTail
+from elastichost.history import History
+from elastichost.job_features import JobRecord
+from elastichost.supervisor.recording import DECISIONS_FILE
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.records import Record, TunerLooked
+
+__all__ = ["Course", "Row", "main", "rows_of", "visits_of"]
+
+NEAR, FLOOR, MOST_CHANGES = 0.95, 0.85, 2
+# 80 epochs of the retail data take about six minutes, so much the tuner believes to have; a run is watched for less
+LENGTH = {"train.epochs": "80", "checkpoint.every_s": "0", "evaluate.every_samples": "0", "data.test": "[]"}
+CORES = len(os.sched_getaffinity(0))
+STARTS = {
+    "best": {"tuner.first_plan": f"{{ workers = {CORES}, servers = 1, worker_cores = 1 }}"},
+    "bad": {"tuner.first_plan": "{ workers = 1, servers = 4, worker_cores = 1 }"},
+}
+SMALL = {"train.epochs": "4", "train.batch_size": "170", "tables.default.dim": "8"}
+# what a history is made of, by `--set`: runs of half a minute, to their end
+HISTORIES: dict[str, tuple[dict[str, str], ...]] = {
+    "empty": (),
+    "like": ({"train.epochs": "8"}, {"train.epochs": "8"}),
+    "unlike": (
+        {**SMALL, "model.args": "{ bottom = [16, 8], top = [16, 1] }"},
+        {**SMALL, "model.args": "{ bottom = [64, 32, 8], top = [64, 1] }", "tuner.first_plan": "{ workers = 1 }"},
+    ),
+}
+TAUGHT_S = 300.0  # at most
+
+
+class Course(msgspec.Struct, frozen=True):
+    """One run. rates: samples/s of consecutive windows from the first sample on; visits: seconds from then on, plan."""
+
+    start: str
+    history: str
+    rates: tuple[float, ...]
+    visits: tuple[tuple[float, str], ...]
+
+    @property
+    def changes(self) -> int:
+        return len(self.visits) - 1
+
+    @property
+    def in_the_end(self) -> float:
+        return float(np.mean(self.rates[-int(LAST_S / WINDOW_S) :]))
+
+    @property
+    def slowest(self) -> float:
+        """Window, over the first plan's median."""
+        first_s = self.visits[1][0] if self.changes else float("inf")
+        own = [rate for number, rate in enumerate(self.rates) if number > 0 and (number + 1) * WINDOW_S <= first_s]
+        return float(min(self.rates[1:]) / np.median(own or self.rates[:1]))
+
+    def until_s(self, best: float) -> float | None:
+        for number in range(len(self.rates)):
+            if float(np.mean(self.rates[number:])) >= NEAR * best and self.rates[number] >= 0.9 * NEAR * best:
+                return number * WINDOW_S
+        return None
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Of all rounds of one start and history; until_s: None where a run was never near."""
+
+    start: str
+    history: str
+    calm: int
+    runs: int
+    changes: tuple[int, ...]
+    slowest: tuple[float, ...]
+    until_s: tuple[float | None, ...]
+    final: tuple[float, ...]
+    plans: tuple[str, ...]
+
+
+def rows_of(courses: Sequence[Course]) -> tuple[Row, ...]:
+    good = [course.in_the_end for course in courses if course.start == "best"]
+    best = float(np.median(good or [max(course.in_the_end for course in courses)]))
+    found = []
+    for start, history in dict.fromkeys((course.start, course.history) for course in courses):
+        ones = [course for course in courses if (course.start, course.history) == (start, history)]
+        found.append(
+            Row(
+                start,
+                history,
+                calm=sum(one.changes <= MOST_CHANGES and one.slowest >= FLOOR for one in ones),
+                runs=len(ones),
+                changes=tuple(one.changes for one in ones),
+                slowest=tuple(one.slowest for one in ones),
+                until_s=tuple(one.until_s(best) for one in ones),
+                final=tuple(one.in_the_end / best for one in ones),
+                plans=tuple(" ".join(plan for _, plan in one.visits) for one in ones),
+            )
+        )
+    return tuple(found)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _history(path: Path) -> Iterator[None]:
+    """The file that runs read and write."""
+    before = os.environ.get("ELASTICHOST_HISTORY")
+    os.environ["ELASTICHOST_HISTORY"] = str(path)
+    try:
+        yield
+    finally:
+        del os.environ["ELASTICHOST_HISTORY"]
+        if before is not None:
+            os.environ["ELASTICHOST_HISTORY"] = before
+
+
+def _taught(job: Path, history: str, folder: Path, more: Mapping[str, str]) -> Path:
+    """A history of that kind. Raises RuntimeError when a run fails, or has left nothing in it."""
+    path = folder / f"{history}.sqlite"
+    for number, settings in enumerate(HISTORIES[history]):
+        run_dir = folder / f"{history}-{number}"
+        said = run_dir.with_suffix(".log")
+        chosen = {**LENGTH, **settings, **more}
+        overrides = [part for key, value in chosen.items() for part in ("--set", f"{key}={value}")]
+        command = [sys.executable, "-m", "elastichost", "run", str(job), "--dashboard", "no", "--run-dir", str(run_dir)]
+        with _history(path), said.open("w") as log:
+            code = subprocess.run([*command, *overrides], stdout=log, stderr=log, timeout=TAUGHT_S).returncode
+        if code != 0 or not path.exists() or len(_records(path)) != number + 1:
+            raise RuntimeError(f"{history}: a run ended with {code} and taught nothing: {said.read_text()[-2000:]}")
+    return path
+
+
+def _records(path: Path) -> tuple[JobRecord, ...]:
+    with History(path) as known:
+        return tuple(one for one in known.records() if one.is_measured)
+
+
+def _course(job: Path, start: str, history: str, known: Path, seconds: float, more: Mapping[str, str]) -> Course:
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir, own = Path(folder) / "run", Path(folder) / "history.sqlite"
+        if known.exists():
+            shutil.copy(known, own)  # what one round learns is nothing that the next one knows
+        settings = {**LENGTH, **STARTS[start], **more}
+        with _history(own), running_job(job, settings, run_dir, keeps_history=True):
+            began_s, rates = _rates(run_dir, seconds)
+            records = [
+                msgspec.json.decode(line, type=Record)
+                for line in (run_dir / DECISIONS_FILE).read_bytes().splitlines()[:-1]
+            ]
+        return Course(start, history, rates, visits_of(records, began_s))
+
+
+def visits_of(records: Sequence[Record], began_s: float) -> tuple[tuple[float, str], ...]:
+    """Which plans ran, from when on, in seconds from `began_s` on."""
+    found: list[tuple[float, Configuration]] = []
+    for record in records:
+        if not isinstance(record, TunerLooked) or record.look.configuration is None:
+            continue
+        if not found or found[-1][1] != record.look.configuration:
+            found.append((record.look.at_s, record.look.configuration))
+    return tuple((at_s - began_s, plan_name(plan)) for at_s, plan in found)
+
+
+def _rates(run_dir: Path, seconds: float) -> tuple[float, tuple[float, ...]]:
+    """When the first batch was committed, and samples/s of windows from then on."""
+    tail = AppliedTail(run_dir / "applied.bin")
+    while tail.samples == 0:
+        time.sleep(0.01)
+        tail.poll()
+    began_s = edge_s = time.monotonic()
+    counted, rates = tail.samples, list[float]()
+    while edge_s < began_s + seconds - WINDOW_S / 2:
+        time.sleep(max(0.0, edge_s + WINDOW_S - time.monotonic()))
+        tail.poll()
+        now_s = time.monotonic()
+        rates.append((tail.samples - counted) / (now_s - edge_s))
+        edge_s, counted = now_s, tail.samples
+    return began_s, tuple(rates)
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def show(rows: Sequence[Row]) -> None:
+    print_table(
+        ("start, history", "calm", "changes", "slowest 5 s", "until, s", "final", "plans"),
+        [
+            (
+                f"{row.start}, {row.history}",
+                f"{row.calm} of {row.runs}",
+                " ".join(map(str, row.changes)),
+                str(spread_of(row.slowest)),
+                " ".join("never" if one is None else f"{one:.0f}" for one in row.until_s),
+                str(spread_of(row.final)),
+                "; ".join(row.plans),
+            )
+            for row in rows
+        ],
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--job", type=Path, default=EXAMPLES / "retail.toml")
+    parser.add_argument("--for", dest="seconds", type=float, default=100.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--start", choices=list(STARTS), help="only this one")
+    parser.add_argument("--history", choices=list(HISTORIES), help="only this one")
+    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of all runs, as `run --set`")
+    options = parser.parse_args(arguments)
+    more = dict(one.split("=", 1) for one in options.set)
+    starts = [options.start] if options.start else list(STARTS)
+    histories = [options.history] if options.history else list(HISTORIES)
+    courses: list[Course] = []
+    with tempfile.TemporaryDirectory() as folder:
+        known = {history: _taught(options.job, history, Path(folder), more) for history in histories}
+        arms = [(start, history) for start in starts for history in histories]
+        for number in range(options.rounds):
+            for start, history in arms[:: -1 if number % 2 else 1]:
+                course = _course(options.job, start, history, known[history], options.seconds, more)
+                courses.append(course)
+                plans = " ".join(plan for _, plan in course.visits)
+                said = f"{plans}, {course.slowest:.2f}, {course.in_the_end:,.0f} samples/s in the end"
+                print(f"{number} {start}, {history}: {said}", file=sys.stderr, flush=True)
+    rows = rows_of(courses)
+    show(rows)
+    if options.json:
+        write_json("stay_live", {"rows": rows})
+    return 0 if all(row.calm == row.runs for row in rows if row.start == "best") else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
