@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.appending import write_atomically
 from elastichost.dispatcher.facts import FAILURE_FILE, Failure
 from elastichost.errors import ElastichostError
-from elastichost.supervisor.rundir import write_atomically
 
 __all__ = ["leave_failure", "leave_unforeseen", "work_in"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.appending import write_atomically
 from elastichost.config import JobSpec, load_job
 from elastichost.config_tables import table_settings
 from elastichost.datasets import open_reader
@@ -28,7 +29,6 @@ from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.servers import fork_or_start
 from elastichost.supervisor.preflight import Preparation, preflight
 from elastichost.supervisor.run import Entries
-from elastichost.supervisor.rundir import write_atomically
 from elastichost.supervisor.tuner_settings import bounds_of_job
 from elastichost.tuner.peak_memory import estimate_peak
 from elastichost.tuner.peak_memory_facts import BESIDE

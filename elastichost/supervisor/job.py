@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import is_out_of_space
+from elastichost.appending import is_out_of_space, write_atomically
 from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, owner_of, socket_directory
 from elastichost.checkpoint.format import remove_staging
 from elastichost.checkpoint.places import RUN_FILE, CheckpointSource, checkpoint_source, read_identity
@@ -41,7 +41,7 @@ from elastichost.supervisor.recording import DECISIONS_FILE, Recorder
 from elastichost.supervisor.rescue import Claim, claim_arena
 from elastichost.supervisor.rolling_back import barred
 from elastichost.supervisor.run import Entries, Run
-from elastichost.supervisor.rundir import RunDirectory, new_run_path, write_atomically
+from elastichost.supervisor.rundir import RunDirectory, new_run_path
 from elastichost.supervisor.shutdown import end_processes, remove_directories
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.sources import files_for_others

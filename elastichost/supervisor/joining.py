@@ -17,6 +17,7 @@ from enum import StrEnum
 
 import msgspec
 
+from elastichost.appending import write_atomically
 from elastichost.arena.arena import Arena
 from elastichost.arena.host import create_directory, double_directory, owner_of
 from elastichost.arena.layout import ArenaLayout
@@ -33,7 +34,7 @@ from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.machines import Machines, file_problems
 from elastichost.supervisor.memory_gauge import MemoryGauge
 from elastichost.supervisor.run import Run
-from elastichost.supervisor.rundir import package_versions, write_atomically
+from elastichost.supervisor.rundir import package_versions
 from elastichost.wire.commands import Refused, Scale
 
 __all__ = ["TRANSITIONS", "GuestState", "Guests", "Seen", "join_refusal", "keep_hosts", "next_state"]
