@@ -19,8 +19,9 @@ from torch import nn
 from benchmarks.peers.common import Counter, PeerSettings
 from benchmarks.peers.torch_parts import adam
 from elastichost.arena.arena import Arena
-from elastichost.arena.host import create_directory, free_bytes, owner_of
+from elastichost.arena.host import create_directory, free_bytes
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.owner import owner_of
 from elastichost.building import build_model
 from elastichost.config import JobSpec, load_job
 from elastichost.config_tables import resolve_tables

@@ -69,8 +69,6 @@ class DynamicTable:
         first_word = self._place.header_word(0)
         self._headers = arena.control[first_word : first_word + buckets * HEADER_WORDS].reshape(buckets, HEADER_WORDS)
 
-    # --- ownership --------------------------------------------------------------------------------------------
-
     def open_bucket(self, bucket: int) -> int:
         """Takes a bucket over: a new one gets its index, one left by another writer is repaired.
 
@@ -124,8 +122,6 @@ class DynamicTable:
         for bucket in np.flatnonzero(counts):
             if int(bucket) not in self._owned:
                 raise ProtocolError(f"bucket {bucket} of table {self.spec.name!r} is not owned by this process")
-
-    # --- new rows ---------------------------------------------------------------------------------------------
 
     def create(self, keys: Int64, rows: Int64, seen_value: int) -> int:
         """Sights every key (int64 [n]) whose rows[i] is -1 and gives a row to those that are admitted.
@@ -273,8 +269,6 @@ class DynamicTable:
         for state in self._states:
             zero_rows(state, rows)
 
-    # --- growth -----------------------------------------------------------------------------------------------
-
     def _make_room_for_rows(self, bucket: int, count: int) -> None:
         header = self._arena.header(self.spec.index, bucket)
         needed = int(header[index.NEXT_ROW]) + max(0, count - len(self._owned[bucket].free))
@@ -331,8 +325,6 @@ class DynamicTable:
                 yield files.state, 4 * offset, 4 * count * e.state_floats_per_row
         yield files.ids, 8 * (layout.ids_offset(table) + first), 8 * count
         yield files.seen, 4 * (layout.seen_offset(table) + first), 4 * count
-
-    # --- eviction, snapshot, restore --------------------------------------------------------------------------
 
     def evict(self, bucket: int, last_seen: int) -> int:
         """Evicts the rows of a bucket whose stamp is at most `last_seen`; they are reused after two graces."""

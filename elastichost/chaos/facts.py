@@ -17,9 +17,9 @@ from elastichost.datasets import open_reader
 from elastichost.errors import CheckpointError
 from elastichost.metrics import JournalEvent
 from elastichost.plan import ProcessId
-from elastichost.supervisor.checkpointing import RunRecord, read_record
 from elastichost.supervisor.journal import read_journal
 from elastichost.supervisor.ledger_facts import LedgerSettings
+from elastichost.supervisor.run_record import RunRecord, read_record
 from elastichost.wire.applied import read_applied
 
 __all__ = ["RunFacts", "read_facts"]

@@ -14,12 +14,21 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.config import JobSpec
+from elastichost.config import JobSpec, load_job
 from elastichost.errors import CheckpointError
 
-__all__ = ["RUN_FILE", "CheckpointSource", "RunIdentity", "checkpoint_source", "new_identity", "read_identity"]
+__all__ = [
+    "RUN_FILE",
+    "CheckpointSource",
+    "RunIdentity",
+    "checkpoint_source",
+    "named_source",
+    "new_identity",
+    "read_identity",
+]
 
 RUN_FILE = "run.json"
+RESOLVED_JOB = "job.resolved.toml"
 
 
 class RunIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,3 +81,15 @@ def checkpoint_source(run_dir: Path, identity: RunIdentity, job: JobSpec) -> Che
     if mirror is not None:
         places.append(mirror / identity.folder)
     return CheckpointSource(tuple(dict.fromkeys(Path(os.path.abspath(place)) for place in places)), identity.run_id)
+
+
+def named_source(path: Path) -> CheckpointSource:
+    """What somebody named to begin from: another run's directory, a directory of checkpoints, or one checkpoint. Raises
+    CheckpointError, and ConfigError for a run whose job cannot be read."""
+    named = path.resolve()
+    if not (named / RESOLVED_JOB).exists():
+        return CheckpointSource((named,))
+    identity = read_identity(named)
+    if identity is None:
+        raise CheckpointError(f"{named} is no run: it has no {RUN_FILE}", hint="name one of its checkpoints instead")
+    return checkpoint_source(named, identity, load_job(named / RESOLVED_JOB, environ={}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -104,11 +103,7 @@ def run(
         run_batch(specs, directory, policy, policy_settings, memory, own_sizes=own_sizes, live=live, as_json=as_json)
     spec, directory = specs[0], run_dir.resolve() if run_dir is not None else None
     source = _named_source(start_from) if start_from is not None else None
-    if source is not None and directory is None:
-        from elastichost.supervisor.rundir import new_run_path
-
-        directory = new_run_path(Path.cwd(), spec.job.name, secrets.token_hex(3))
-    _train(spec, directory, source, dashboard, as_json, hosts=others)
+    _train(spec, directory, None, dashboard, as_json, hosts=others, start_from=source)
 
 
 def resume(
@@ -161,8 +156,8 @@ def resume(
     if others is not None:
         spec = with_hosts(spec, others)
     _tell_done(directory)
-    source = _named_source(start_from) if start_from is not None else directory
-    _train(spec, directory, source, dashboard, as_json, held, others)
+    source = _named_source(start_from) if start_from is not None else None
+    _train(spec, directory, directory, dashboard, as_json, held, others, source)
 
 
 def _tell_done(directory: Path) -> None:
@@ -208,11 +203,12 @@ def _train(
     as_json: bool,
     held: tuple[Hold, ...] = (),
     hosts: HostsFile | None = None,
+    start_from: Path | None = None,
 ) -> None:
     from elastichost.supervisor import run_job
 
     with open_display(progress_console(), live=dashboard is Dashboard.AUTO) as observer:
-        result = run_job(spec, run_dir, observer, resume_from, held=held, hosts=hosts)
+        result = run_job(spec, run_dir, observer, resume_from, start_from=start_from, held=held, hosts=hosts)
     if as_json:
         print_json(result.to_json())
     else:

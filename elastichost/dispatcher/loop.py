@@ -16,7 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from elastichost.appending import is_out_of_space, space_words
-from elastichost.arena.host import create_directory, hold_left, owner_of, reclaim, socket_directory
+from elastichost.arena.host import create_directory, hold_left, reclaim, socket_directory
+from elastichost.arena.owner import owner_of
 from elastichost.clock import Clock, MonotonicClock
 from elastichost.config import JobSpec, load_job, to_toml
 from elastichost.dispatcher.core import Core

@@ -13,19 +13,20 @@ import numpy as np
 
 from elastichost.appending import write_atomically
 from elastichost.errors import CheckpointSpaceError, ProtocolError
-from elastichost.supervisor.checkpointing import RunRecord
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState, epoch_order
+from elastichost.supervisor.run_record import RunRecord
 from elastichost.wire.applied import APPLIED_FILE, APPLIED_RECORD, AppliedFold, applied_bytes, read_applied_content
 
 __all__ = ["fold_of_ledger", "keep_applied"]
 
 
-def keep_applied(run_dir: Path, settings: LedgerSettings, record: RunRecord) -> None:
-    """Call it while no PS lives. Raises CheckpointSpaceError when the disk is full."""
+def keep_applied(run_dir: Path, settings: LedgerSettings, record: RunRecord, *, is_own: bool = True) -> None:
+    """Call it while no PS lives. is_own: the checkpoint is of this run; what is recorded here says nothing of another
+    one's. Raises CheckpointSpaceError when the disk is full."""
     version = record.dense_version
     try:
         content = read_applied_content(run_dir)
-        if content.first <= version <= content.end:
+        if is_own and content.first <= version <= content.end:
             return
     except ProtocolError:
         pass  # it is replaced

@@ -3,7 +3,6 @@ that died, or from a checkpoint."""
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,29 +15,27 @@ import numpy.typing as npt
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.files import MORE_ROOM
-from elastichost.arena.host import create_directory, free_bytes, owner_of
+from elastichost.arena.host import create_directory, free_bytes
 from elastichost.arena.layout import ArenaLayout, plan_layout
 from elastichost.arena.least_room import address_bytes, least_room
+from elastichost.arena.owner import owner_of
 from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
-from elastichost.checkpoint.places import CheckpointSource
-from elastichost.cpu_features import present_cpu
-from elastichost.errors import ArenaFullError, CheckpointError, SampleRange
+from elastichost.errors import ArenaFullError
 from elastichost.resources import memory_budget_bytes
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.applied_again import keep_applied
 from elastichost.supervisor.balancing import Balancer
-from elastichost.supervisor.checkpointing import Checkpointer, RunRecord, find_checkpoint, load_dense, read_record
-from elastichost.supervisor.cpu_check import require_same_cpu
+from elastichost.supervisor.checkpointing import Checkpointer
 from elastichost.supervisor.crew_training import CrewTraining
 from elastichost.supervisor.doubles import Double
+from elastichost.supervisor.heritage import Heritage, newest_kept, starting_point
 from elastichost.supervisor.host import memory_of_host
 from elastichost.supervisor.host_loss import HostLosses
 from elastichost.supervisor.judging import Judge
 from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
+from elastichost.supervisor.ledger_facts import LedgerSettings
 from elastichost.supervisor.lookups import LookupCount
 from elastichost.supervisor.memory_gauge import MemoryGauge
 from elastichost.supervisor.memory_watch import MemoryWatch
@@ -46,38 +43,15 @@ from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.recollection import ArenaOrigin, Lineage
-from elastichost.supervisor.rescue import Claim, Misfit, Rescued, model_difference, rescue
+from elastichost.supervisor.rescue import Claim, Misfit, Rescued, rescue
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.run_record import RunRecord
 from elastichost.supervisor.training import Training
 from elastichost.surroundings import check_address_space
 from elastichost.tuner.cold_start import resized_plan
 
-__all__ = ["Heritage", "assemble", "look_for_checkpoint"]
-
-
-@dataclass(frozen=True, slots=True)
-class Heritage:
-    """What a run goes on from; nothing: it is a new one. `source`: where its checkpoints are looked for, or those of
-    another run that it begins from. `found`: the checkpoint; None while it may not be needed, because `claim` holds the
-    arena. `next_lease_id`: leases of lower numbers were granted before; `barred`: positions that are not trained any
-    more."""
-
-    source: CheckpointSource | None = None
-    claim: Claim | None = None
-    found: FoundCheckpoint | None = None
-    next_lease_id: int = 1
-    barred: tuple[SampleRange, ...] = ()
-
-
-def look_for_checkpoint(source: CheckpointSource, claim: Claim | None) -> FoundCheckpoint:
-    """The newest good one. Raises CheckpointError, which also says why the arena cannot be used."""
-    try:
-        return find_checkpoint(source)
-    except CheckpointError as error:
-        if claim is None or claim.recollection.has_ended:
-            raise
-        raise CheckpointError(f"{error.message}, and there is no arena: {claim.reason}", hint=error.hint) from error
+__all__ = ["assemble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +111,7 @@ def _from_arena(
             run.note("decision", f"resume: not from the arena of the supervisor that died: {rescued.reason}", now=True)
         return rescued
     run.arena = rescued.arena.directory
+    run.started_from = rescued.lineage.started_from
     _note_arena(run, rescued.arena, "arena", None)
     ledger, version = rescued.ledger, rescued.dense.version()
     ledger.bar(heritage.barred)
@@ -156,7 +131,7 @@ def _from_arena(
             process=f"worker-{torn.worker}",
             data={"life": torn.life, "batches": torn.batches, "with_supervisor": True},
         )
-    kept = _newest_checkpoint(heritage)
+    kept = newest_kept(heritage)
     return _Beginning(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
 
 
@@ -185,51 +160,7 @@ def _give_up(run: Run, claim: Claim) -> None:
     claim.release()
 
 
-def _newest_checkpoint(heritage: Heritage) -> tuple[Path, RunRecord] | None:
-    """Not verified: it is not read now."""
-    if heritage.source is not None:
-        with contextlib.suppress(CheckpointError):
-            found = find_checkpoint(heritage.source, verify=False)
-            return found.directory, read_record(found.manifest)
-    return None
-
-
 # --- anew, or from a checkpoint -----------------------------------------------------------------------------------
-
-
-def _checked_checkpoint(run: Run, model: ModelSpec, heritage: Heritage, why_not_arena: str) -> FoundCheckpoint | None:
-    """The checkpoint that the run goes on from; None: it is a new run. Raises CheckpointError where there is none, or
-    it holds another model: what is left in memory stays there then."""
-    found = heritage.found
-    try:
-        if found is None and heritage.source is not None:
-            found = look_for_checkpoint(heritage.source, heritage.claim)
-        if found is None:
-            return None
-        if found.manifest.model != model:
-            raise CheckpointError(
-                f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
-                hint="resume with the model, tables and columns the run began with",
-            )
-        require_same_cpu(run.job, found.manifest.cpu, present_cpu(), str(found.directory))
-    except CheckpointError as error:
-        held = heritage.claim.held if heritage.claim is not None else None
-        if held is None:
-            raise
-        kept_s = run.job.supervision.keep_arena_s
-        raise CheckpointError(
-            f"{error.message}; the run's arena {held.path} does not fit either ({why_not_arena}), and is left as it is",
-            hint=f"{error.hint}; the arena is kept for another {kept_s:g} s (supervision.keep_arena_s)",
-        ) from error
-    for warning in found.warnings:
-        run.note("warning", warning)
-    own = run.directory.identity
-    if found.manifest.run_id == own.run_id:
-        run.note("decision", f"resume: goes on from the checkpoint {found.directory.name}", now=True)
-    else:
-        run.started_from = f"{found.directory} of run {found.manifest.run_id} (job {found.manifest.job_name})"
-        run.note("decision", f"begins from the checkpoint of another run, as asked: {run.started_from}", now=True)
-    return found
 
 
 def _anew(
@@ -241,11 +172,10 @@ def _anew(
     heritage: Heritage,
     why_not_arena: str,
 ) -> _Beginning:
-    found = _checked_checkpoint(run, model, heritage, why_not_arena)
-    if heritage.claim is not None:  # the checkpoint replaces the arena, whose memory is needed
+    source = starting_point(run, model, settings, heritage, why_not_arena)
+    if heritage.claim is not None:  # what was found good replaces the arena, whose memory is needed
         _give_up(run, heritage.claim)
-    record = read_record(found.manifest) if found is not None else None
-    ledger = _ledger(settings, record.ledger if record is not None else Ledger(settings).state(), heritage)
+    ledger, found = source.ledger, source.found
     others = [path for host, path in run.other_arenas.items() if run.uses(host)]
     for directory in (run.arena, *others):
         create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
@@ -263,18 +193,15 @@ def _anew(
         if found is not None:
             run.machines.send_checkpoint(found.directory, _files_elsewhere(run, found))
     dense = DenseStore(arena)
-    if found is None or record is None:
+    state = source.dense
+    if found is None or state is None:
         dense.load(initial, None, 1, 0, 0)
         _note_arena(run, arena, "new", Lineage())
         return _Beginning(arena, dense, ledger, Lineage())
-    keep_applied(run.directory.path, settings, record)
-    state = load_dense(found, record)
     dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
-    lineage = Lineage(
-        ledger.epoch, record.ledger.quarantined, record.ledger.dropped > 0, record.judge, lookups=record.lookups
-    )
-    _note_arena(run, arena, "checkpoint", lineage)
-    return _Beginning(arena, dense, ledger, lineage, found.directory, (found.directory, record))
+    _note_arena(run, arena, "checkpoint", source.lineage)
+    kept = (found.directory, source.record) if source.record is not None else None
+    return _Beginning(arena, dense, ledger, source.lineage, found.directory, kept)
 
 
 def _check_room(run: Run, layout: ArenaLayout) -> None:
@@ -309,13 +236,6 @@ def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
         if host in wanted:
             wanted[host].add(block.file)
     return wanted
-
-
-def _ledger(settings: LedgerSettings, state: LedgerState, heritage: Heritage) -> Ledger:
-    number = max(state.next_lease_id, heritage.next_lease_id)
-    ledger = Ledger.from_state(settings, msgspec.structs.replace(state, next_lease_id=number))
-    ledger.bar(heritage.barred)
-    return ledger
 
 
 def _note_arena(run: Run, arena: Arena, origin: ArenaOrigin, lineage: Lineage | None) -> None:

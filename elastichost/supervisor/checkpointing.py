@@ -8,27 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from elastichost.appending import tells_of_no_space
-from elastichost.arena.dense import DenseState, DenseStore
+from elastichost.arena.dense import DenseStore
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
-    MANIFEST_NAME,
     BlockRecord,
-    FoundCheckpoint,
     Manifest,
     checkpoint_name,
     commit,
-    latest,
     load_manifest,
     new_staging,
-    read_block,
     retain,
 )
 from elastichost.checkpoint.mirror import Mirror
-from elastichost.checkpoint.places import CheckpointSource
 from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError, CheckpointSpaceError, ProtocolError
 from elastichost.plan import ProcessId
@@ -38,31 +31,20 @@ from elastichost.supervisor.cut import Abandon, Commit, Cut, CutEffect, SendPaus
 from elastichost.supervisor.journal import utc_now
 from elastichost.supervisor.judging import JudgeMemory
 from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import LedgerState
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.outcome import Lookups
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.run_record import RunRecord
 from elastichost.supervisor.second_host import HostMirror, mirror_of
 from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
 
-__all__ = ["Checkpointer", "RunRecord", "find_checkpoint", "load_dense", "read_record"]
+__all__ = ["Checkpointer"]
 
 RETRY_S = 2.0  # twice as long after each failure in a row, up to
 MAX_RETRY_S = 15.0
 CUT_TIMEOUT_S = 300.0
 MAX_FAILED_IN_A_ROW = 3
-
-
-class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The supervisor's part of a checkpoint; the manifest carries it as its `ledger`."""
-
-    ledger: LedgerState
-    dense_version: int
-    dense_step: int  # updates of the dense optimizer so far (Adam's bias correction)
-    samples_applied: int
-    judge: JudgeMemory = JudgeMemory()
-    lookups: Lookups = Lookups()
 
 
 @dataclass(slots=True)
@@ -372,38 +354,3 @@ class Checkpointer:
 def _elsewhere(opened: _Open) -> str:
     """The directory of a cut below that of the run on another machine."""
     return f"checkpoints/{opened.staging.name}"
-
-
-def find_checkpoint(source: CheckpointSource, *, verify: bool = True) -> FoundCheckpoint:
-    """The newest good checkpoint, or the only one where a single one was named. `verify` reads its blocks, too. Raises
-    CheckpointError when there is none of the run that the source names."""
-    if len(source.places) == 1 and (source.places[0] / MANIFEST_NAME).exists():
-        return FoundCheckpoint(source.places[0], load_manifest(source.places[0]))
-    found = latest(*source.places, verify=verify, run_id=source.run_id)
-    if found is None:
-        raise CheckpointError(
-            f"no checkpoint in {source}",
-            hint="run the job anew, or begin from the checkpoint of another run with --from: nothing of it was saved",
-        )
-    return found
-
-
-def read_record(manifest: Manifest) -> RunRecord:
-    """Raises CheckpointError when the manifest carries no record of a run."""
-    try:
-        return msgspec.json.decode(manifest.ledger, type=RunRecord)
-    except msgspec.MsgspecError as error:
-        raise CheckpointError(f"the checkpoint's record of the run cannot be read: {error}") from error
-
-
-def load_dense(found: FoundCheckpoint, record: RunRecord) -> DenseState:
-    """The dense vector and its optimizer state. Raises CheckpointError naming the block."""
-    arrays: dict[str, npt.NDArray[np.float32]] = {}
-    for block in found.manifest.blocks:
-        if block.kind in ("dense", "dense_state"):
-            arrays[block.kind] = np.asarray(read_block(found.directory, block), dtype=np.float32)
-    if "dense" not in arrays or "dense_state" not in arrays:
-        raise CheckpointError(f"{found.directory} lacks the dense vector or its optimizer state")
-    return DenseState(
-        arrays["dense"], arrays["dense_state"], record.dense_version, record.dense_step, record.samples_applied
-    )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.host import create_directory, owner_of, reclaim, socket_directory
+from elastichost.arena.host import create_directory, reclaim, socket_directory
+from elastichost.arena.owner import owner_of
 from elastichost.config import JobSpec, to_toml
 from elastichost.errors import JobFailedError, PreflightError, ProtocolError
 from elastichost.plan import ProcessId

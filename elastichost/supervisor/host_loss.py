@@ -15,12 +15,13 @@ from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.errors import CheckpointError
 from elastichost.metrics import JournalValue
 from elastichost.plan import Plan
-from elastichost.supervisor.checkpointing import Checkpointer, find_checkpoint, read_record
+from elastichost.supervisor.checkpointing import Checkpointer
 from elastichost.supervisor.launch.events import HostLost
 from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.outcome import LostHost
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.run_record import find_checkpoint, read_record
 
 __all__ = ["HostLosses", "plan_without"]
 

@@ -13,18 +13,19 @@ from pathlib import Path
 import msgspec
 
 from elastichost.appending import is_out_of_space, write_atomically
-from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, owner_of, socket_directory
+from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, socket_directory
+from elastichost.arena.owner import owner_of
 from elastichost.checkpoint.format import remove_staging
-from elastichost.checkpoint.places import RUN_FILE, CheckpointSource, checkpoint_source, read_identity
+from elastichost.checkpoint.places import RUN_FILE, named_source
 from elastichost.clock import MonotonicClock
 from elastichost.config import JobSpec, load_job
 from elastichost.config_hosts import HostsFile
-from elastichost.errors import CheckpointError, ConfigError, ElastichostError, PreflightError
+from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.observer import RunObserver, SilentObserver
 from elastichost.plan import Plan, ProcessId
 from elastichost.resources import HostInventory
-from elastichost.supervisor.assembly import Heritage, look_for_checkpoint
 from elastichost.supervisor.emulated import EMULATED
+from elastichost.supervisor.heritage import Heritage, look_for_checkpoint
 from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.keyring import Keyring
 from elastichost.supervisor.launch.agent_messages import SourceFile
@@ -53,8 +54,6 @@ from elastichost.wire.sockets import ControlServer
 
 __all__ = ["finished_result", "run_job"]
 
-RESOLVED_JOB = "job.resolved.toml"
-
 
 def run_job(
     job: JobSpec,
@@ -62,6 +61,7 @@ def run_job(
     observer: RunObserver | None = None,
     resume_from: Path | None = None,
     *,
+    start_from: Path | None = None,
     entries: Entries | None = None,
     held: tuple[Hold, ...] = (),
     lent: HostInventory | None = None,
@@ -71,9 +71,9 @@ def run_job(
     """Trains a job to its end, in the calling process; call it from the main thread.
 
     run_dir: default `runs/<name>-<UTC>-<id>` under the working directory, or the run that is resumed.
-    resume_from: the directory of the run that goes on; or what a run begins from, one of its own checkpoints or what
-    somebody else trained: another run's directory, a directory of checkpoints, or one checkpoint. A run that is done is
-    left as it is, and its result returned.
+    resume_from: the directory of the run that goes on. One that is done is left as it is, and its result returned.
+    start_from: what somebody else trained: another run's directory, a directory of checkpoints, or one checkpoint. A
+    new run takes over rows and dense part, and trains all of its data; one that goes on takes over the place, too.
     held: what the run that is resumed has left and the caller holds (`arena.host.hold_left`).
     lent: what the job may use of this host; None: all there is. start_server: makes the fork server.
     hosts: other machines that it trains on; the job is one of so many hosts (`config_hosts.with_hosts`).
@@ -82,9 +82,13 @@ def run_job(
     Raises the typed error the job failed with: ConfigError, DataError, ModelError, ArenaFullError, PreflightError
     before training; NonFiniteError, RestartBudgetError, HangError, CheckpointError, ... during it.
     """
-    if resume_from is not None and (done := finished_result(run_dir or _resumed_run(resume_from))) is not None:
+    if resume_from is not None and (done := finished_result(resume_from)) is not None:
         for one in held:
             one.release()
+        if start_from is not None:
+            raise ConfigError(
+                f"{resume_from} is done: it cannot begin again", hint="begin a new run: run JOB --from PATH"
+            )
         return done
     entries = entries or (EMULATED if job.emulate.enabled else Entries())
     arm("supervisor", 1 if resume_from is None else 2)
@@ -98,9 +102,9 @@ def run_job(
             machines.measure_links()
         elsewhere = machines.cores() if machines is not None else None
         if resume_from is None:
-            opened = _open_new(job, run_dir, lent, elsewhere)
+            opened = _open_new(job, run_dir, start_from, lent, elsewhere)
         else:
-            opened = _open_again(job, run_dir or _resumed_run(resume_from), resume_from, held, lent, elsewhere)
+            opened = _open_again(job, resume_from, start_from, held, lent, elsewhere)
         try:
             if machines is not None:
                 machines.check_files(files_of(opened.prepared))
@@ -139,32 +143,38 @@ class _Opened:
 
 
 def _open_new(
-    job: JobSpec, run_dir: Path | None, lent: HostInventory | None, elsewhere: Mapping[int, tuple[int, ...]] | None
+    job: JobSpec,
+    run_dir: Path | None,
+    start_from: Path | None,
+    lent: HostInventory | None,
+    elsewhere: Mapping[int, tuple[int, ...]] | None,
 ) -> _Opened:
+    source = named_source(start_from) if start_from is not None else None
+    found = look_for_checkpoint(source, None) if source is not None else None
     prepared = preflight(job, lent=lent, elsewhere=elsewhere)
     run_id = _new_run_id()
     path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
-    return _Opened(run_id, RunDirectory.open(path, job, resume=False, run_id=run_id), prepared, Heritage())
+    heritage = Heritage(source, found=found, trains_anew=source is not None)
+    return _Opened(run_id, RunDirectory.open(path, job, resume=False, run_id=run_id), prepared, heritage)
 
 
 def _open_again(
     job: JobSpec,
-    run_dir: Path | None,
-    resume_from: Path,
+    run_dir: Path,
+    start_from: Path | None,
     held: tuple[Hold, ...],
     lent: HostInventory | None,
     elsewhere: Mapping[int, tuple[int, ...]] | None,
 ) -> _Opened:
     """The arena first: its guardian keeps it for a few seconds only."""
-    run_id = _new_run_id()
-    path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
     directory: RunDirectory | None = None
     claim: Claim | None = None
     try:
-        directory = RunDirectory.open(path, job, resume=True, run_id=run_id)
-        source = _source(resume_from, directory)
+        run_id = _new_run_id()
+        directory = RunDirectory.open(run_dir, job, resume=True, run_id=run_id)
+        source = named_source(start_from) if start_from is not None else directory.checkpoint_source
         claim = claim_arena(directory.path, held)
-        if source != directory.checkpoint_source:
+        if start_from is not None:
             claim = claim.without_arena(f"the checkpoint in {source} was asked for")
         elif job.resources.hosts > 1 and claim.held is not None:
             claim = claim.without_arena(f"its rows are to lie in the arenas of {job.resources.hosts} hosts now")
@@ -200,32 +210,12 @@ def _new_run_id() -> str:
     return run_id
 
 
-def finished_result(run_dir: Path | None) -> RunResult | None:
+def finished_result(run_dir: Path) -> RunResult | None:
     """What is in the directory of a run that is done, so that nothing is left to resume; None: it is not."""
-    if run_dir is None:
-        return None
     with contextlib.suppress(OSError, msgspec.MsgspecError):  # a result that cannot be read is written anew
         found = msgspec.json.decode((run_dir / "result.json").read_bytes(), type=RunResult)
         return found if found.status in ("done", "quarantined") else None
     return None
-
-
-def _resumed_run(resume_from: Path) -> Path | None:
-    return resume_from if (resume_from / RESOLVED_JOB).exists() else None
-
-
-def _source(resume_from: Path, directory: RunDirectory) -> CheckpointSource:
-    """Its own checkpoints, or those that somebody named. Raises CheckpointError, ConfigError for a run that cannot be
-    read."""
-    named = resume_from.resolve()
-    if named == directory.path:
-        return directory.checkpoint_source
-    if not (named / RESOLVED_JOB).exists():
-        return CheckpointSource((named,))
-    identity = read_identity(named)
-    if identity is None:
-        raise CheckpointError(f"{named} is no run: it has no {RUN_FILE}", hint="name one of its checkpoints instead")
-    return checkpoint_source(named, identity, load_job(named / RESOLVED_JOB, environ={}))
 
 
 def _open(

@@ -19,8 +19,9 @@ import msgspec
 
 from elastichost.appending import write_atomically
 from elastichost.arena.arena import Arena
-from elastichost.arena.host import create_directory, double_directory, owner_of
+from elastichost.arena.host import create_directory, double_directory
 from elastichost.arena.layout import ArenaLayout
+from elastichost.arena.owner import owner_of
 from elastichost.config import JobSpec
 from elastichost.config_hosts import MOST_HOSTS, HostSection, HostsFile
 from elastichost.cpu_features import present_cpu

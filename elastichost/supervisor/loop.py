@@ -25,10 +25,11 @@ from elastichost.supervisor.agenda import (
     next_step,
 )
 from elastichost.supervisor.arena_watch import ArenaWatch
-from elastichost.supervisor.assembly import Heritage, assemble
+from elastichost.supervisor.assembly import assemble
 from elastichost.supervisor.commanding import Commander, refuse_all
 from elastichost.supervisor.concluding import conclude
 from elastichost.supervisor.control import Described, Dispatcher
+from elastichost.supervisor.heritage import Heritage
 from elastichost.supervisor.host_loss import plan_without
 from elastichost.supervisor.joining import keep_hosts
 from elastichost.supervisor.launch.events import Exited, HostLost
@@ -82,7 +83,6 @@ class Supervisor:
         self._tuner: AutoTuner | None = None
         self._exits: list[tuple[float, Exited]] = []
         self._state = "starting"
-        self._said_stopping = False
         self._arenas = ArenaWatch(run, (), lambda: None)
         self._stopping_s: float | None = None  # since when it is to stop
         self._said_prepared: Prepared | None = None
@@ -95,8 +95,6 @@ class Supervisor:
             checkpoint_every_s=run.job.checkpoint.every_s,
             is_sync=run.job.train.mode == "sync",
         )
-
-    # --- the course of a run --------------------------------------------------------------------------------
 
     def run(self) -> RunResult:
         """Trains until the job is done or asked to stop. Raises what made it fail."""
@@ -173,14 +171,14 @@ class Supervisor:
         if self._commander is not None:
             self._was_asked = self._commander.was_asked
             self._commander.end("the run is rolled back")
-        wanted = self._prepared.plan if self._said_stopping or not run.plan.workers else run.plan
+        wanted = self._prepared.plan if self._stopping_s is not None or not run.plan.workers else run.plan
         left = plan_without(wanted, run)
         run.plan = pin(left, self._prepared.cores, run.cores_elsewhere).plan if run.machines is not None else left
         keep_hosts(run)  # more than one may be lost
         if isinstance(error, HostLostError):
             run.decided(run.plan.reason)
         self._parts, self._commander, self._tuner = None, None, None
-        self._said_stopping, self._stopping_s, self._state = False, None, "starting"
+        self._stopping_s, self._state = None, "starting"
         self._exits.clear()
         self._recovery = Recovery(run, self._ended, self._holdings, self._host_lost)
         self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
@@ -200,9 +198,9 @@ class Supervisor:
 
     def _stop_when_asked(self) -> None:
         reason = self._why_stop()
-        if not reason or self._said_stopping:
+        if not reason or self._stopping_s is not None:
             return
-        self._said_stopping, self._stopping_s = True, self._run.now_s()
+        self._stopping_s = self._run.now_s()
         plan = self._run.plan
         # Without workers: they are drained. With the PS there are: nothing has to change hands any more.
         if self._parts is not None:
@@ -238,8 +236,6 @@ class Supervisor:
             while self._parts is not None and self._parts.checkpointer.is_mirroring and self._signals.count == asked:
                 self._turn()
 
-    # --- one turn -------------------------------------------------------------------------------------------
-
     def _turn(self) -> None:
         run = self._run
         self._rest()
@@ -273,7 +269,7 @@ class Supervisor:
             is_busy = self._parts.checkpointer.holds_workers or self._parts.judge.is_open
             if not is_busy and not run.space.holds_training:
                 self._stragglers.look(self._parts.training, self._recovery, now_s)
-            is_tuned = not self._said_stopping and not run.space.holds_training
+            is_tuned = self._stopping_s is None and not run.space.holds_training
             if self._tuner is not None and is_tuned and commander is not None:
                 self._tuner.look(now_s)
             self._parts.memory.look(self._parts.training.ledger, commander, self._reporter.private_bytes, now_s)
@@ -353,7 +349,7 @@ class Supervisor:
         if self._policy.is_sync:
             run.plan = plan
             raise error
-        if self._said_stopping:
+        if self._stopping_s is not None:
             run.plan = plan
             run.decided(plan.reason)
         else:
@@ -362,10 +358,8 @@ class Supervisor:
         if self._tuner is not None:
             self._tuner = open_tuner(run, self._prepared, parts, commander)
 
-    # --- the agenda -----------------------------------------------------------------------------------------
-
     def _advance(self, parts: Parts) -> Finish | None:
-        situation = situation_of(self._run, parts, is_stopping=self._said_stopping)
+        situation = situation_of(self._run, parts, is_stopping=self._stopping_s is not None)
         step = next_step(situation, self._policy, self._run.now_s())
         accounted = parts.training.ledger.samples_accounted
         match step:
@@ -381,7 +375,7 @@ class Supervisor:
                 parts.checkpointer.begin(reason, is_final=is_final)
             case Finish():
                 return step
-        self._state = word_of(parts, self._state, is_stopping=self._said_stopping)
+        self._state = word_of(parts, self._state, is_stopping=self._stopping_s is not None)
         return None
 
     # --- the end --------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     judge: JudgeMemory = JudgeMemory()
     torn: tuple[TornLife, ...] = ()
     lookups: Lookups = Lookups()  # before the arena was made
+    started_from: str = ""  # the checkpoint of another run that it began from
 
     @property
     def torn_batches(self) -> int:

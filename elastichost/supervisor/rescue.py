@@ -19,17 +19,10 @@ import numpy as np
 
 from elastichost.arena.arena import Arena, read_layout
 from elastichost.arena.dense import DenseStore
-from elastichost.arena.host import (
-    Hold,
-    hold,
-    is_this_boot,
-    left_of,
-    owner_of,
-    read_owner,
-    reclaim,
-)
+from elastichost.arena.host import Hold, hold, left_of, read_owner, reclaim
 from elastichost.arena.layout import ArenaLayout, plan_layout
 from elastichost.arena.life import is_led
+from elastichost.arena.owner import is_this_boot, owner_of
 from elastichost.arena.staging import StagingArea, stamp_life
 from elastichost.arena.undo import UndoRecord
 from elastichost.arena.watermarks import Watermarks

@@ -18,12 +18,12 @@ from elastichost.arena.host import arena_directory
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import HostLostError, NonFiniteError, ProtocolError, SampleRange
-from elastichost.supervisor.assembly import Heritage
-from elastichost.supervisor.checkpointing import find_checkpoint, read_record
+from elastichost.supervisor.heritage import Heritage
 from elastichost.supervisor.launch.events import HostLost
 from elastichost.supervisor.outcome import RollBack
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.run import Run
+from elastichost.supervisor.run_record import find_checkpoint, read_record
 from elastichost.supervisor.shutdown import remove_directories
 
 __all__ = ["MAX_ROLL_BACKS", "barred", "refusal", "roll_back"]
@@ -87,6 +87,7 @@ def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, her
         found=found,
         next_lease_id=parts.training.ledger.next_lease_id,
         barred=barred(run.roll_backs),
+        trains_anew=heritage.trains_anew and source is not run.directory.checkpoint_source,
     )
 
 

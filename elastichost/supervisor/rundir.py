@@ -126,7 +126,7 @@ class RunDirectory:
         for folder in (path / "logs", path / "errors"):
             folder.mkdir(mode=0o700, exist_ok=True)
         try:
-            identity = (read_identity(path) if resume else None) or new_identity(job.job.name, run_id)
+            identity = _identity(path, job, run_id, resume=resume)
             source = checkpoint_source(path, identity, job)
             source.places[0].mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(path / RUN_FILE, msgspec.json.encode(identity) + b"\n")
@@ -210,6 +210,17 @@ class RunDirectory:
 
     def close(self) -> None:
         os.close(self._lock)
+
+
+def _identity(path: Path, job: JobSpec, run_id: str, *, resume: bool) -> RunIdentity:
+    """Raises CheckpointError where a run has worked whose identity is lost."""
+    found = read_identity(path) if resume else None
+    if found is None and resume and (path / "journal.jsonl").exists():
+        raise CheckpointError(
+            f"{path} has lost its {RUN_FILE}: which checkpoints are its own is not known",
+            hint='write {"run_id": ..., "job_name": ...} into it, as the MANIFEST.json of one of them says',
+        )
+    return found or new_identity(job.job.name, run_id)
 
 
 @functools.cache

@@ -16,7 +16,8 @@ from tests.system.beds import in_another_pid_namespace
 LEADER = """
 import os, sys
 from pathlib import Path
-from elastichost.arena.host import create_directory, owner_of
+from elastichost.arena.host import create_directory
+from elastichost.arena.owner import owner_of
 create_directory(Path(sys.argv[1]), owner_of(os.getpid(), Path("/run/one")))
 print("made", flush=True)
 sys.stdin.read()

@@ -22,9 +22,9 @@ from elastichost.chaos.invariants import (
 )
 from elastichost.metrics import JournalEvent, JournalValue
 from elastichost.plan import ProcessId
-from elastichost.supervisor.checkpointing import RunRecord
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings
+from elastichost.supervisor.run_record import RunRecord
 from elastichost.wire.applied import APPLIED_RECORD
 from elastichost.wire.facts import AppliedBatch, Lease
 

@@ -24,8 +24,8 @@ from elastichost.job_features import JobFeatures
 from elastichost.observer import SilentObserver
 from elastichost.plan import Plan
 from elastichost.ps.loop import ServerLoop
-from elastichost.supervisor.assembly import Heritage
 from elastichost.supervisor.beginning import Beginning
+from elastichost.supervisor.heritage import Heritage
 from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastichost.arena.host import OWNER_FILE, Owner, end_owner, owner_of, read_owner
+from elastichost.arena.host import OWNER_FILE, read_owner
+from elastichost.arena.owner import Owner, end_owner, owner_of
 from elastichost.errors import ArenaError
 from elastichost.supervisor.launch import agent, agent_messages
 

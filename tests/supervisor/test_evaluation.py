@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.checkpointing import RunRecord
 from elastichost.supervisor.early_stop import EarlyStop
 from elastichost.supervisor.evaluation import EvaluationRound
 from elastichost.supervisor.judging import JudgeMemory, figures
 from elastichost.supervisor.ledger import Ledger, LedgerSettings
 from elastichost.supervisor.outcome import TestFigures as Figures
+from elastichost.supervisor.run_record import RunRecord
 from elastichost.wire.control import EvaluationGrant, EvaluationScores
 
 WORKERS = [ProcessId("worker", index, 1) for index in range(3)]

@@ -14,7 +14,7 @@ import pytest
 
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
-from elastichost.checkpoint.places import read_identity
+from elastichost.checkpoint.places import RUN_FILE, read_identity
 from elastichost.results.assemble import find_checkpoint, load_run_job
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
@@ -68,14 +68,55 @@ def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> No
             assert (found.manifest.run_id, found.manifest.samples_trained) == (identity.run_id, rows)
         assert find_checkpoint(run.run_dir, load_run_job(run.run_dir), None).manifest.run_id == identity.run_id
 
-    # an explicit start from somebody else's checkpoint says so
-    (other / "job.toml").write_text((one / "job.toml").read_text())
-    begun = elastichost(other, "run", "job.toml", "--from", str(longer.run_dir), "--dashboard", "no", "--json")
-    assert begun.returncode == 0, begun.stderr
-    result = json.loads(begun.stdout.splitlines()[-1])
-    source = read_identity(longer.run_dir)
-    assert source is not None and f"of run {source.run_id} (job system-test)" in result["started_from"]
-    assert "begins from the checkpoint of another run, as asked" in begun.stderr
+
+def test_a_new_run_begins_from_what_another_one_has_trained_and_says_so(folder: Path) -> None:
+    """It took over the place in the data as well, so from a run that was done there was nothing left to train."""
+    taught = Supervised(folder, rows=40_000)
+    code, errors = taught.finish()
+    assert code == 0, errors
+    source = read_identity(taught.run_dir)
+    assert source is not None
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    settings = {"build": f"{folder}/slow.py:build", "rows": 60_000, "every_s": 0.2}
+    job = folder / "job.toml"
+    job.write_text(JOB.format(epochs=1, restarts=3, **settings))
+    new = folder / "new"
+    command = [
+        sys.executable,
+        "-m",
+        "elastichost",
+        "run",
+        "job.toml",
+        "--from",
+        str(taught.run_dir),
+        "--run-dir",
+        "new",
+    ]
+    with subprocess.Popen([*command, "--dashboard", "no"], cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "  step-" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        said += process.stderr.readlines()
+    assert process.returncode == 75, "".join(said)
+    assert "begins from the checkpoint of another run, as asked" in "".join(said)
+    resumed = elastichost(folder, "resume", "new", "--dashboard", "no", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    result = json.loads(resumed.stdout.splitlines()[-1])
+    assert result["samples"]["trained"] == 60_000
+    assert f"of run {source.run_id} (job system-test)" in result["started_from"], "also after a resume"
+    found = latest(new / "checkpoints")
+    assert found is not None and found.manifest.run_id != source.run_id
+    assert found.manifest.samples_trained == 60_000
+
+    # what holds a run already is not begun again, and one that is done begins nowhere else
+    held = elastichost(folder, "run", "job.toml", "--from", str(taught.run_dir), "--run-dir", "new")
+    assert held.returncode == 2 and "holds a run already" in held.stderr
+    done = elastichost(folder, "resume", "new", "--from", str(taught.run_dir))
+    assert done.returncode == 2 and "is done: it cannot begin again" in done.stderr
 
 
 def test_a_run_that_is_done_stays_as_it_is(folder: Path) -> None:
@@ -114,6 +155,38 @@ def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: 
     assert code == 0, errors
     assert any("nothing is lost" in event.text for event in again.events("decision"))
     assert again.result()["samples"]["trained"] == 60_000
+
+
+def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "every_s": 0.2}
+    run = Supervised(folder, rows=60_000, **settings)  # type: ignore[arg-type]
+    run.wait_trained(1)
+    run.wait_until(lambda: run.events("checkpoint"))
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.finish()
+    arena = Path(str(run.events("arena")[0].data["path"]))
+    failed = Supervised(folder, resume=True, rows=30_000, **settings)  # type: ignore[arg-type]
+    code, errors = failed.finish()
+    assert code == 1, errors
+    assert "CheckpointError: the checkpoint is of data" in errors and "is left as it is" in errors
+    assert arena.is_dir()
+    again = Supervised(folder, resume=True, rows=60_000, **settings)  # type: ignore[arg-type]
+    code, errors = again.finish()
+    assert code == 0, errors
+    assert any("nothing is lost" in event.text for event in again.events("decision"))
+
+
+def test_a_run_that_has_lost_its_identity_is_not_given_another(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_MODEL)
+    run = Supervised(folder, build=f"{folder}/slow.py:build", rows=60_000, every_s=0.2)
+    run.wait_trained(1)
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish()[0] == 75
+    (run.run_dir / RUN_FILE).unlink()
+    failed = elastichost(folder, "resume", str(run.run_dir), "--dashboard", "no")
+    assert failed.returncode == 1 and "has lost its run.json" in failed.stderr
+    assert not (run.run_dir / RUN_FILE).exists()
 
 
 WIDER = """

@@ -27,9 +27,7 @@ from elastichost.arena.host import (
     arena_directory,
     arena_root,
     create_directory,
-    end_owner,
     free_bytes,
-    owner_of,
     read_owner,
     reclaim,
     socket_directory,
@@ -37,6 +35,7 @@ from elastichost.arena.host import (
 )
 from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.own_directory import check_own
+from elastichost.arena.owner import end_owner, owner_of
 from elastichost.arena.watermarks import Watermarks
 from elastichost.cpu_features import present_cpu
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError

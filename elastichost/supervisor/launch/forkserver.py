@@ -27,8 +27,8 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.host import Owner, owner_of
 from elastichost.arena.life import Keeping
+from elastichost.arena.owner import Owner, owner_of
 from elastichost.errors import ArenaError
 from elastichost.supervisor.launch.child import ChildStart, run_child
 from elastichost.supervisor.launch.guardian import guard

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from elastichost.arena.host import Owner, hold, is_same, read_owner, remove_owned
+from elastichost.arena.host import hold, read_owner, remove_owned
+from elastichost.arena.owner import Owner, is_same
 from elastichost.errors import ArenaError
 
 __all__ = ["guard"]
