@@ -535,7 +535,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an owner: a process that does not live becomes one",
-        HOST,
+        "arena/owner.py",
         "    if ticks is None:\n        raise ArenaError(",
         "    if False:\n        raise ArenaError(",
         ("tests/arena/test_arena_host.py::test_a_process_that_does_not_live_owns_nothing",),
