@@ -212,7 +212,7 @@ def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     result = run.result()
     assert result["samples"] == {"planned": rows, "trained": rows, "skipped": 0, "quarantined": 0}
     lost = run.events("process_lost")
-    assert len(lost) == 3 + any("could not be started: the fork server died" in event.text for event in lost)
+    assert len(lost) == 3 + any("could not be started" in event.text for event in lost)
     assert result["processes"]["restarts"] == len(lost)
     assert result["torn_batches"] <= 2, "one a worker that was killed"
     assert result["test"]["auc"] > 0.6

@@ -169,7 +169,7 @@ def test_a_caller_goes_over_the_network_only_to_other_machines(
     client.close()
 
 
-@pytest.mark.parametrize(("own", "its"), [(None, new_keys().public), (new_keys(), "")])
+@pytest.mark.parametrize(("own", "its"), [(None, new_keys().public), (new_keys(), "")], ids=["no own", "no other"])
 def test_a_caller_without_a_key_goes_nowhere_else(own: KeyPair | None, its: str) -> None:
     """It would speak in the clear."""
     elsewhere = ServerAddress(0, 1, "ipc://nowhere", host=0, outer="tcp://127.0.0.1:9", key=its)
