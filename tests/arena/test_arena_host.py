@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from elastichost.arena import host
+from elastichost.arena.owner import Owner, is_alive, is_same, owner_of
 from elastichost.errors import ArenaError
 
 
@@ -31,9 +32,9 @@ def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def dead_owner(tmp_path: Path) -> host.Owner:
+def dead_owner(tmp_path: Path) -> Owner:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = host.owner_of(child.pid, tmp_path)
+    owner = owner_of(child.pid, tmp_path)
     child.kill()
     child.wait()
     assert child.stdin is not None
@@ -55,17 +56,17 @@ def test_run_ids_cannot_leave_the_root(run_id: str) -> None:
 
 
 def test_a_directory_is_private_and_names_its_owner(tmp_path: Path) -> None:
-    path, owner = host.arena_directory("run-1"), host.owner_of(os.getpid(), tmp_path)
+    path, owner = host.arena_directory("run-1"), owner_of(os.getpid(), tmp_path)
     host.create_directory(path, owner)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert stat.S_IMODE((path / "OWNER.json").stat().st_mode) == 0o600
     assert host.read_owner(path) == owner
-    assert host.is_alive(owner)
+    assert is_alive(owner)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_an_existing_directory_is_refused_and_kept(tmp_path: Path) -> None:
-    path, owner = host.arena_directory("run-1"), host.owner_of(os.getpid(), tmp_path)
+    path, owner = host.arena_directory("run-1"), owner_of(os.getpid(), tmp_path)
     host.create_directory(path, owner)
     with pytest.raises(ArenaError, match="exists"):
         host.create_directory(path, owner)
@@ -73,8 +74,8 @@ def test_an_existing_directory_is_refused_and_kept(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_only_directories_of_dead_owners_are_stale(tmp_path: Path, dead_owner: host.Owner) -> None:
-    living = host.owner_of(os.getpid(), tmp_path)
+def test_only_directories_of_dead_owners_are_stale(tmp_path: Path, dead_owner: Owner) -> None:
+    living = owner_of(os.getpid(), tmp_path)
     host.create_directory(host.arena_directory("alive"), living)
     host.create_directory(host.arena_directory("dead"), dead_owner)
     host.create_directory(host.socket_directory("dead"), dead_owner)
@@ -91,9 +92,9 @@ def test_only_directories_of_dead_owners_are_stale(tmp_path: Path, dead_owner: h
 
 
 def test_a_reused_pid_or_another_boot_is_not_the_owner(tmp_path: Path) -> None:
-    owner = host.owner_of(os.getpid(), tmp_path)
-    assert not host.is_alive(msgspec.structs.replace(owner, start_time_ticks=owner.start_time_ticks + 1))
-    assert not host.is_alive(msgspec.structs.replace(owner, boot_id="another boot"))
+    owner = owner_of(os.getpid(), tmp_path)
+    assert not is_alive(msgspec.structs.replace(owner, start_time_ticks=owner.start_time_ticks + 1))
+    assert not is_alive(msgspec.structs.replace(owner, boot_id="another boot"))
 
 
 def test_reclaim_takes_only_its_own_kind(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def another_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def test_what_another_user_left_is_neither_found_nor_removed(
-    dead_owner: host.Owner, another_user: Callable[[], None]
+    dead_owner: Owner, another_user: Callable[[], None]
 ) -> None:
     path = host.arena_directory("dead")
     host.create_directory(path, dead_owner)
@@ -127,27 +128,29 @@ def test_what_another_user_left_is_neither_found_nor_removed(
     assert host.hold_left(Path(dead_owner.run_dir)) == ()
     with pytest.raises(ArenaError, match="belongs to another user: not removed"):
         host.reclaim(path)
-    assert host.read_owner(path) == dead_owner
+    with pytest.raises(ArenaError, match="not believed"):
+        host.read_owner(path)
+    assert (path / host.OWNER_FILE).is_file()
 
 
-def test_directories_of_other_programs_are_left_alone(dead_owner: host.Owner) -> None:
+def test_directories_of_other_programs_are_left_alone(dead_owner: Owner) -> None:
     """Even with an OWNER.json of a dead process."""
     host.create_directory(host.arena_root() / "precious", dead_owner)
     assert host.stale_arenas() == []
 
 
-def test_a_process_that_does_not_live_owns_nothing(tmp_path: Path, dead_owner: host.Owner) -> None:
+def test_a_process_that_does_not_live_owns_nothing(tmp_path: Path, dead_owner: Owner) -> None:
     with pytest.raises(ArenaError, match=f"process {dead_owner.pid} does not live"):
-        host.owner_of(dead_owner.pid, tmp_path)
+        owner_of(dead_owner.pid, tmp_path)
 
 
-def test_only_its_owner_counts_as_the_owner_whatever_it_was_made_for(tmp_path: Path, dead_owner: host.Owner) -> None:
-    mine = host.owner_of(os.getpid(), tmp_path)
-    assert host.is_same(mine, msgspec.structs.replace(mine, run_dir="/elsewhere"))
-    assert not host.is_same(mine, dead_owner)
+def test_only_its_owner_counts_as_the_owner_whatever_it_was_made_for(tmp_path: Path, dead_owner: Owner) -> None:
+    mine = owner_of(os.getpid(), tmp_path)
+    assert is_same(mine, msgspec.structs.replace(mine, run_dir="/elsewhere"))
+    assert not is_same(mine, dead_owner)
     for fact in ("pid", "start_time_ticks"):
-        assert not host.is_same(mine, msgspec.structs.replace(mine, **{fact: getattr(mine, fact) + 1}))
-    assert not host.is_same(mine, msgspec.structs.replace(mine, boot_id="another boot"))
+        assert not is_same(mine, msgspec.structs.replace(mine, **{fact: getattr(mine, fact) + 1}))
+    assert not is_same(mine, msgspec.structs.replace(mine, boot_id="another boot"))
 
 
 def test_socket_paths_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +174,7 @@ def test_memory_is_told_from_a_disk() -> None:
 # --- holding ------------------------------------------------------------------------------------------------------
 
 
-def made(name: str, owner: host.Owner) -> Path:
+def made(name: str, owner: Owner) -> Path:
     path = host.arena_directory(name)
     host.create_directory(path, owner)
     (path / "rows").write_bytes(b"x" * 4096)
@@ -179,7 +182,7 @@ def made(name: str, owner: host.Owner) -> Path:
     return path
 
 
-def test_one_holds_a_directory_and_the_kernel_lets_go_of_it(tmp_path: Path, dead_owner: host.Owner) -> None:
+def test_one_holds_a_directory_and_the_kernel_lets_go_of_it(tmp_path: Path, dead_owner: Owner) -> None:
     path = made("run-1", dead_owner)
     script = (
         "import sys; from pathlib import Path; from elastichost.arena.host import hold; "
@@ -202,9 +205,9 @@ def test_one_holds_a_directory_and_the_kernel_lets_go_of_it(tmp_path: Path, dead
 
 
 def test_a_directory_that_changed_its_owner_is_left_alone_by_the_old_ones_guardian(
-    tmp_path: Path, dead_owner: host.Owner
+    tmp_path: Path, dead_owner: Owner
 ) -> None:
-    path, mine = made("run-1", dead_owner), host.owner_of(os.getpid(), tmp_path)
+    path, mine = made("run-1", dead_owner), owner_of(os.getpid(), tmp_path)
     held = host.hold(path)
     assert held is not None
     with held:
@@ -218,7 +221,7 @@ def test_a_directory_that_changed_its_owner_is_left_alone_by_the_old_ones_guardi
     assert host.remove_owned(path, mine)
 
 
-def test_what_is_gone_cannot_be_held_not_even_by_who_had_opened_it(dead_owner: host.Owner) -> None:
+def test_what_is_gone_cannot_be_held_not_even_by_who_had_opened_it(dead_owner: Owner) -> None:
     path = made("run-1", dead_owner)
     held = host.hold(path)
     assert held is not None
@@ -229,10 +232,10 @@ def test_what_is_gone_cannot_be_held_not_even_by_who_had_opened_it(dead_owner: h
 
 
 def test_another_directory_of_that_name_is_not_the_one_that_was_opened(
-    tmp_path: Path, dead_owner: host.Owner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dead_owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between opening and locking it was removed, and somebody else made one of the same name."""
-    path, mine = made("run-1", dead_owner), host.owner_of(os.getpid(), tmp_path)
+    path, mine = made("run-1", dead_owner), owner_of(os.getpid(), tmp_path)
     flock = fcntl.flock
 
     with monkeypatch.context() as patched:
@@ -252,7 +255,7 @@ def test_another_directory_of_that_name_is_not_the_one_that_was_opened(
 
 
 def test_a_removal_broken_off_leaves_a_stale_directory_without_a_layout(
-    dead_owner: host.Owner, monkeypatch: pytest.MonkeyPatch
+    dead_owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, unlink = made("run-1", dead_owner), os.unlink
 
@@ -272,9 +275,9 @@ def test_a_removal_broken_off_leaves_a_stale_directory_without_a_layout(
     assert [stale.path for stale in host.stale_arenas()] == [path]
 
 
-def test_everything_a_run_left_is_held_and_nothing_of_others(tmp_path: Path, dead_owner: host.Owner) -> None:
+def test_everything_a_run_left_is_held_and_nothing_of_others(tmp_path: Path, dead_owner: Owner) -> None:
     made("mine", dead_owner)
-    made("living", host.owner_of(os.getpid(), tmp_path))
+    made("living", owner_of(os.getpid(), tmp_path))
     made("other", msgspec.structs.replace(dead_owner, run_dir="/elsewhere"))
     held = host.hold_left(Path(dead_owner.run_dir))
     assert [one.path.name for one in held] == [host.arena_directory("mine").name]

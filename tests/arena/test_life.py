@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from elastichost.arena import host, life
+from elastichost.arena.owner import owner_of
 from elastichost.errors import ArenaError
 from tests.system.beds import in_another_pid_namespace
 
@@ -65,7 +66,7 @@ def test_it_is_led_until_its_process_ends_and_kept_by_who_keeps_it(directory: Pa
         host.reclaim(directory)
     held = host.hold_left(Path("/run/one"))
     assert [one.path for one in held] == [directory], "who resumes the run may have it"
-    held[0].take_over(host.owner_of(os.getpid(), Path("/run/one")))
+    held[0].take_over(owner_of(os.getpid(), Path("/run/one")))
     held[0].release()
     assert life.is_led(directory), "although its keeper has not seen it yet"
     assert host.hold_left(Path("/run/one")) == ()
@@ -88,7 +89,7 @@ def test_a_keeper_keeps_nothing_that_is_led_or_gone(directory: Path) -> None:
 
 def test_a_directory_without_a_lock_is_its_owners_as_long_as_that_lives(directory: Path, tmp_path: Path) -> None:
     leader = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    host.create_directory(directory, host.owner_of(leader.pid, tmp_path))
+    host.create_directory(directory, owner_of(leader.pid, tmp_path))
     assert host.stale_arenas() == []
     leader.kill()
     leader.communicate()

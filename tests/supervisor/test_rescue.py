@@ -18,6 +18,7 @@ from elastichost.arena import host
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.owner import Owner, owner_of
 from elastichost.arena.staging import StagingArea, stamp_of
 from elastichost.arena.watermarks import Watermarks
 from elastichost.metrics import JournalEvent
@@ -46,7 +47,7 @@ class Left:
 
     run_dir: Path
     arena: Path
-    owner: host.Owner
+    owner: Owner
 
     def note(self, kind: str, process: str = "", **data: Any) -> None:
         event = JournalEvent("2026-01-01T00:00:00.000Z", 0.0, kind, kind, process, data)
@@ -76,7 +77,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    owner = host.owner_of(child.pid, run_dir)
+    owner = owner_of(child.pid, run_dir)
     child.kill()
     child.communicate()
     left = Left(run_dir, host.arena_directory("run"), owner)
@@ -241,10 +242,10 @@ def test_whose_arena_it_is_must_be_sure(left: Left) -> None:
             assert said in claim_reason(left)
             held = host.hold(left.arena)
             assert held is not None
-        held.take_over(host.owner_of(os.getpid(), left.run_dir))
+        held.take_over(owner_of(os.getpid(), left.run_dir))
         held.release()
         assert "which lives" in claim_reason(left)
-    host.remove_owned(left.arena, host.owner_of(os.getpid(), Path()))
+    host.remove_owned(left.arena, owner_of(os.getpid(), Path()))
     assert "is there no more" in claim_reason(left)
 
 
