@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import sys
+from pathlib import Path
 
 from elastichost.errors import PreflightError
 
-__all__ = ["LEAST_ADDRESS_BYTES", "check_address_space", "enter_utf8_mode"]
+__all__ = ["LEAST_ADDRESS_BYTES", "address_bytes", "check_address_space", "enter_utf8_mode"]
 
 # Arenas are sparse files that are mapped whole; undo records and pushes that wait reserve some 40 GiB alone.
 LEAST_ADDRESS_BYTES = 64 << 30
+
+
+# What the smallest layout of addresses offers to a process: ARM and RISC-V kernels with three levels of page tables.
+_LEAST_ADDRESS_BITS = 38
+_MAPS = Path("/proc/self/maps")
+
+
+@functools.cache
+def address_bytes(maps: Path = _MAPS) -> int:
+    """How many bytes of addresses this kernel offers to a process: 128 TiB on x86-64, on ARM from 512 GiB to 4 PiB, by
+    how it was built. Nothing tells that directly; the stack lies right below the last of them."""
+    try:
+        lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return 1 << _LEAST_ADDRESS_BITS
+    # "7ffd1c5e9000-7ffd1c60a000 rw-p ... [stack]"; the page of vsyscall is the kernel's own.
+    ends = [int(line.split(maxsplit=1)[0].partition("-")[2], 16) for line in lines if "[vsyscall]" not in line]
+    return 1 << max(_LEAST_ADDRESS_BITS, (max(ends, default=1) - 1).bit_length())
 
 
 def check_address_space(needed_bytes: int = LEAST_ADDRESS_BYTES) -> None:

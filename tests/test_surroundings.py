@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from elastichost.arena import host
-from elastichost.surroundings import LEAST_ADDRESS_BYTES
+from elastichost.arena.owner import owner_of
+from elastichost.surroundings import LEAST_ADDRESS_BYTES, address_bytes
 
 JOB = """
 [job]
@@ -49,7 +50,7 @@ def job(tmp_path: Path) -> Path:
     folder = tmp_path / "jobs😀"
     (folder / "data😀").mkdir(parents=True)
     (folder / "data😀" / "train.csv").write_text("label,x,a\n" + "0,0.5,1\n1,0.25,2\n" * 50)
-    (folder / "model😀.py").write_text("def build(tables, num_dense):\n    raise NotImplementedError\n")
+    (folder / "model😀.py").write_text("from elastichost.models import dlrm as build\n")
     (folder / "job.toml").write_text(JOB, encoding="utf-8")
     return folder / "job.toml"
 
@@ -84,7 +85,7 @@ def test_names_of_files_may_be_what_they_want_in_any_locale(job: Path, locale: d
 
 def as_nobody(act: Callable[[], None]) -> int:
     """Exit code of a real process of another user that does this."""
-    host.owner_of(os.getpid(), Path())  # imports what it needs: this Python may be out of that user's reach
+    owner_of(os.getpid(), Path())  # imports what it needs: this Python may be out of that user's reach
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -120,9 +121,31 @@ def test_a_runtime_directory_of_another_user_is_not_used(monkeypatch: pytest.Mon
         def act() -> None:
             path = host.socket_directory("one")
             assert path.parent == roots["temporary"], path
-            host.create_directory(path, host.owner_of(os.getpid(), Path("/run/one")))
+            host.create_directory(path, owner_of(os.getpid(), Path("/run/one")))
             assert host.stale_arenas() == []
 
         assert as_nobody(act) == 0
         assert host.socket_directory("one").parent == roots["runtime"], "its owner uses it"
         assert [path.name for path in roots["temporary"].iterdir()] == ["elastichost-one"]
+
+
+@pytest.mark.parametrize(
+    ("last", "bits"),
+    [
+        ("7ffd1c5e9000-7ffd1c60a000 rw-p 00000000 00:00 0 [stack]", 47),  # x86-64
+        ("ffffc5e90000-ffffc60a0000 rw-p 00000000 00:00 0 [stack]", 48),  # ARM, as most are built
+        ("3ffc5e90000-3ffc60a0000 rw-p 00000000 00:00 0 [stack]", 42),  # ARM with pages of 64 KiB and two levels
+        ("7ff1c5e000-7ff1c7f000 rw-p 00000000 00:00 0 [stack]", 39),  # ARM with three levels of tables
+        ("3ff1c5e000-3ff1c7f000 rw-p 00000000 00:00 0 [stack]", 38),  # RISC-V with three
+    ],
+)
+def test_addresses_are_as_many_as_the_kernel_offers(tmp_path: Path, last: str, bits: int) -> None:
+    (tmp_path / "maps").write_text(
+        f"400000-401000 r-xp 00000000 00:00 0 /bin/python\n{last}\n"
+        "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n"
+    )
+    assert address_bytes(tmp_path / "maps") == 1 << bits
+
+
+def test_without_a_list_of_mappings_the_least_is_taken(tmp_path: Path) -> None:
+    assert address_bytes(tmp_path / "nothing") == 1 << 38

@@ -8,6 +8,7 @@ from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.files import MappedFile
 from elastichost.arena.layout import SLOT_BYTES
+from elastichost.arena.words import announce
 
 __all__ = ["allocate_bucket", "free_bucket"]
 
@@ -24,7 +25,7 @@ def free_bucket(arena: Arena, table: int, bucket: int) -> None:
     """Gives back whatever a bucket holds, which nobody may use any more. May be killed within it and repeated. Raises
     ArenaError."""
     header, layout = arena.header(table, bucket), arena.layout
-    header[index.FILLED] = 0
+    announce(header, index.FILLED, 0)
     rows = layout.bucket_rows(table, bucket)
     if arena.model.tables[table].is_dynamic:
         rows, first = int(header[index.ALLOCATED_ROWS]), layout.bucket_first_row(table, bucket)

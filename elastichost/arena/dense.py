@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.compiled import kernel_ready
-from elastichost.arena.dense_kernels import adagrad_step, adam_step, announce, copy_half, load_word, sgd_step
+from elastichost.arena.dense_kernels import adagrad_step, adam_step, copy_half, sgd_step
 from elastichost.arena.layout import APPLIED_WORDS, HEADER_WORDS
 from elastichost.arena.mailbox import Mailbox
+from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 from elastichost.wire.facts import AppliedBatch, CommittedBatch
 
@@ -150,7 +151,11 @@ class DenseStore:
     def applied(self, worker: int, life: int) -> AppliedBatch:
         """The last batch of this worker life that was committed; zeros if there is none."""
         self._require_worker(worker)
-        return self._record(self._live(), worker, life)
+        while True:
+            sequence = load_word(self._words, _PUBLISHED)
+            record = self._record(self._halves[sequence & 1], worker, life)
+            if load_word(self._words, _STARTED) < sequence + 2:  # or its writer came back to this half meanwhile
+                return record
 
     def committed(self) -> tuple[CommittedBatch, ...]:
         """How far the newest life of each worker that ever committed has come."""
@@ -161,7 +166,7 @@ class DenseStore:
         )
 
     def _record(self, half: _Half, worker: int, life: int) -> AppliedBatch:
-        words = [int(word) for word in half.applied[worker]]
+        words = [int(load_word(half.applied[worker], word)) for word in range(APPLIED_WORDS)]
         return AppliedBatch(*(words[1:] if words[0] == life else [0] * (APPLIED_WORDS - 1)))
 
     def _begin(self) -> tuple[int, _Half, _Half]:

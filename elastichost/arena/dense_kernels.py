@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.compiled import compiled, full_fence, load_acquire, store_release
+from elastichost.arena.compiled import compiled, full_fence, load_acquire
 
-__all__ = ["adagrad_step", "adam_step", "announce", "copy_half", "load_word", "sgd_step"]
+__all__ = ["adagrad_step", "adam_step", "copy_half", "sgd_step"]
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -100,17 +100,3 @@ def copy_half(words: Int64, header: Int64, source: Float32, out: Float32, sequen
     if load_acquire(words, 1) >= sequence + 2:
         return -1
     return version
-
-
-@compiled
-def announce(words: Int64, position: int, value: int) -> None:
-    """One aligned 8-byte store, after everything written before it and before everything written later."""
-    full_fence()
-    store_release(words, position, value)
-    full_fence()
-
-
-@compiled
-def load_word(words: Int64, position: int) -> int:
-    """One aligned 8-byte load, before everything read later."""
-    return load_acquire(words, position)

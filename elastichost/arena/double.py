@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.dense_kernels import announce
+from elastichost.arena.words import announce
 from elastichost.errors import ProtocolError
 
 __all__ = ["ChangedWords", "Changes", "set_words"]

@@ -20,6 +20,7 @@ from elastichost.arena.index_growth import GRACES, IndexWriter
 from elastichost.arena.layout import HEADER_WORDS, rows_ahead
 from elastichost.arena.memory_board import PATIENCE_S, pages_bytes
 from elastichost.arena.row_kernels import initialise_rows, zero_rows
+from elastichost.arena.words import announce
 from elastichost.errors import ArenaFullError, MemoryBudgetError, ProtocolError
 
 __all__ = ["LEFT_OUT", "DynamicTable"]
@@ -368,7 +369,7 @@ class DynamicTable:
 
     def begin_restore(self, bucket: int, rows: int) -> None:
         """Allocates rows of a bucket, whose content counts as lost until `restore_ids`. Raises ArenaFullError."""
-        self._arena.header(self.spec.index, bucket)[index.FILLED] = 0
+        announce(self._arena.header(self.spec.index, bucket), index.FILLED, 0)
         self._allocate_rows(bucket, rows, PATIENCE_S)
 
     def restore_ids(self, bucket: int, ids: Int64, seen: UInt32) -> None:
@@ -379,7 +380,7 @@ class DynamicTable:
 
     def _reset(self, bucket: int, ids: Int64, seen: UInt32) -> None:
         header, first = self._arena.header(self.spec.index, bucket), self._first_row(bucket)
-        header[index.FILLED] = 0
+        announce(header, index.FILLED, 0)
         self._allocate_rows(bucket, len(ids), PATIENCE_S)
         self._ids[first : first + len(ids)] = ids
         self._seen[first : first + int(header[index.ALLOCATED_ROWS])] = 0
@@ -387,7 +388,7 @@ class DynamicTable:
         header[index.NEXT_ROW], header[index.INTENT] = len(ids), 0
         header[index.LIVE_ROWS] = int(np.count_nonzero(seen))
         self._index.rebuild(bucket, ids, seen)
-        header[index.FILLED] = 1
+        announce(header, index.FILLED, 1)
 
 
 def _first_of_each(buckets: npt.NDArray[np.uint8], counts: Int64) -> Int64:

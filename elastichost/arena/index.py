@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, load_acquire, signed, store_release
 from elastichost.arena.hashing import mix64, slot_hash
-from elastichost.arena.layout import HEADER_WORDS
+from elastichost.arena.layout import HEADER_WORDS, PAGE_BYTES, SLOT_BYTES
 
 __all__ = [
     "ALLOCATED_ROWS",
@@ -55,7 +55,6 @@ __all__ = [
     "generation_first",
     "lookup_dynamic",
     "publish_rows",
-    "publish_word",
     "row_of",
     "sight",
     "tag_of",
@@ -76,7 +75,7 @@ HEAT = 12  # keys asked of the PS
 EVICTED = 13  # rows dropped
 
 TOMBSTONE = -(1 << 63)
-MIN_CAPACITY = 256  # slots: one page
+MIN_CAPACITY = PAGE_BYTES // SLOT_BYTES  # slots: one page
 # A key is entered at most so many slots from its home; where there is no place, it goes without one. With a random
 # hash the longest way at 11/16 of 2**28 slots is about ln(2**28) / (a - 1 - ln a) = 312 slots, for a = 11/16.
 MOST_PROBES = 1024
@@ -212,12 +211,6 @@ def buckets_of(keys: Int64, shift: int) -> npt.NDArray[np.uint8]:
     for i in range(len(keys)):
         out[i] = np.uint8(mix64(keys[i]) >> np.uint64(shift))
     return out
-
-
-@compiled
-def publish_word(header: Int64, word: int, value: int) -> None:
-    """One aligned 8-byte store of a header word, after everything written before it."""
-    store_release(header, word, value)
 
 
 @compiled

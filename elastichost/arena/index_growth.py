@@ -32,8 +32,9 @@ from elastichost.arena.index_upkeep import (
     GROWTH_USED,
     GROWTH_WORDS,
 )
-from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES
+from elastichost.arena.layout import HEADER_WORDS, PAGE_BYTES, SLOT_BYTES
 from elastichost.arena.memory_board import PATIENCE_S
+from elastichost.arena.words import announce
 from elastichost.errors import ArenaError, ArenaFullError, MemoryBudgetError
 
 __all__ = ["GRACES", "IndexWriter"]
@@ -48,7 +49,7 @@ _BEGIN, _FULL, _PARTS = 9, 11, 16
 _SLOTS_PER_KEY = 2  # of a generation when its construction begins
 _STEP_SLOTS = 8192  # allocated or copied by one call at least: about 40 us
 _SAMPLE_SLOTS = 65_536
-_PAGE_SLOTS = 256
+_PAGE_SLOTS = PAGE_BYTES // SLOT_BYTES
 _MOST_GROWTHS = 3  # within one call: one under construction, one for what comes, one without sightings
 
 
@@ -254,7 +255,7 @@ class IndexWriter:
     def _publish(self, bucket: int, capacity: int, used: int) -> None:
         header = self._headers[bucket]
         generation = (int(header[index.GENERATION]) >> index.CAPACITY_BITS) + 1
-        index.publish_word(header, index.GENERATION, generation << index.CAPACITY_BITS | capacity)
+        announce(header, index.GENERATION, generation << index.CAPACITY_BITS | capacity)
         header[index.USED_SLOTS] = used
         self._growths[bucket] = 0
         self._trim_after[bucket] = GRACES

@@ -31,6 +31,7 @@ from elastichost.arena.row_kernels import (
     mark_seen,
     zero_rows,
 )
+from elastichost.arena.words import announce, load_word
 
 __all__ = [
     "KEY_CHECKED",
@@ -104,7 +105,6 @@ def _warm_index(keys: index.Int64, seen: index.UInt32) -> None:
     lookup_dynamic(*place, 16, 63, 0, keys, out)
     index.count_by_bucket(keys, positions, 63, np.zeros(2, np.int64))
     index.buckets_of(keys, 63)
-    index.publish_word(control, index.HEAT, 0)
     index.sight(*place, 63, 0, 1, keys, positions, out)
     index.publish_rows(*place, 16, 63, 0, keys, rows, seen, 1)
     index_upkeep.count_slots(slots, first, capacity)
@@ -123,7 +123,7 @@ def _warm_dense(line: dense_kernels.Float32) -> None:
     dense_kernels.adam_step(half, half, line, line, half, 1, 0.1, 0.9, 0.999, 1e-8, 0.0)
     words = np.zeros(2, np.int64)
     dense_kernels.copy_half(words, words, half, half, 0)
-    dense_kernels.announce(words, 0, dense_kernels.load_word(words, 1))
+    announce(words, 0, load_word(words, 1))
 
 
 def _warm_keys(keys: key_kernels.Int64, zeros: key_kernels.Int64) -> None:

@@ -6,6 +6,8 @@ more rows than it will probably hold, and rows are handed out densely from its b
 
 from __future__ import annotations
 
+import mmap
+
 import msgspec
 
 from elastichost.arena.hashing import seeded_index_key
@@ -13,6 +15,7 @@ from elastichost.arena.mailbox import HEAD_BYTES
 from elastichost.errors import ArenaFullError
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import ModelSpec, TableSpec
+from elastichost.surroundings import address_bytes
 
 __all__ = [
     "APPLIED_WORDS",
@@ -29,7 +32,7 @@ __all__ = [
     "rows_ahead",
 ]
 
-PAGE_BYTES = 4096
+PAGE_BYTES = mmap.PAGESIZE  # 4 KiB on x86; ARM has kernels with 4, 16 and 64 KiB
 MAX_WORKERS = 256
 HEADER_WORDS = 16  # int64 words of control header per (table, bucket)
 APPLIED_WORDS = 6  # life, sequence, lease_id, stop, samples, skipped
@@ -37,8 +40,7 @@ SLOT_BYTES = 16  # key int64, value int64
 
 MIN_BUCKET_ROWS = 4096
 MAX_BUCKET_ROWS = 1 << 26
-# A user process can map 128 TiB on x86-64, and other libraries map too.
-MAX_VIRTUAL_BYTES = 1 << 45
+MAX_VIRTUAL_BYTES = address_bytes() // 4  # of what a process can map; other libraries map too
 # An index at its full size holds every row of its bucket at a quarter of its slots.
 SLOTS_PER_ROW = 4
 LAYOUT_VERSION = 3

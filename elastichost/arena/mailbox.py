@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.files import MappedFile
+from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 
 __all__ = ["HEAD_BYTES", "Mailbox"]
@@ -30,15 +31,16 @@ class Mailbox:
         """Releases the vector as this push of this life. Raises ArenaError when the message is too long."""
         if len(message) > len(self._content):
             raise ArenaError(f"a message of {len(message)} bytes; a mailbox has room for {len(self._content)}")
-        self._words[_SEQUENCE] = 0  # whoever is killed from here to the last line has released nothing
+        announce(self._words, _SEQUENCE, 0)  # whoever is killed from here to the last line has released nothing
         self._content[: len(message)] = np.frombuffer(message, np.uint8)
         self._words[_LIFE], self._words[_LENGTH] = life, len(message)
-        self._words[_SEQUENCE] = sequence
+        announce(self._words, _SEQUENCE, sequence)
 
     def posted(self, life: int) -> tuple[int, bytes] | None:
         """(sequence, message) of what this life released last. The vector is that one's until the life has released
         another, or begun to write it."""
-        sequence, length = int(self._words[_SEQUENCE]), int(self._words[_LENGTH])
+        sequence = int(load_word(self._words, _SEQUENCE))  # before the rest: what it stands for was written before it
+        length = int(self._words[_LENGTH])
         if sequence <= 0 or int(self._words[_LIFE]) != life:
             return None
         return sequence, self._content[:length].tobytes()

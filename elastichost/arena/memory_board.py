@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.dense_kernels import announce, load_word
 from elastichost.arena.files import MappedFile
 from elastichost.arena.layout import PAGE_BYTES
+from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaFullError, MemoryBudgetError
 from elastichost.sharding import MAX_SERVERS
 

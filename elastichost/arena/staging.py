@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.dense_kernels import announce, load_word
 from elastichost.arena.files import MappedFile
 from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
+from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 
 __all__ = ["MAX_STAGERS", "StagedPush", "StagingArea", "stamp_life", "stamp_of", "stamp_sequence"]

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.dense_kernels import announce, load_word
 from elastichost.arena.files import MappedFile
 from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
 from elastichost.arena.staging import MAX_STAGERS
+from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 from elastichost.wire.crash import crash_point
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from elastichost.arena.files import MappedFile
 from elastichost.arena.layout import MAX_WORKERS
+from elastichost.arena.words import announce, load_word
 
 __all__ = ["Watermarks"]
 
@@ -26,7 +27,7 @@ _LIFE, _SEQUENCE, _LOOKED_UP, _WITHOUT_ROW = range(_WORDS)
 
 class Watermarks:
     """The file `watermarks` of an arena. Every worker's words have one writer; a life that changes is written with
-    its sequence reset first, so a reader never sees a new life with an old sequence."""
+    its sequence reset first, and read before and after the sequence: a reader never takes one life's for another's."""
 
     def __init__(self, arena_directory: Path) -> None:
         self._file = MappedFile.attach(arena_directory / FILE_NAME, _BYTES)
@@ -41,16 +42,20 @@ class Watermarks:
         file.close()
 
     def note_begun(self, worker: int, life: int, sequence: int) -> None:
+        """Seen by every process before any row that this batch changes."""
         own = self._of_worker[worker]
         if own[_LIFE] != life:
-            own[_SEQUENCE] = 0
-            own[_LIFE] = life
-        own[_SEQUENCE] = sequence
+            announce(own, _SEQUENCE, 0)
+            announce(own, _LIFE, life)
+        announce(own, _SEQUENCE, sequence)
 
     def begun(self, worker: int, life: int) -> int:
-        """Sequence of the batch this life began last; 0 if none."""
+        """Sequence of the batch this life began last; 0 if none. The rows of all batches before it have changed."""
         own = self._of_worker[worker]
-        return int(own[_SEQUENCE]) if int(own[_LIFE]) == life else 0
+        before = load_word(own, _LIFE)
+        sequence = load_word(own, _SEQUENCE)
+        # Lives only grow: the same one on both sides means that nobody else wrote the sequence between.
+        return int(sequence) if before == life == load_word(own, _LIFE) else 0
 
     def note_lookups(self, worker: int, looked_up: int, without_row: int) -> None:
         """So many ids of a batch that was trained; without_row: of these, for want of memory."""

@@ -16,6 +16,7 @@ from typing_extensions import Buffer
 
 from elastichost.arena import index
 from elastichost.arena.arena import Arena
+from elastichost.arena.words import load_word
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import Frame
 
@@ -47,7 +48,7 @@ class BucketRows:
 
     def is_filled(self, table: int, bucket: int) -> bool:
         """Whether this arena holds its rows."""
-        return bool(self._arena.header(table, bucket)[index.FILLED])
+        return bool(load_word(self._arena.header(table, bucket), index.FILLED))
 
     def is_dynamic(self, table: int) -> bool:
         return self._arena.model.tables[table].is_dynamic

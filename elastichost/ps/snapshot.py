@@ -25,7 +25,7 @@ _PIECE_BYTES = 64 << 20
 _LEAST_PIECE_BYTES = 4 << 20
 _PIECES = 8  # into so many what is reserved is cut, if they are neither larger nor smaller than these
 RESERVE_EVERY_S = 5.0
-_PAGE_BYTES = 4096
+_PAGE_BYTES = mmap.PAGESIZE
 _ALIGNMENT = 64
 
 

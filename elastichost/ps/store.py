@@ -27,6 +27,7 @@ from elastichost.arena.kernels import (
     zero_rows,
 )
 from elastichost.arena.layout import HEADER_WORDS
+from elastichost.arena.words import announce
 from elastichost.errors import ArenaError, CheckpointError, IdOutOfRangeError, ProtocolError
 from elastichost.ps.row_lines import RowLines, table_facts
 from elastichost.specs import Precision
@@ -130,7 +131,7 @@ class RowStore:
             if state is not None:
                 zero_rows(state.reshape(len(self._rows[e.index]), -1), rows)
         header[index.ALLOCATED_ROWS] = header[index.NEXT_ROW] = header[index.LIVE_ROWS] = len(rows)
-        header[index.FILLED] = 1
+        announce(header, index.FILLED, 1)
 
     def owns(self, table: int, bucket: int) -> bool:
         return (table, bucket) in self._owned
@@ -266,7 +267,7 @@ class RowStore:
                 if view is not None:
                     shape = (count, *view.shape[1:])
                     contents.append((view, self._block(given, table, bucket, kind, e.index, shape, view.dtype)))
-        header[index.FILLED] = 0
+        announce(header, index.FILLED, 0)
         self._make_room(table, bucket, count)
         for view, array in contents:
             view[first : first + count] = array
@@ -285,7 +286,7 @@ class RowStore:
         """Of a fixed table."""
         header, rows = self._arena.header(table, bucket), self._arena.layout.bucket_rows(table, bucket)
         header[index.ALLOCATED_ROWS] = header[index.NEXT_ROW] = header[index.LIVE_ROWS] = rows
-        header[index.FILLED] = 1
+        announce(header, index.FILLED, 1)
 
     # --- moves between hosts ------------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class RowStore:
         this arena held of it counts no more. May be called again with more rows. Raises ArenaFullError."""
         if self.owns(table, bucket):
             raise ProtocolError(f"bucket {bucket} of table {table} is this process' own: nothing can be copied into it")
-        self._arena.header(table, bucket)[index.FILLED] = 0
+        announce(self._arena.header(table, bucket), index.FILLED, 0)
         self._make_room(table, bucket, rows)
 
     def end_move(self, table: int, bucket: int, ids: Int64, seen: npt.NDArray[np.uint32], heat: int) -> None:

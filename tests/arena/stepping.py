@@ -1,23 +1,22 @@
-"""A writer of shared memory, stopped before each of its lines: what a reader in another process could see then."""
+"""A writer or reader of shared memory, stopped before each of its lines: what another process could see or do then."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["look_before_each_line"]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def look_before_each_line(
-    look: Callable[[], object], writer: Callable[P, object], *args: P.args, **named: P.kwargs
-) -> None:
-    """Calls the writer, and `look` before each line of the writer itself and after the last one. What `look` raises
-    comes out of here."""
-    code = getattr(writer, "__func__", writer).__code__
+def look_before_each_line(look: Callable[[], object], function: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
+    """Calls the function, and `look` before each line of the function itself and after the last one. Returns what the
+    function does; what `look` raises comes out of here."""
+    code = getattr(function, "__func__", function).__code__
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code is not code:
@@ -29,7 +28,8 @@ def look_before_each_line(
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        writer(*args, **named)
+        answer = function(*args, **named)
     finally:
         sys.settrace(before)
     look()
+    return answer

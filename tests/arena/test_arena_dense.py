@@ -15,7 +15,7 @@ import torch
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
-from elastichost.arena.dense_kernels import announce
+from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 from elastichost.specs import ModelSpec
 from elastichost.wire.facts import AppliedBatch
@@ -131,6 +131,30 @@ def test_a_reader_the_writer_always_laps_gives_up(store: DenseStore, monkeypatch
     monkeypatch.setattr("elastichost.arena.dense._READ_TIMEOUT_S", 0.0)
     with pytest.raises(ArenaError, match="no consistent dense vector"):
         store.read_into(np.empty(1003, np.float32))
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_reader_the_writer_laps_reads_again_what_was_applied(
+    store: DenseStore, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """The dense owner commits three times between two words of a record that another PS reads."""
+    store.load(np.ones(1003, np.float32), None, 7, 0, 0)
+    commit(store, np.ones(1003, np.float32), 1)
+    true = [store.applied(0, 1)]
+    loads, load = iter(range(1000)), load_word
+
+    def overtaken(words: np.ndarray, position: int) -> int:
+        if next(loads) == moment:
+            for sequence in range(2, 5):
+                commit(store, np.ones(1003, np.float32), sequence)
+        return load(words, position)
+
+    monkeypatch.setattr("elastichost.arena.dense.load_word", overtaken)
+    found = store.applied(0, 1)
+    monkeypatch.undo()
+    true.append(store.applied(0, 1))
+    assert true[1].sequence == 4, "it was overtaken"
+    assert found in true
 
 
 def test_wrong_sizes_and_workers_are_refused(store: DenseStore) -> None:

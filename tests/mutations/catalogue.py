@@ -385,9 +385,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a mailbox keeps its sequence while the next message is written over the one before",
         "arena/mailbox.py",
-        "        self._words[_SEQUENCE] = 0  # whoever",
+        "        announce(self._words, _SEQUENCE, 0)  # whoever",
         "        pass  # whoever",
         ("tests/arena/test_mailbox.py",),
+    ),
+    Mutation(
+        "a reader takes the sequence of one life for another's",
+        "arena/watermarks.py",
+        "before == life == load_word(own, _LIFE) else 0",
+        "before == life else 0",
+        ("tests/arena/test_watermarks.py",),
+    ),
+    Mutation(
+        "a reader of what was applied does not see that its half was written over",
+        "arena/dense.py",
+        "            record = self._record(self._halves[sequence & 1], worker, life)\n"
+        "            if load_word(self._words, _STARTED) < sequence + 2:",
+        "            record = self._record(self._halves[sequence & 1], worker, life)\n            if True:",
+        ("tests/arena/test_arena_dense.py",),
     ),
     # --- what is refused --------------------------------------------------------------------------------------------
     Mutation(

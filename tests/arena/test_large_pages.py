@@ -1,0 +1,42 @@
+"""The arena on kernels with larger pages: other tests of this folder, in a process that is told of such pages.
+
+What is laid out for pages of 16 or 64 KiB is laid out for pages of 4 KiB, too, so this can be run here.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+TESTS = ("arena_layout", "arena_arena", "arena_index", "index_growth", "memory_board", "staging", "crafted_ids")
+# Their figures are those of pages of 4 KiB, or they start processes of their own.
+LEFT_OUT = (
+    "fixed_bytes_count_rows or growth_is_spread_over or pages_count_whole or index_that_may_not_grow or "
+    "sightings_never_outgrow or outgrown_generations or killed_writers or slow_reader_looks"
+)
+PROGRAM = """
+import mmap, sys
+mmap.PAGESIZE = int(sys.argv[1])
+import pytest
+from elastichost.arena import index, layout
+assert layout.PAGE_BYTES == mmap.PAGESIZE and index.MIN_CAPACITY * layout.SLOT_BYTES == mmap.PAGESIZE
+sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", f"not ({sys.argv[2]})", *sys.argv[3:]]))
+"""
+
+
+@pytest.mark.parametrize("page_bytes", [16_384, 65_536])
+def test_the_arena_holds_its_promises_with_larger_pages(page_bytes: int) -> None:
+    files = [str(FOLDER / f"test_{name}.py") for name in TESTS]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(page_bytes), LEFT_OUT, *files],
+        capture_output=True,
+        text=True,
+        cwd=FOLDER.parents[1],
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 50
