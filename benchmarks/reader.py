@@ -47,6 +47,7 @@ from elastichost.ps.store import RowStore
 from elastichost.specs import DenseSpec, EmbeddingSpec, KeyKind, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.worker.row_channels import PullChannel
 from elastichost.worker.rows import PreparedBatch, RowPreparer
+from elastichost.worker.served import PulledRows
 
 __all__ = ["main"]
 
@@ -161,8 +162,11 @@ class OwnRows:
             initialise=True,
         )
 
-    def pull(self, keys: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], *, create: bool, **_: object) -> None:
-        self._store.rows_of(keys, bounds, create, 0)
+    def pull(
+        self, keys: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], *, create: bool, **_: object
+    ) -> PulledRows:
+        rows = self._store.rows_of(keys, bounds, create, 0)
+        return PulledRows(rows, bounds, weights=np.empty(0, np.float32), offsets=np.empty(0, np.int64), epoch=0)
 
 
 @contextmanager

@@ -120,8 +120,9 @@ class Supervisor:
         if self._tuner is not None:
             well = end.status in ("done", "quarantined")
             self._tuner.remember(self._prepared.beginning.features, ended_well=well)
-        if end.message:
-            self._run.note("warning", f"memory: {end.message}")
+        if not end.message:
+            return self._result(end.status, end.code)
+        self._run.note("warning", f"memory: {end.message}")
         return msgspec.structs.replace(self._result(end.status, end.code), message=end.message)
 
     def _train(self) -> Finish | None:

@@ -122,10 +122,10 @@ def test_what_is_wrong_comes_with_what_helps(sshd: Sshd, tmp_path: Path, what: s
 
 def test_a_good_host_is_found_good_in_every_respect(sshd: Sshd) -> None:
     findings = list(check_hosts(HostsFile(hosts=(sshd.host(),))))
-    names = ["reachable", "versions", "resources", "shared memory", "clock", "ports", "way back", "link"]
+    names = ["reachable", "versions", "CPU", "resources", "shared memory", "clock", "ports", "way back", "link"]
     assert [one.name for one in findings] == names
     assert {one.verdict for one in findings} <= {"ok", "warning"}, findings
-    assert str(arena_root()) in findings[3].found
+    assert str(arena_root()) in findings[4].found
 
 
 def test_an_address_that_looks_like_an_option_is_none() -> None:

@@ -299,8 +299,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "commit points of the journal are not synced",
         "supervisor/journal.py",
-        "        os.fdatasync(self._descriptor)\n",
-        "",
+        "                os.fdatasync(descriptor)\n",
+        "                pass\n",
         DURABILITY,
     ),
     Mutation(

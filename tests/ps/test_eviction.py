@@ -54,7 +54,7 @@ class Lookups:
         raise NotImplementedError
 
     def batches(
-        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None
+        self, unit: Unit, start: int, stop: int, batch_size: int, shuffle_seed: int | None = None, _: int = 1
     ) -> Iterator[SampleBatch]:
         none, nobody = np.empty((0, 0), np.float32), np.empty(0, np.int64)
         for begin in range(start, stop, batch_size):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
+from elastichost.batches import batch_stop
 from elastichost.config import JobSpec
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.remote import RemoteRate
@@ -291,7 +293,7 @@ class SimPipeline:
         if at == lease.stop:
             self._reading = None
             return LeaseFinished(lease)
-        stop, generation = min(at + self._batch_size, lease.stop), self._generation
+        stop, generation = min(batch_stop(at, lease.stop, self._batch_size), lease.stop), self._generation
         self._reading = lease, stop
         prepared = self._prepare(self._samples.batch(lease.unit, at, stop), lease)
         return prepared if generation == self._generation else None
@@ -322,7 +324,7 @@ class SimParts:
     def __init__(
         self, arguments: ChildArguments, job: JobSpec, samples: Samples, holder: DirectoryHolder, pump: Pump
     ) -> None:
-        self.job, self.samples, self.device = job, samples, None
+        self.job, self.samples, self.device = job, samples, SimpleNamespace(type="cpu")
         self._process: ProcessId = arguments.process
         arena: Any = SimArena.attach(ARENA)
         self.arena, served = arena, arguments.access == "served"

@@ -264,5 +264,5 @@ def _now_s() -> float:
 
 
 # What the loops know as the modules `time` and `os`.
-SIMULATED_TIME = SimpleNamespace(monotonic=_now_s, perf_counter=_now_s)
+SIMULATED_TIME = SimpleNamespace(monotonic=_now_s, perf_counter=_now_s, thread_time=_now_s)
 SIMULATED_OS = SimpleNamespace(getpid=lambda: current().pid)

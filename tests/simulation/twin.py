@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,9 +76,19 @@ def _places(settings: LedgerSettings) -> Iterator[tuple[int, tuple[int, int, int
     number, batch = 0, settings.batch_size
     for epoch in range(settings.epochs):
         for unit in epoch_order(settings, epoch):
-            for start in range(0, settings.units[unit], batch):
-                yield number, (epoch, unit, start, min(start + batch, settings.units[unit]))
+            stops = [*range(batch, settings.units[unit], batch), settings.units[unit]]
+            if len(stops) > 1 and stops[-1] - stops[-2] == 1:
+                del stops[-2]  # one sample alone joins the step before
+            for start, stop in pairwise([0, *stops]):
+                yield number, (epoch, unit, start, stop)
                 number += 1
+
+
+def _micro_batches(start: int, stop: int, micros: int) -> list[tuple[int, int]]:
+    """As many as wished, but of two samples at least; the first ones have one more where it does not come out even."""
+    count = max(1, min(micros, (stop - start) // 2))
+    parts = np.array_split(np.arange(start, stop), count)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts]
 
 
 def _step(
@@ -93,12 +104,11 @@ def _step(
     vector = dense.state_copy().vector
     warmup, batch = job.train.schedule.warmup_samples, job.train.batch_size
     scale = 1.0 if warmup == 0 else min(1.0, (dense.samples_applied() + batch) / warmup)
-    size = -(-(stop - start) // job.train.micro_batches)
     sums: dict[tuple[int, int], Float32] = {}
     gradient, buffers = np.zeros(PARAMETERS, np.float32), list[tuple[int, np.float32]]()
     loss_sum, trained = 0.0, 0
-    for micro, first in enumerate(range(start, stop, size)):
-        batch_of = samples.batch(unit, first, min(first + size, stop))
+    for micro, (first, last) in enumerate(_micro_batches(start, stop, job.train.micro_batches)):
+        batch_of = samples.batch(unit, first, last)
         learned = Learned(0.0, np.zeros(0, np.float32), np.zeros(PARAMETERS, np.float32), vector[2])
         if batch_of.size and (number, micro) not in left_out:
             items = samples.items(unit, batch_of.start, batch_of.stop)

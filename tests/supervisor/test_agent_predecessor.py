@@ -32,12 +32,14 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("TMPDIR", "ELASTICHOST_ARENA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return tmp_path
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Short, as paths of sockets must be."""
+    with tempfile.TemporaryDirectory(prefix="eh-", dir="/tmp") as folder:
+        for name in ("TMPDIR", "ELASTICHOST_ARENA_DIR"):
+            monkeypatch.setenv(name, folder)
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield Path(folder)
 
 
 def forge(folder: Path, owner: Owner) -> None:

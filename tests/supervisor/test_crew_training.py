@@ -207,12 +207,12 @@ def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> N
     assert stage.to(0, Crew)[-1].left_out == ((2, 1),)
     assert stage.ledger.quarantined == (), "the step's record must say so first"
     for stop in (4, 8, 12):
-        stage.commit(stop, stage.lease_of(stop), 3 if stop == 8 else 4, int(stop == 8), (1,) if stop == 8 else ())
+        stage.commit(stop, stage.lease_of(stop), 2 if stop == 8 else 4, 2 * (stop == 8), (1,) if stop == 8 else ())
     stage.training.committed_step()
     (entry,) = stage.ledger.quarantined
-    assert (entry.unit, entry.start, entry.stop, entry.failures) == (0, 5, 6, 3)
+    assert (entry.unit, entry.start, entry.stop, entry.failures) == (0, 6, 8, 3)
     assert [kind for kind, _ in stage.notes].count("quarantine") == 1
-    assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.samples_quarantined) == (11, 0, 1)
+    assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.samples_quarantined) == (10, 0, 2)
 
 
 def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(stage: Stage) -> None:

@@ -163,7 +163,9 @@ def test_a_supervisor_whose_run_fails_remembers_it_and_says_why_it_failed() -> N
         raise MemoryBudgetError("too little", hint="more")
 
     prepared = SimpleNamespace(beginning=SimpleNamespace(features=None))
-    supervisor: Any = SimpleNamespace(_train=train, _tuner=tuner, _prepared=prepared)
+    supervisor: Any = SimpleNamespace(
+        _train=train, _tuner=tuner, _prepared=prepared, _arenas=SimpleNamespace(is_gone=lambda: False)
+    )
     with pytest.raises(MemoryBudgetError, match="too little"):
         Supervisor.run(supervisor)
     assert told == [{"has_failed": True}]

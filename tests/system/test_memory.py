@@ -61,6 +61,7 @@ workers = {workers}
 servers = {servers}
 hosts = {hosts}
 memory = "{budget}MB"
+most_without_row = 1.0
 [tuner]
 memory = "{memory}"
 {tuner}

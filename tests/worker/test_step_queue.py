@@ -40,8 +40,8 @@ def test_its_own_come_in_order_and_the_next_steps_only_ahead() -> None:
     assert [(task.step, task.micro, task.start, task.stop) for task in queue.ahead()] == [
         (5, 0, 10, 12),
         (6, 0, 14, 16),
-        (7, 0, 18, 19),
-    ], "four samples in three micro-batches of two are only two"
+        (7, 0, 18, 20),
+    ], "two samples are not divided: none would have enough for itself"
     task = queue.due()
     assert task is not None
     queue.pushed(task)
