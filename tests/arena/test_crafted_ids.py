@@ -104,3 +104,27 @@ def test_a_key_that_finds_no_place_within_the_bound_is_refused() -> None:
     slots[: 2 * index.MOST_PROBES : 2], slots[1 : 2 * index.MOST_PROBES : 2] = -1, 1
     assert index.find_slot(slots, 0, capacity, 5, np.uint64(0), index.MOST_PROBES) == index.FULL
     assert index.find_slot(slots, 0, capacity, 5, np.uint64(0), capacity) == -1 - index.MOST_PROBES
+
+
+def test_more_rows_than_slots_are_told_and_written_nowhere_else() -> None:
+    slots = np.zeros(2 * 64, np.int64)
+    keys, seen = np.arange(100, 116), np.ones(16, np.uint32)
+    assert index_upkeep.fill_slots(slots, 40, 8, 5, keys, seen) == index.FULL
+    assert not slots[: 2 * 40].any() and not slots[2 * 48 :].any()
+
+
+def test_neither_a_sighting_nor_a_row_is_stored_where_all_slots_are_taken() -> None:
+    capacity, region_slots = 4, 8
+    control, slots = np.zeros(64, np.int64), np.zeros(2 * 2 * region_slots, np.int64)
+    for bucket in range(2):
+        control[16 * bucket + index.GENERATION] = capacity
+        first = 2 * region_slots * bucket
+        slots[first : first + 2 * capacity] = np.tile([1 << 40, -1], capacity)
+    before, keys, positions = slots.copy(), np.array([7, 8]), np.arange(2)
+    place = (slots, control, 0, 0, region_slots)
+    assert index.sight(*place, 63, 5, 9, keys, positions, np.zeros(2, np.int64)) == (0, 2)
+    rows = index.buckets_of(keys, 63).astype(np.int64) * 16
+    assert index.publish_rows(*place, 16, 63, 5, keys, rows, np.zeros(32, np.uint32), 1) == 0
+    assert rows.tolist() == [-1, -1]
+    assert np.array_equal(slots, before), "slot 0 of the file among them"
+    assert not control.reshape(-1, 16)[:, [index.USED_SLOTS, index.LIVE_ROWS, index.INTENT]].any()
