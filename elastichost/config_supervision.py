@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -34,7 +35,8 @@ class CheckpointSection(Section):
 
     @model_validator(mode="after")
     def _mirror_is_another(self) -> CheckpointSection:
-        if self.mirror and self.mirror == self.directory:
+        here = self.mirror_path
+        if here is not None and self.directory and os.path.realpath(here) == os.path.realpath(self.directory):
             raise refuse("a mirror that is not checkpoint.directory itself")
         return self
 

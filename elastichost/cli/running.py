@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -166,7 +167,9 @@ def _tell_done(directory: Path) -> None:
 
     if finished_result(directory) is not None:
         shown = short_path(directory)
-        text = f"{shown} is done: there is nothing to resume, and nothing was changed"
+        ended = datetime.fromtimestamp((directory / "result.json").stat().st_mtime, UTC)
+        since = f"since {ended:%Y-%m-%d %H:%M:%S} UTC"
+        text = f"{shown} has been done {since}: there is nothing to resume, and nothing was changed"
         progress_console().print(text, style="yellow", soft_wrap=True, markup=False)
         hint = f"to train further, begin a new run from it: {program()} run JOB --from {shown}"
         progress_console().print(hint, style="cyan", soft_wrap=True, markup=False)

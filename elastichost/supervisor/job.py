@@ -214,7 +214,7 @@ def finished_result(run_dir: Path) -> RunResult | None:
     """What is in the directory of a run that is done, so that nothing is left to resume; None: it is not."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):  # a result that cannot be read is written anew
         found = msgspec.json.decode((run_dir / "result.json").read_bytes(), type=RunResult)
-        return found if found.status in ("done", "quarantined") else None
+        return found if found.status in ("done", "quarantined", "incomplete") else None
     return None
 
 

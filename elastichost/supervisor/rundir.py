@@ -44,6 +44,7 @@ __all__ = [
 
 RUNS = "runs"
 CPU_FILE = "cpu.json"
+LOCK_FILE = ".lock"
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
 
 
@@ -61,12 +62,13 @@ def point_latest(path: Path) -> None:
         link.replace(path.parent / "latest")
 
 
-def lock_directory(path: Path, name: str, taken: PreflightError) -> int:
+def lock_directory(path: Path, name: str, taken: PreflightError, *, is_needed: bool = True) -> int:
     """Makes the directory where it is missing; returns the descriptor of its lock, which is free again when that is
-    closed or this process ends. Raises `taken` when another process has it, PreflightError when it cannot be made."""
+    closed or this process ends. Raises `taken` when another process has it, PreflightError when it cannot be made, or
+    when its file system has no locks and one is needed."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise PreflightError(f"cannot make {name} {path}: {error}") from error
     try:
@@ -74,13 +76,19 @@ def lock_directory(path: Path, name: str, taken: PreflightError) -> int:
     except BlockingIOError:
         os.close(lock)
         raise taken from None
+    except OSError as error:
+        if is_needed:
+            os.close(lock)
+            raise PreflightError(
+                f"cannot lock {name} {path}: {error.strerror}", hint="choose one on a file system with locks (flock)"
+            ) from error
     return lock
 
 
 def is_locked(path: Path) -> bool:
     """Whether a supervisor works in this run directory, in whatever pid namespace."""
     try:
-        lock = os.open(path / ".lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -96,12 +104,17 @@ class RunDirectory:
     """Paths and small files of one run. Holds a lock; `close` releases it."""
 
     def __init__(
-        self, path: Path, lock: int, identity: RunIdentity, checkpoint_source: CheckpointSource, is_new: bool
+        self,
+        path: Path,
+        locks: tuple[int, ...],
+        identity: RunIdentity,
+        checkpoint_source: CheckpointSource,
+        is_new: bool,
     ) -> None:
         self.path = path
         self.identity = identity
         self.checkpoint_source = checkpoint_source
-        self._lock = lock
+        self._locks = locks
         self._is_new = is_new
 
     @classmethod
@@ -128,15 +141,15 @@ class RunDirectory:
         try:
             identity = _identity(path, job, run_id, resume=resume)
             source = checkpoint_source(path, identity, job)
-            source.places[0].mkdir(mode=0o700, parents=True, exist_ok=True)
+            locks = (lock, *_lock_checkpoints(path, source.places[0]))
             write_atomically(path / RUN_FILE, msgspec.json.encode(identity) + b"\n")
         except OSError as error:
             os.close(lock)
             raise PreflightError(f"cannot make the checkpoint directory {source.places[0]}: {error}") from error
-        except CheckpointError:
+        except (CheckpointError, PreflightError):
             os.close(lock)
             raise
-        return cls(path, lock, identity, source, is_new)
+        return cls(path, locks, identity, source, is_new)
 
     def write_facts(self, job: JobSpec, *, is_one_of_many: bool = False) -> None:
         """What is known before anything runs. `runs/latest` points here from now on, unless this run is one of many
@@ -206,10 +219,25 @@ class RunDirectory:
             latest.unlink()
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):  # below a directory that runs share; kept when something is in it
+            if os.listdir(self.checkpoints) == [LOCK_FILE]:
+                (self.checkpoints / LOCK_FILE).unlink()
             self.checkpoints.rmdir()
 
     def close(self) -> None:
-        os.close(self._lock)
+        for lock in self._locks:
+            os.close(lock)
+
+
+def _lock_checkpoints(run_dir: Path, place: Path) -> tuple[int, ...]:
+    """Where checkpoints lie outside of the run directory, a copy of that directory would write to the same place."""
+    if place.is_relative_to(run_dir):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return ()
+    taken = PreflightError(
+        f"another supervisor writes the checkpoints of this run to {place}: {run_dir} or the other one is a copy",
+        hint="begin a new run from it: `elastichost run JOB --from DIRECTORY`",
+    )
+    return (lock_directory(place, "the checkpoint directory", taken, is_needed=False),)
 
 
 def _identity(path: Path, job: JobSpec, run_id: str, *, resume: bool) -> RunIdentity:
