@@ -126,7 +126,7 @@ def test_a_run_that_is_done_stays_as_it_is(folder: Path) -> None:
     before = {path: path.read_bytes() for path in run.run_dir.rglob("*") if path.is_file()}
     again = elastichost(folder, "resume", str(run.run_dir), "--dashboard", "no", "--json")
     assert again.returncode == 0, again.stderr
-    assert "is done: there is nothing to resume, and nothing was changed" in again.stderr
+    assert ": there is nothing to resume, and nothing was changed" in again.stderr
     assert json.loads(again.stdout.splitlines()[-1]) == {"schema": "elastichost/v1", **run.result()}
     assert {path: path.read_bytes() for path in run.run_dir.rglob("*") if path.is_file()} == before
 
