@@ -45,6 +45,7 @@ __all__ = [
 RUNS = "runs"
 CPU_FILE = "cpu.json"
 LOCK_FILE = ".lock"
+LEAST_FREE_BYTES = 1_000_000
 _PACKAGES = ("torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu", "numpy", "numba", "pyarrow", "pyzmq", "msgspec")
 
 
@@ -127,6 +128,7 @@ class RunDirectory:
         """
         path = path.resolve()
         is_new = not path.exists()
+        _check_space(path)
         hint = f"see `elastichost status {path}`, or stop it first"
         lock = lock_directory(
             path, "the run directory", PreflightError(f"another supervisor works in {path}", hint=hint)
@@ -226,6 +228,22 @@ class RunDirectory:
     def close(self) -> None:
         for lock in self._locks:
             os.close(lock)
+
+
+def _check_space(path: Path) -> None:
+    """What a run writes before it trains must fit; later it waits for space (ARCHITECTURE.md, "disks that are full")."""
+    place = next(one for one in (path, *path.parents) if one.exists())
+    try:
+        facts = os.statvfs(place)
+    except OSError:
+        return  # whatever is wrong with it is said by the first that writes there
+    free_bytes = facts.f_bavail * facts.f_frsize
+    if free_bytes < LEAST_FREE_BYTES:
+        raise PreflightError(
+            f"no space for the run directory {path}: {free_bytes / 1e6:.2f} MB are free in {place}, a run needs "
+            f"{LEAST_FREE_BYTES / 1e6:.0f} MB to begin, and more for its checkpoints",
+            hint="free some, or choose another place with --run-dir",
+        )
 
 
 def _lock_checkpoints(run_dir: Path, place: Path) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,17 @@ def test_a_mirror_is_another_directory_however_it_is_written(tmp_path: Path, mir
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(ConfigError, match="a mirror that is not checkpoint.directory itself"):
         load_job(tmp_path / "job.toml", environ={})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_full_disk_is_an_error_before_anything_is_begun(tmp_path: Path, job: JobSpec, resume: bool) -> None:
+    (tmp_path / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path / "small")], check=True)
+    try:
+        with pytest.raises(PreflightError, match=r"0\.5. MB are free .* a run needs 1 MB to begin") as found:
+            RunDirectory.open(tmp_path / "small" / "runs" / "one", job, resume=resume)
+        assert "--run-dir" in found.value.hint
+        assert os.listdir(tmp_path / "small") == []
+    finally:
+        subprocess.run(["umount", str(tmp_path / "small")], check=True)
