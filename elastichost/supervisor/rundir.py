@@ -231,7 +231,7 @@ class RunDirectory:
 
 
 def _check_space(path: Path) -> None:
-    """What a run writes before it trains must fit; later it waits for space (ARCHITECTURE.md, "disks that are full")."""
+    """What a run writes before it trains must fit. Later it waits for space (ARCHITECTURE.md, "Files that grow")."""
     place = next(one for one in (path, *path.parents) if one.exists())
     try:
         facts = os.statvfs(place)
