@@ -93,6 +93,22 @@ def test_a_lost_host_ends_all_of_them(bench: Bench, tmp_path: Path) -> None:
     assert bench.done == ["it is gone"] * 2
 
 
+def test_a_host_that_is_lost_while_it_is_told_to_remove_a_file_has_sent_it(bench: Bench, tmp_path: Path) -> None:
+    (bench.there / "a.bin").write_bytes(b"x")
+
+    def say(order: said.AgentOrder) -> None:
+        bench.asked.append(order)
+        if isinstance(order, said.RemoveFile):
+            bench.transfers.lost("it is gone")
+
+    bench.transfers = Transfers(say)
+    bench.transfers.fetch("a.bin", tmp_path / "a.bin", bench.done.append)
+    bench.transfers.fetch("b.bin", tmp_path / "b.bin", bench.done.append)
+    bench.transfers.came(said.FilePiece(1, b"x", True, ""))
+    assert bench.done == ["", "it is gone"]
+    assert (tmp_path / "a.bin").read_bytes() == b"x"
+
+
 @pytest.mark.parametrize("name", ["", "..", "../other", "/etc/passwd", "a/../../b", "."])
 def test_nothing_outside_the_runs_directory_is_touched(bench: Bench, name: str) -> None:
     with pytest.raises(ProtocolError, match="no file below the run directory"):

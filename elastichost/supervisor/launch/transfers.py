@@ -87,8 +87,8 @@ class Transfers:
             self._end(piece.number, f"cannot write {fetch.target}: {error.strerror}")
             return
         if piece.is_last:
+            self._end(piece.number, "")  # first: the host may turn out to be lost while it is spoken to
             self.say(said.RemoveFile(fetch.name))
-            self._end(piece.number, "")
         else:
             self._ask(piece.number)
 
@@ -136,8 +136,8 @@ class Transfers:
 
     def lost(self, reason: str) -> None:
         """The host is."""
-        for number in list(self._fetches):
-            self._end(number, reason)
+        while self._fetches:  # whoever is told may end others
+            self._end(next(iter(self._fetches)), reason)
         pending = [*(one.done for one in self._sending), *self._sent.values()]
         self._sending.clear()
         self._sent.clear()
