@@ -41,10 +41,10 @@ def test_a_run_grows_by_itself_and_the_next_begins_there(
     folder: Path, build: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICHOST_HISTORY", str(folder / "history.sqlite"))
-    run = Supervised(folder, template=TUNED, build=build, rows=250_000, mode="act", first=1)
+    run = Supervised(folder, template=TUNED, build=build, rows=400_000, mode="act", first=1)
     code, errors = run.finish()
     assert code == 0, errors
-    assert run.result()["samples"]["trained"] == 250_000
+    assert run.result()["samples"]["trained"] == 400_000
     assert run.result()["processes"]["workers"] > 1
     first = tuner_says(run)[0]
     assert "is expected to train" in first.text
@@ -60,7 +60,7 @@ def test_a_run_grows_by_itself_and_the_next_begins_there(
     with History(folder / "history.sqlite") as history:
         [record] = history.records()
     assert record.ended_well
-    assert record.best.workers > 1
+    assert record.best.workers > 1, record.observations
     assert record.parameters.mean
 
     after = folder / "after"
