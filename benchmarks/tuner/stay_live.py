@@ -12,7 +12,8 @@ the first change (all, where there is none). `until`: seconds until a window fro
 is within 5 % of the best known: the highest median of the last windows over all runs with the best start. `final`: mean
 of the last 20 s over the same.
 
-How much of `slowest` is the machine's own noise is told by `--set tuner.mode=off --start best`: nothing can change there.
+How much of `slowest` is the machine's own noise is told by `--set tuner.mode=off --start best`, where nothing can
+change.
 """
 
 from __future__ import annotations
