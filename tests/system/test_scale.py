@@ -250,7 +250,7 @@ def send_garbage(run: Supervised) -> None:
         assert socket.poll(int(LIMIT_S * 1000))
         assert b"Refused" in socket.recv()
         socket.send(b"x" * 1_000_000)  # oversize: the connection is cut
-    assert len(run.events("refused")) >= 6
+    run.wait_until(lambda: len(run.events("refused")) >= 6)  # each is told after its answer
 
 
 def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.choice import Stakes, best_known, values
@@ -38,6 +38,8 @@ def test_the_worth_of_a_trial_is_what_simulation_gives(ratio: float, log_error: 
 @settings(max_examples=25, deadline=None)
 @given(ratio=st.floats(0.3, 3.0), log_error=st.floats(0.02, 0.8), most=st.floats(0.4, 2.5))
 def test_with_a_limit_too_and_nothing_is_hoped_for_beyond_it(ratio: float, log_error: float, most: float) -> None:
+    # Exactly at an edge the last bit of a logarithm decides.
+    assume(not math.isclose(most, 0.9) and not math.isclose(most, 1000 / 999))
     exact = Observation(BEST.configuration, BEST.samples_per_s, 0.0)
     limit = np.array([100.0 * most])
     found = values(as_array([Configuration(3, 1)]), expecting(100 * ratio, log_error), exact, STAKES, 0.9, limit)
