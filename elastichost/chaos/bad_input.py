@@ -23,6 +23,7 @@ from typing_extensions import Buffer
 from elastichost.chaos.schedule import unit_draw
 from elastichost.chaos.verdicts import Verdict
 from elastichost.checkpoint.format import checkpoint_directories, load_manifest
+from elastichost.checkpoint.places import RUN_FILE
 from elastichost.wire.codec import Codec, Frame
 from elastichost.wire.control import ControlMessage, Drained, FailureReport
 
@@ -89,7 +90,8 @@ def _cases(job: Path, run_dir: Path, scratch: Path) -> Iterator[Case]:
         for what, spoil in (("a truncated checkpoint", _truncate), ("a checkpoint with a flipped bit", _flip)):
             copy = scratch / what.replace(" ", "-")
             (copy / "checkpoints").mkdir(parents=True)
-            shutil.copy(run_dir / "job.resolved.toml", copy)
+            for file in ("job.resolved.toml", RUN_FILE):
+                shutil.copy(run_dir / file, copy)
             shutil.copytree(kept[0], copy / "checkpoints" / kept[0].name)
             spoilt = spoil(copy / "checkpoints" / kept[0].name)
             yield _Call(what, ("resume", str(copy)), (1,), "CheckpointError", (spoilt.name,), scratch)

@@ -311,7 +311,7 @@ def test_a_range_outside_the_unit_is_a_programming_error(tmp_path: Path) -> None
     [
         (b"y,x,c\n1,0.5,a\n", 'is a text file, not Parquet; set data.format = "csv"'),
         (b"1\t2\t3\t68fd1e64\n", 'is a text file, not Parquet; set data.format = "criteo_tsv"'),
-        (gzip.compress(b"y,x,c\n"), "is a gzip file, not Parquet"),
+        (gzip.compress(b"y,x,c\n", mtime=0), "is a gzip file, not Parquet"),
         (b"PK\3\4\0\0", "is not a Parquet file: it begins with b'PK\\x03\\x04' instead of b'PAR1'"),
         (b"PAR1 and no footer", "not a readable Parquet file"),
     ],
