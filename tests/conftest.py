@@ -1,7 +1,13 @@
-"""For all tests: nothing is read from, or written to, the history of whoever runs them."""
+"""For all tests: nothing is read from, or written to, the history of whoever runs them; no test fails for being slow."""
 
 from __future__ import annotations
 
 import os
 
+from hypothesis import settings
+
 os.environ["ELASTICHOST_HISTORY"] = "off"
+
+# Hypothesis limits each example to 0.2 s unless told otherwise, and a busy machine exceeds that now and then.
+settings.register_profile("elastichost", deadline=None)
+settings.load_profile("elastichost")
