@@ -1,4 +1,4 @@
-"""For all tests: nothing is read from, or written to, the history of whoever runs them; no test fails for being slow."""
+"""For all tests: the history of whoever runs them is neither read nor written; no test fails for being slow."""
 
 from __future__ import annotations
 
