@@ -159,18 +159,26 @@ def _is_of_line(given: str, line: str) -> bool:
     return given == line or given.startswith(line + ".")
 
 
-def _imports() -> Check:
-    """In a process of its own: a broken extension module may end the process that imports it."""
+def _said_by(script: str, name: str, late: str) -> str | Check:
+    """What a Python process of its own prints that runs this; a failed check of that name when it does not end well."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", IMPORT_SCRIPT], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return Check("torch import", "failed", f"not done after {IMPORT_TIMEOUT_S:.0f} s", REPAIR_TRIPLE)
+        return Check(name, "failed", f"{late} after {IMPORT_TIMEOUT_S:.0f} s", REPAIR_TRIPLE)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
-        return Check("torch import", "failed", last, REPAIR_TRIPLE)
-    torch_version, cuda = done.stdout.split()[-2:]
+        return Check(name, "failed", last, REPAIR_TRIPLE)
+    return done.stdout
+
+
+def _imports() -> Check:
+    """In a process of its own: a broken extension module may end the process that imports it."""
+    said = _said_by(IMPORT_SCRIPT, "torch import", "not done")
+    if isinstance(said, Check):
+        return said
+    torch_version, cuda = said.split()[-2:]
     return Check(
         "torch import", "ok", f"torch {torch_version}, CUDA {'available' if cuda == 'True' else 'not available'}"
     )
@@ -178,15 +186,9 @@ def _imports() -> Check:
 
 def _kernels() -> Check:
     """Compiles one, as every run does first of all."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", KERNEL_SCRIPT], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Check("kernels", "failed", f"none was compiled after {IMPORT_TIMEOUT_S:.0f} s", REPAIR_TRIPLE)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
-        return Check("kernels", "failed", last, REPAIR_TRIPLE)
+    said = _said_by(KERNEL_SCRIPT, "kernels", "none was compiled")
+    if isinstance(said, Check):
+        return said
     cache = kernel_cache()
     if cache.directory is None:
         return Check("kernels", "warning", cache.problem, "export NUMBA_CACHE_DIR=/a/directory/of/your/own")

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.arena.layout import PAGE_BYTES
 from elastichost.checkpoint.format import BlockKind, BlockRecord, BlockWriter
 from elastichost.errors import CheckpointError, CheckpointSpaceError
 from elastichost.wire.control import SnapshotWritten
@@ -25,7 +26,6 @@ _PIECE_BYTES = 64 << 20
 _LEAST_PIECE_BYTES = 4 << 20
 _PIECES = 8  # into so many what is reserved is cut, if they are neither larger nor smaller than these
 RESERVE_EVERY_S = 5.0
-_PAGE_BYTES = mmap.PAGESIZE
 _ALIGNMENT = 64
 
 
@@ -151,7 +151,7 @@ class SnapshotWriter:
         missing_bytes = size_bytes - self._space.size_bytes
         if missing_bytes > 0:
             piece_bytes = min(_PIECE_BYTES, max(_LEAST_PIECE_BYTES, -(-size_bytes // _PIECES)))
-            task = (missing_bytes, -(-piece_bytes // _PAGE_BYTES) * _PAGE_BYTES)
+            task = (missing_bytes, -(-piece_bytes // PAGE_BYTES) * PAGE_BYTES)
             self._toucher = threading.Thread(target=self._touch, args=task, name="reserve", daemon=True)
             self._toucher.start()
 
@@ -160,7 +160,7 @@ class SnapshotWriter:
             if self._closed:
                 return
             piece = _new_piece(piece_bytes)
-            piece[::_PAGE_BYTES] = 0
+            piece[::PAGE_BYTES] = 0
             self._touched.put(piece)
 
     def _take_touched(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.appending import write_atomically
+from elastichost.arena.host import free_bytes
 from elastichost.checkpoint.places import (
     RUN_FILE,
     CheckpointSource,
@@ -234,13 +235,12 @@ def _check_space(path: Path) -> None:
     """What a run writes before it trains must fit. Later it waits for space (ARCHITECTURE.md, "Files that grow")."""
     place = next(one for one in (path, *path.parents) if one.exists())
     try:
-        facts = os.statvfs(place)
+        left_bytes = free_bytes(place)
     except OSError:
         return  # whatever is wrong with it is said by the first that writes there
-    free_bytes = facts.f_bavail * facts.f_frsize
-    if free_bytes < LEAST_FREE_BYTES:
+    if left_bytes < LEAST_FREE_BYTES:
         raise PreflightError(
-            f"no space for the run directory {path}: {free_bytes / 1e6:.2f} MB are free in {place}, a run needs "
+            f"no space for the run directory {path}: {left_bytes / 1e6:.2f} MB are free in {place}, a run needs "
             f"{LEAST_FREE_BYTES / 1e6:.0f} MB to begin, and more for its checkpoints",
             hint="free some, or choose another place with --run-dir",
         )
