@@ -1,7 +1,7 @@
 """Does the live tuner leave a good run alone, and mend a bad one? Real runs, for a quiet machine.
 
     python -m benchmarks.tuner.stay_live [--job examples/retail.toml] [--for 100] [--rounds 5]
-                                         [--start best|bad] [--history empty|like|unlike] [--set KEY=VALUE] [--json]
+                                         [--start best|bad|off] [--history empty|like|unlike] [--set KEY=VALUE] [--json]
 
 Each round runs every combination of a start and a history once, every second round backwards. The best start is the
 default plan, a worker for each core and one PS; the bad one is one worker and four PS. The history is empty; or holds
@@ -12,8 +12,8 @@ the first change (all, where there is none). `until`: seconds until a window fro
 is within 5 % of the best known: the highest median of the last windows over all runs with the best start. `final`: mean
 of the last 20 s over the same.
 
-How much of `slowest` is the machine's own noise is told by `--set tuner.mode=off --start best`, where nothing can
-change.
+How much of `slowest` is the machine's own noise is told by the start `off`, in the same rounds: the best plan without a
+tuner, where nothing can change.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ NEAR, FLOOR, MOST_CHANGES = 0.95, 0.85, 2
 # 80 epochs of the retail data take about six minutes, so much the tuner believes to have; a run is watched for less
 LENGTH = {"train.epochs": "80", "checkpoint.every_s": "0", "evaluate.every_samples": "0", "data.test": "[]"}
 CORES = len(os.sched_getaffinity(0))
+BEST_PLAN = {"tuner.first_plan": f"{{ workers = {CORES}, servers = 1, worker_cores = 1 }}"}
 STARTS = {
-    "best": {"tuner.first_plan": f"{{ workers = {CORES}, servers = 1, worker_cores = 1 }}"},
+    "best": BEST_PLAN,
     "bad": {"tuner.first_plan": "{ workers = 1, servers = 4, worker_cores = 1 }"},
+    "off": {**BEST_PLAN, "tuner.mode": "off"},  # of one history: it knows none
 }
 SMALL = {"train.epochs": "4", "train.batch_size": "170", "tables.default.dim": "8"}
 # what a history is made of, by `--set`: runs of half a minute, to their end
@@ -248,8 +250,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     histories = [options.history] if options.history else list(HISTORIES)
     courses: list[Course] = []
     with tempfile.TemporaryDirectory() as folder:
-        known = {history: _taught(options.job, history, Path(folder), more) for history in histories}
-        arms = [(start, history) for start in starts for history in histories]
+        arms = [(start, history) for start in starts for history in (histories[:1] if start == "off" else histories)]
+        needed = dict.fromkeys(history for _, history in arms)
+        known = {history: _taught(options.job, history, Path(folder), more) for history in needed}
         for number in range(options.rounds):
             for start, history in arms[:: -1 if number % 2 else 1]:
                 course = _course(options.job, start, history, known[history], options.seconds, more)

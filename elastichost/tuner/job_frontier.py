@@ -10,7 +10,7 @@ import numpy as np
 
 from elastichost.metrics import FrontierPoint
 from elastichost.tuner.candidates import LIMIT, as_configurations, count, enumerate_candidates
-from elastichost.tuner.ceiling import bounded, ceiling
+from elastichost.tuner.ceiling import bounded, most
 from elastichost.tuner.decision import TunerSettings, TunerState
 from elastichost.tuner.frontier import pareto
 from elastichost.tuner.performance import fit
@@ -28,7 +28,7 @@ def job_frontier(state: TunerState, settings: TunerSettings) -> tuple[FrontierPo
     prior = settings.prior if state.prior is None else state.prior
     fitted = fit(settings.model, settings.workload, state.observations, prior)
     space = enumerate_candidates(settings.bounds)
-    predictions = bounded(fitted.predict(space), ceiling(settings.workload, state.observations, space))
+    predictions = bounded(fitted.predict(space), most(settings.workload, state.observations, space))
     threads = space[:, 0] * space[:, 2]
     front = pareto(predictions.samples_per_s, threads + 0.01 * space[:, 1])  # of equals the one with fewer PS
     front = front[np.unique(np.linspace(0, len(front) - 1, MOST_POINTS).round().astype(np.int64))]

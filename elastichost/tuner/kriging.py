@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.ceiling import RELIEF, bounded, ceiling
+from elastichost.tuner.ceiling import bounded, most
 from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.performance import Fit, interval
 
@@ -90,15 +90,11 @@ class Surface:
             against = root * self.root[beside] * (alike[:, beside] - taken @ own)
             variance += self.root[beside] ** 2 * (1.0 - own @ self.inverse @ own) - 2.0 * against
         told = interval(mean, np.sqrt(np.maximum(variance, 0.0)), told.is_extrapolated)
-        return bounded(told, self._ceiling(configurations))
+        return bounded(told, self.most(configurations))
 
     def most(self, configurations: ConfigurationArray) -> Floats:
         """samples/s that measured work leaves possible, float64 [n]; see `ceiling`."""
-        most: Floats = self._ceiling(configurations) * np.exp(RELIEF)
-        return most
-
-    def _ceiling(self, configurations: ConfigurationArray) -> Floats:
-        return ceiling(self.fitted.workload, self.observations, configurations)
+        return most(self.fitted.workload, self.observations, configurations)
 
     def unfamiliar(self, configurations: ConfigurationArray) -> Floats:
         """One less the likeness to what is most alike of what was measured; float64 [n] for float64 [n, 4]."""

@@ -23,6 +23,7 @@ from elastichost.tuner.profile import (
     Look,
     ProfileState,
     change_of,
+    error_beside_others,
     fold,
     joined,
     rescaled,
@@ -43,7 +44,6 @@ __all__ = [
     "stakes_of",
 ]
 
-WANDERING, DOUBT = 0.04, 1.15  # blocks differ by as much without any drift; their errors are so much larger than told
 SUSPICIOUS = 2.5  # of the sums that tell of a change: half-way to it
 FADING = 0.5  # of a change of speed: so doubtful is afterwards what was known before
 ATTEMPTS = 2  # a configuration that was asked for so often and never measured is left alone
@@ -97,7 +97,7 @@ def absorb(state: TunerState, look: Look, settings: TunerSettings) -> tuple[Tune
     state = msgspec.structs.replace(state, profile=profile, moving_s=moving_s)
     if block is None:
         return state, None, False
-    doubtful = msgspec.structs.replace(block, log_error=float(np.hypot(DOUBT * block.log_error, WANDERING)))
+    doubtful = msgspec.structs.replace(block, log_error=error_beside_others(block.log_error))
     drift, has_drifted = observe(state.drift, doubtful)
     observations, faded = state.observations, state.faded
     if has_drifted:
@@ -281,7 +281,8 @@ def _chosen(sight: _Sight, settings: TunerSettings, state: TunerState) -> Chosen
     trials = state.trials
     if settings.explore == "safe" and state.slow_s > slow_budget_s(sight.stakes.remaining_s):
         trials = settings.most_trials  # looks have used up their time below the floor
-    return choose(sight.options, sight.best, sight.stakes, settings, Progress(trials, state.moves, sight.has_gained))
+    progress = Progress(trials, state.moves, sight.has_gained, has_changed=state.prior is not None)
+    return choose(sight.options, sight.best, sight.stakes, settings, progress)
 
 
 def _gain(sight: _Sight, chosen: Chosen) -> float:

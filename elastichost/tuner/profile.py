@@ -20,6 +20,7 @@ __all__ = [
     "ProfileState",
     "Totals",
     "change_of",
+    "error_beside_others",
     "fold",
     "joined",
     "log_error_of",
@@ -34,6 +35,7 @@ USUAL_WINDOWS = 30  # so many windows say as much of it as what is usual
 OUTLYING = 3.0  # standard deviations from which on a window counts for no more
 LEAST_ERROR = 0.004  # what no block's error goes below: machines drift
 MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean: robustness has its price
+WANDERING, DOUBT = 0.04, 1.15  # blocks differ by as much without any drift; their errors are so much larger than told
 
 
 class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +81,8 @@ class BlockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProfileState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The block under way. `edge`: the look at which the window under way began; `since`: the block's first edge."""
+    """The block under way. `edge`: the look at which the window under way began, None while training is not steady;
+    `since`, `until`: the block's first edge, and its last one."""
 
     configuration: Configuration | None = None
     warm_s: float = 0.0
@@ -89,6 +92,7 @@ class ProfileState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float = 0.0
     totals: Totals = Totals()  # of the block's windows
     samples: int = 0
+    until: Look | None = None
 
 
 def fold(
@@ -119,6 +123,7 @@ def fold(
         state.seconds + seconds,
         _add(state.totals, look.totals, state.edge.totals),
         state.samples + samples,
+        until=look,
     )
     if not _is_complete(grown, workload, settings):
         return grown, None
@@ -130,9 +135,9 @@ def fold(
 
 def so_far(state: ProfileState, workload: Workload, settings: BlockSettings) -> Observation | None:
     """What the block under way says, however large its error; None: it is too short for anything."""
-    if state.edge is None or not _is_long(state, workload, settings) or np.median(state.rates) <= 0:
+    if state.until is None or not _is_long(state, workload, settings) or np.median(state.rates) <= 0:
         return None
-    return _observation(state, state.edge, workload)
+    return _observation(state, state.until, workload)
 
 
 def _is_long(state: ProfileState, workload: Workload, settings: BlockSettings) -> bool:
@@ -153,6 +158,11 @@ def speed_of(rates: tuple[float, ...]) -> float:
     middle = float(np.median(logs))
     reach = OUTLYING * 1.4826 * float(np.median(np.abs(logs - middle)))
     return float(np.exp(np.clip(logs, middle - reach, middle + reach)).mean())
+
+
+def error_beside_others(log_error: float) -> float:
+    """Standard error of a block's log speed where it is compared to a block of another time; log_error: its own."""
+    return math.hypot(DOUBT * log_error, WANDERING)
 
 
 def log_error_of(rates: tuple[float, ...]) -> float:

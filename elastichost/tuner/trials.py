@@ -2,8 +2,8 @@
 
 What surely pays is moved to. A look at what may pay has to be worth it:
 
-- its expected gain is positive, and larger than the noise of a block: a smaller one would not be seen, so that the
-  search ends where all that is left is within the noise;
+- its expected gain is larger than the noise of a block: a smaller one would not be seen, so that the search ends where
+  all that is left is within the noise;
 - it saves more than it costs, within the time that is left (`choice.values`), and each further look has to save more;
 - it holds the floor, with `explore = "safe"`.
 
@@ -26,7 +26,8 @@ from elastichost.tuner.candidates import as_configurations
 from elastichost.tuner.ceiling import RELIEF
 from elastichost.tuner.choice import Stakes, Values, values
 from elastichost.tuner.decision import Forecast, Kind, TunerSettings
-from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
+from elastichost.tuner.profile import error_beside_others
 
 __all__ = ["MOST_MOVES", "SURE", "Chosen", "Options", "Progress", "choose"]
 
@@ -73,11 +74,13 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Of a search: looks and moves that were made, and whether the best known is much better than the first plan."""
+    """Of a search: looks and moves that were made, whether the best known is much better than the first plan, and
+    whether the speed has changed since the run began, by nothing that the tuner did."""
 
     trials: int = 0
     moves: int = 0
     has_gained: bool = False
+    has_changed: bool = False
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -100,18 +103,24 @@ def choose(
     sure = (share > WORTH_MOVING) & (worth.sure >= SURE) & (worth.holds >= SURE) & (progress.moves < MOST_MOVES)
     if settings.explore == "off" or progress.trials >= settings.most_trials:
         return _most(worth, sure, sure)
-    harder = HARDER**progress.trials
-    promises = worth.gain > (0.0 if progress.has_gained else NOISE * stakes.log_error)
-    held = 0.0 if settings.explore == "free" else SURE if progress.has_gained else HELD
+    harder, usual = HARDER**progress.trials, _usual(settings)
+    is_trusted = usual is not None and not progress.has_changed
+    is_relaxed = progress.has_gained and not (is_trusted and best.configuration == usual)
+    if is_trusted:
+        least_gain = NOISE * error_beside_others(stakes.log_error)
+    else:
+        least_gain = 0.0 if is_relaxed else NOISE * stakes.log_error
+    promises = worth.gain > least_gain
+    held = 0.0 if settings.explore == "free" else SURE if is_relaxed else HELD
     chosen = _most(worth, sure | (promises & (share > WORTH_TRYING * harder) & (worth.holds >= held)), sure)
     if chosen is None and progress.trials < DARING_TRIALS:
         chosen = _most(worth, promises & (share > WORTH_DARING) & (worth.holds >= DARING), sure)
     if chosen is not None:
         return chosen
     doubted = _doubted(options, exact, stakes, settings, options.most)
-    usual = (options.space == _usual(settings)).all(axis=1)
-    allowed = usual & (worth.holds >= min(held, USUAL_HELD)) & (doubted > WORTH_TRYING * harder)
-    if progress.has_gained and not allowed.any():
+    allowed = (worth.holds >= min(held, USUAL_HELD)) & (doubted > WORTH_TRYING * harder)
+    allowed &= False if usual is None else (options.space == as_array([usual])).all(axis=1)
+    if is_relaxed and not allowed.any():
         longest = msgspec.structs.replace(stakes, block_s=settings.block.most_s + settings.block.warm_up_s)
         doubted = _doubted(options, exact, longest, settings, options.most * np.exp(-RELIEF))
         allowed = (worth.holds >= held) & (doubted > WORTH_DOUBTING * harder)
@@ -125,14 +134,13 @@ def _doubted(options: Options, best: Observation, stakes: Stakes, settings: Tune
     return _share(values(options.space, doubted, best, stakes, settings.floor, most), stakes)
 
 
-def _usual(settings: TunerSettings) -> Floats:
-    """What a run on a shared host begins with when nothing is known, float64 [4]; zeros, which are no configuration,
-    where processes have cores of their own, or GPUs."""
+def _usual(settings: TunerSettings) -> Configuration | None:
+    """What a run on a shared host begins with when nothing is known; None where processes have cores of their own, or
+    GPUs."""
     least, most, cores = settings.bounds.least, settings.bounds.most, settings.workload.host_cores
     if not cores or settings.workload.has_gpus:
-        return np.zeros(4)
-    workers = max(least.workers, min(cores, most.workers))
-    return np.array((workers, least.servers, least.worker_cores, least.server_cores), dtype=np.float64)
+        return None
+    return msgspec.structs.replace(least, workers=max(least.workers, min(cores, most.workers)))
 
 
 def _most(worth: Values, allowed: npt.NDArray[np.bool_], sure: npt.NDArray[np.bool_]) -> Chosen | None:

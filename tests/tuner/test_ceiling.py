@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.tuner.grid_data import read_grids
-from elastichost.tuner.ceiling import RELIEF, bounded, ceiling
+from elastichost.tuner.ceiling import RELIEF, bounded, ceiling, most
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.performance import interval
 
@@ -40,6 +40,20 @@ def test_waiting_limits_nothing() -> None:
     """Threads that wait for a core, for PS or for input are slow without using the CPU."""
     crowded = msgspec.structs.replace(TWO, samples_per_s=20_000.0, compute_s=0.04, reader_s=0.04, exchange_s=0.04)
     assert limit(HOST, [crowded], 4, 1) == limit(HOST, [TWO], 4, 1)
+
+
+def test_more_workers_than_have_kept_all_cores_busy_get_no_relief() -> None:
+    """They cost each other caches and turns, and no work takes less CPU time for that."""
+    busy = msgspec.structs.replace(TWO, configuration=Configuration(4, 2), samples_per_s=390_000.0)
+
+    def found(*of: int) -> float:
+        return float(most(HOST, [busy], as_array([Configuration(*of)]))[0])
+
+    assert found(6, 2) == found(8, 3) == pytest.approx(4 * 500 / 5e-3)
+    for less in ((6, 1), (4, 3), (3, 2)):  # fewer PS may cost less, and so may fewer workers
+        assert found(*less) == pytest.approx(limit(HOST, [busy], *less) * math.exp(RELIEF)), less
+    assert most(HOST, [TWO], as_array([Configuration(6, 2)]))[0] > found(6, 2), "two workers left cores idle"
+    assert most(msgspec.structs.replace(HOST, host_cores=0), [busy], as_array([Configuration(6, 2)]))[0] > found(6, 2)
 
 
 def test_with_served_access_only_what_training_threads_take_is_sure_to_stay_with_fewer_ps() -> None:
@@ -96,7 +110,7 @@ def test_cores_of_ones_own_are_no_limit_for_others() -> None:
 def test_nothing_is_predicted_beyond_the_limit_and_what_is_faster_stays_so(log: float, error: float) -> None:
     logs = np.array([log, log + 0.01])
     told = interval(np.log(1000.0) + logs, np.full(2, error), np.zeros(2, dtype=bool))
-    found = bounded(told, np.full(2, 1000.0))
+    found = bounded(told, np.full(2, 1000.0 * math.exp(RELIEF)))
     for name in ("samples_per_s", "low", "high"):
         values = getattr(found, name)
         assert (values <= 1000.0 * math.exp(RELIEF) + 1e-6).all()

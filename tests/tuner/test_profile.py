@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from elastichost.tuner.profile import (
     log_error_of,
     merged,
     rescaled,
+    so_far,
 )
 
 TWO, THREE = Configuration(2, 1), Configuration(3, 1)
@@ -115,6 +117,21 @@ def test_a_checkpoint_interrupts_a_block_and_does_not_end_it() -> None:
     ]
     _, [observation] = folded([*first, cut, *after])
     assert observation.samples_per_s == pytest.approx(10_000)
+
+
+def test_what_was_measured_before_the_end_of_training_is_not_lost() -> None:
+    """Workers that have nothing left to do are no steady training; the noisy block before that is long enough."""
+    noisy = (10_000.0 * np.exp(np.random.default_rng(1).normal(0.0, 0.15, 24))).tolist()
+    state, observations = folded(looks(noisy))
+    last = looks(noisy)[-1]
+    ended = msgspec.structs.replace(last, at_s=last.at_s + 0.5, is_steady=False)
+    state, more = folded([ended, msgspec.structs.replace(ended, at_s=ended.at_s + 0.5)], state)
+    assert not observations and not more
+    found = so_far(state, JOB, BLOCK)
+    assert found is not None and found.samples_per_s == pytest.approx(10_000, rel=0.1)
+    assert found.at_s == last.at_s
+    _, [cut] = folded([msgspec.structs.replace(ended, configuration=THREE)], state)
+    assert cut == found, "a change cuts it short"
 
 
 def test_noise_makes_blocks_longer() -> None:

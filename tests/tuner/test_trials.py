@@ -23,6 +23,9 @@ SETTINGS = TunerSettings(
 )
 STAKES = Stakes(remaining_s=3600.0, moving_s=0.5, block_s=5.0, min_gain=0.03, most_cores=8, log_error=0.01)
 
+PROGRESS = {"trials": 0, "moves": 0, "has_gained": False, "has_changed": False}
+ELSEWHERE = msgspec.structs.replace(BEST, configuration=Configuration(9, 1))
+
 
 def chosen(
     ratios: tuple[float, float, float],
@@ -44,7 +47,7 @@ def chosen(
         remaining_s=more.pop("remaining_s", STAKES.remaining_s),
         log_error=more.pop("log_error", STAKES.log_error),
     )
-    progress = Progress(more.pop("trials", 0), more.pop("moves", 0), more.pop("has_gained", False))
+    progress = Progress(*(more.pop(name, default) for name, default in PROGRESS.items()))
     explore = more.pop("explore", "safe")
     settings = msgspec.structs.replace(
         SETTINGS, explore=explore, workload=msgspec.structs.replace(SETTINGS.workload, **more)
@@ -59,7 +62,7 @@ def test_what_surely_pays_is_a_move_and_only_so_often() -> None:
 
 
 def test_what_may_pay_is_tried_if_it_holds_the_floor() -> None:
-    found = chosen((1.0, 0.5, 1.04), (0.01, 0.4, 0.05))
+    found = chosen((1.0, 0.5, 1.06), (0.01, 0.4, 0.07))
     assert found is not None and (found.index, found.kind) == (2, "try")
     unsafe = (1.05, 1.05, 1.05), (0.3, 0.3, 0.3)
     assert chosen(*unsafe) is None
@@ -84,9 +87,19 @@ def test_what_is_expected_to_gain_nothing_is_not_looked_at() -> None:
 
 
 def test_what_gains_less_than_the_noise_of_a_block_ends_the_search() -> None:
+    """By the windows of a block; on a shared host, of two blocks that were measured at different times."""
+    small, larger = ((1.02, 0.9, 0.9), (0.03, 0.01, 0.01)), ((1.055, 0.9, 0.9), (0.07, 0.01, 0.01))
+    assert chosen(*small, log_error=0.01, host_cores=0) is not None
+    assert chosen(*small, log_error=0.03, host_cores=0) is None
+    assert chosen(*small, log_error=0.01) is None and chosen(*larger, log_error=0.01) is not None
+    assert chosen(*larger, log_error=0.04) is None
+
+
+def test_after_the_speed_has_changed_the_usual_plan_is_one_of_many() -> None:
+    """Others may have taken some of its cores."""
     small = (1.02, 0.9, 0.9), (0.03, 0.01, 0.01)
-    assert chosen(*small, log_error=0.01) is not None
-    assert chosen(*small, log_error=0.03) is None
+    assert chosen(*small, has_changed=True) is not None
+    assert chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, has_changed=True) is not None
 
 
 def test_what_the_measured_work_rules_out_is_neither_tried_nor_moved_to() -> None:
@@ -105,25 +118,30 @@ def test_a_look_that_cannot_hold_the_floor_is_not_taken() -> None:
 
 
 def test_only_where_looks_have_gained_much_what_is_unlike_all_that_was_seen_is_looked_at() -> None:
-    assert chosen(*PLAIN, unfamiliar=STRANGE) is None
-    assert chosen(*PLAIN, has_gained=True) is None
-    found = chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True)
+    assert chosen(*PLAIN, unfamiliar=STRANGE, best=ELSEWHERE) is None
+    assert chosen(*PLAIN, has_gained=True, best=ELSEWHERE) is None
+    found = chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, best=ELSEWHERE)
     assert found is not None and (found.index, found.kind) == (1, "try")
-    assert chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, most=(1.02, 1.02, 1.02)) is None, "all cores are used"
+    used = chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, best=ELSEWHERE, most=(1.02, 1.02, 1.02))
+    assert used is None, "all cores are used"
+    assert chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True) is None, "the usual plan is the best known"
 
 
 def test_doubt_makes_nothing_safe() -> None:
-    assert chosen((0.97, 0.8, 0.96), (0.01, 0.01, 0.01), unfamiliar=(0.0, 0.9, 0.0), has_gained=True) is None
+    assert (
+        chosen((0.97, 0.8, 0.96), (0.01, 0.01, 0.01), unfamiliar=(0.0, 0.9, 0.0), has_gained=True, best=ELSEWHERE)
+        is None
+    )
 
 
 @pytest.mark.parametrize("more", [{"explore": "off"}, {"trials": SETTINGS.most_trials}, {"remaining_s": 30.0}])
 def test_nothing_is_looked_at_in_doubt(more: dict[str, Any]) -> None:
     """Where nothing may be tried, or a block that lasts as long as any leaves no time to gain from it."""
-    assert chosen(*PLAIN, unfamiliar=(0.0, 0.3, 0.0), has_gained=True, **more) is None
+    assert chosen(*PLAIN, unfamiliar=(0.0, 0.3, 0.0), has_gained=True, best=ELSEWHERE, **more) is None
 
 
 def test_what_is_expected_to_pay_goes_before_what_is_doubted() -> None:
-    found = chosen((1.03, 0.96, 0.96), (0.03, 0.01, 0.01), unfamiliar=(0.0, 0.5, 0.0), has_gained=True)
+    found = chosen((1.06, 0.96, 0.96), (0.03, 0.01, 0.01), unfamiliar=(0.0, 0.5, 0.0), has_gained=True, best=ELSEWHERE)
     assert found is not None and found.index == 0
 
 
