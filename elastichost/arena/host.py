@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -268,20 +267,14 @@ def is_in_memory(path: Path) -> bool:
     return False
 
 
-def _own_directories(root: Path) -> Iterator[Path]:
-    """Directories of this user that bear the project's prefix; symbolic links are not followed."""
+def _run_directories(root: Path) -> Iterator[Path]:
+    """Directories that bear the project's prefix, whoever owns them (`read_owner`). Symbolic links are not followed."""
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
     except (FileNotFoundError, PermissionError):
         return
     for entry in entries:
-        if not entry.name.startswith(_PREFIX):
-            continue
-        try:
-            facts = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            continue
-        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid():
+        if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
             yield Path(entry.path)
 
 
@@ -298,7 +291,7 @@ def stale_arenas() -> list[StaleArena]:
 def _left_arenas() -> Iterator[StaleArena]:
     """Those of dead owners, also arenas that are kept."""
     for root in dict.fromkeys((arena_root(), *_socket_roots())):
-        for path in _own_directories(root):
+        for path in _run_directories(root):
             try:
                 owner = read_owner(path)
                 if not is_led(path) and (has_lock(path) or not is_alive(owner)):

@@ -196,8 +196,9 @@ def _anew(
     state = source.dense
     if found is None or state is None:
         dense.load(initial, None, 1, 0, 0)
-        _note_arena(run, arena, "new", Lineage())
-        return _Beginning(arena, dense, ledger, Lineage())
+        lineage = Lineage(settings.data)
+        _note_arena(run, arena, "new", lineage)
+        return _Beginning(arena, dense, ledger, lineage)
     dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
     _note_arena(run, arena, "checkpoint", source.lineage)
     kept = (found.directory, source.record) if source.record is not None else None

@@ -118,10 +118,13 @@ def _read(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Herita
     if heritage.trains_anew:
         anew = DenseState(dense.vector, dense.state, version=1, step=dense.step, samples_applied=0)
         ledger = _ledger(settings, Ledger(settings).state(), heritage)
-        return StartingPoint(ledger, found, anew, Lineage(started_from=_started_from(run, found, heritage)))
+        return StartingPoint(
+            ledger, found, anew, Lineage(settings.data, started_from=_started_from(run, found, heritage))
+        )
     ledger, left = _ledger(settings, record.ledger, heritage), record.ledger
     keep_applied(run.directory.path, settings, record, is_own=_is_own(run, found))
     lineage = Lineage(
+        settings.data,
         ledger.epoch,
         left.quarantined,
         left.dropped > 0,

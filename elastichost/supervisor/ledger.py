@@ -384,10 +384,9 @@ class Ledger:
     @classmethod
     def from_state(cls, settings: LedgerSettings, state: LedgerState) -> Ledger:
         """Raises CheckpointError when the accounts are of other data."""
-        if (state.samples, state.units) != (settings.samples, len(settings.units)):
+        if state.data != settings.data:
             raise CheckpointError(
-                f"the checkpoint is of data with {state.samples} samples in {state.units} units; "
-                f"the data now has {settings.samples} in {len(settings.units)}",
+                f"the checkpoint is of data with {state.data}; the data now has {settings.data}",
                 hint="resume with the files (and data.limit_rows) the run began with",
             )
         ledger = cls(settings)

@@ -11,6 +11,7 @@ from elastichost.errors import SampleRange
 from elastichost.sharding import mix64
 
 __all__ = [
+    "DataSize",
     "LedgerSettings",
     "LedgerState",
     "Quarantined",
@@ -22,6 +23,16 @@ __all__ = [
 ]
 
 _SIGN_FREE = (1 << 63) - 1
+
+
+class DataSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of all data of an epoch: by this other data is known, since positions mean something else in it."""
+
+    samples: int = 0
+    units: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.samples} samples in {self.units} units"
 
 
 class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +51,10 @@ class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def samples(self) -> int:
         return sum(self.units)
+
+    @property
+    def data(self) -> DataSize:
+        return DataSize(self.samples, len(self.units))
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -87,6 +102,10 @@ class LedgerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trained: int
     skipped: int
     quarantined: tuple[Quarantined, ...]
+
+    @property
+    def data(self) -> DataSize:
+        return DataSize(self.samples, self.units)
 
 
 def epoch_order(settings: LedgerSettings, epoch: int) -> tuple[int, ...]:

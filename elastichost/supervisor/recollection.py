@@ -14,7 +14,7 @@ import msgspec
 
 from elastichost.metrics import JournalEvent
 from elastichost.supervisor.judging import JudgeMemory
-from elastichost.supervisor.ledger_facts import Quarantined
+from elastichost.supervisor.ledger_facts import DataSize, Quarantined
 from elastichost.supervisor.outcome import Lookups, RollBack
 from elastichost.supervisor.run import PlanCause
 
@@ -50,6 +50,7 @@ class EndedSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What belongs to the rows, beside the record of committed batches. `arena` events carry it."""
 
+    data: DataSize = DataSize()  # that is trained
     epoch: int = 0  # the newest one that has begun
     quarantined: tuple[Quarantined, ...] = ()
     stopped_early: bool = False

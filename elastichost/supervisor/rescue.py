@@ -199,6 +199,8 @@ def rescue(
         return Misfit(claim.reason)
     if not known.is_whole:
         return Misfit("its rows were not all restored from the checkpoint yet")
+    if known.lineage.data != settings.data:
+        return Misfit(f"it is of data with {known.lineage.data}; the data now has {settings.data}")
     if misfit := _layout_misfit(read_layout(held.path), model, seed):
         return Misfit(misfit)
     if users := _wait_unused(held.path):

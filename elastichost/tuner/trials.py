@@ -10,10 +10,17 @@ What surely pays is moved to. A look at what may pay has to be worth it:
 No expectation exceeds what measured work leaves possible (`ceiling`).
 
 A model is sure of its own form, and where that is wrong it stays at a plan that is not good. Two things are done about
-that. What a run begins with of which nothing is known, a worker for each core of the host and as few PS as may be, is
-within 1 % of the best in seven of nine recorded cases, and the model does not know that: a run that began elsewhere
-looks there once. And where looks have gained much already the first plan was a bad one: the rules above are relaxed,
-and what is unlike all that was measured may be off by UNSEEN. What that may gain ends where all cores are used.
+that. The usual plan, with which a run on a shared host begins when nothing is known, has a worker for each core and as
+few PS as may be. It is within 1 % of the best in seven of nine recorded cases, and the model does not know that: a run
+that began elsewhere looks there once. And where looks have gained much already, the first plan was a bad one: a look
+may be less sure to hold the floor, and what is unlike all that was measured may be off by UNSEEN. What that may gain
+ends where all cores are used. It also ends when the usual plan is the best known: there the run would have been left
+alone.
+
+With a usual plan, noise is that of two blocks of different times. Without one it is only what the windows of a block
+say of it, and no noise counts after much was gained: a model that has seen one configuration may expect nearly nothing
+of another that is eight times as fast (`sync_stragglers` of `bench tuner`). After the speed has changed the usual plan
+is not trusted: others may have taken some of its cores.
 """
 
 from __future__ import annotations

@@ -533,12 +533,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "",
         ("tests/ps/test_loop.py::test_only_the_dense_owner_answers_for_a_dead_worker",),
     ),
+    # --- which data it is -------------------------------------------------------------------------------------------
+    Mutation(
+        "a resume with other data goes on from the arena",
+        "supervisor/rescue.py",
+        "if known.lineage.data != settings.data:",
+        "if False:",
+        ("tests/supervisor/test_rescue.py::test_other_data_does_not_fit",),
+    ),
     # --- whose directory it is --------------------------------------------------------------------------------------
     Mutation(
         "an owner: arenas of other users are found",
         HOST,
-        " and facts.st_uid == os.geteuid():",
-        ":",
+        "if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:",
+        "if facts.st_mode & 0o022:",
         ("tests/arena/test_arena_host.py::test_what_another_user_left_is_neither_found_nor_removed",),
     ),
     Mutation(
@@ -575,8 +583,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an owner: directories of other programs are found",
         HOST,
-        "if not entry.name.startswith(_PREFIX):",
-        "if False:",
+        "if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):",
+        "if entry.is_dir(follow_symlinks=False):",
         ("tests/arena/test_arena_host.py::test_directories_of_other_programs_are_left_alone",),
     ),
 )

@@ -9,7 +9,7 @@ import pytest
 
 from elastichost.metrics import JournalEvent
 from elastichost.supervisor.judging import JudgeMemory
-from elastichost.supervisor.ledger_facts import Quarantined
+from elastichost.supervisor.ledger_facts import DataSize, Quarantined
 from elastichost.supervisor.recollection import EndedSize, Lineage, Recollection, TornLife, recollect
 
 
@@ -25,12 +25,13 @@ def lease(number: int, epoch: int = 0, process: str = "worker-0", life: int = 1)
     return event("lease", process, lease=number, epoch=epoch, unit=0, start=0, stop=4, life=life)
 
 
+DATA = DataSize(80, 2)
 ENTRY = Quarantined(0, 1, 0, 4, 3)
 MEMORY = JudgeMemory(evaluated_at=40, best=0.7, without_better=1)
 STORY = (
     event("run_started"),
     event("process_started", "server-0", pid=7, life=1),
-    arena("/one"),
+    arena("/one", lineage=Lineage(DATA)),
     event("shard_map", epoch=2),
     lease(1),
     lease(2, 1, "worker-1", 3),
@@ -50,7 +51,7 @@ def test_everything_of_the_present_arena_is_known() -> None:
     assert (known.arena, known.is_whole, known.has_ended, known.next_lease_id) == ("/one", True, False, 3)
     assert known.lives == {"server-0": 1, "worker-0": 1, "worker-1": 3}
     assert known.lives_of("worker") == ((0, 1), (1, 1), (1, 2), (1, 3))
-    assert known.lineage == Lineage(1, (ENTRY,), False, MEMORY, (TornLife(1, 3),))
+    assert known.lineage == Lineage(DATA, 1, (ENTRY,), False, MEMORY, (TornLife(1, 3),))
 
 
 def test_an_arena_that_was_taken_over_keeps_what_belongs_to_it() -> None:
@@ -70,7 +71,7 @@ def test_an_arena_that_was_taken_over_keeps_what_belongs_to_it() -> None:
 
 
 def test_after_a_checkpoint_only_what_it_knew_counts_but_lives_and_leases_go_on() -> None:
-    base = Lineage(0, (), False, JudgeMemory(evaluated_at=7))
+    base = Lineage(DataSize(40, 1), 0, (), False, JudgeMemory(evaluated_at=7))
     known = recollect((*STORY, event("run_started"), arena("/two", "checkpoint", base)))
     assert (known.arena, known.is_whole, known.lineage) == ("/two", False, base)
     assert (known.next_lease_id, known.lives["worker-1"]) == (3, 3)

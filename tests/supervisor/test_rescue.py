@@ -24,7 +24,7 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.metrics import JournalEvent
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.ledger_facts import LedgerSettings
-from elastichost.supervisor.recollection import TornLife
+from elastichost.supervisor.recollection import Lineage, TornLife
 from elastichost.supervisor.rescue import Claim, Misfit, Rescued, claim_arena, rescue
 from elastichost.wire.applied import APPLIED_RECORD, applied_bytes, read_applied_content
 from elastichost.wire.applied_fold import fold_records
@@ -55,11 +55,15 @@ class Left:
             file.write(msgspec.json.encode(event) + b"\n")
 
     def try_it(
-        self, model: ModelSpec | None = None, servers: tuple[int, ...] = (0,), seed: int = SEED
+        self,
+        model: ModelSpec | None = None,
+        servers: tuple[int, ...] = (0,),
+        seed: int = SEED,
+        settings: LedgerSettings = SETTINGS,
     ) -> Rescued | Misfit:
         claim = claim_arena(self.run_dir)
         try:
-            return rescue(claim, self.run_dir, model or model_of(), seed, SETTINGS, servers, in_place=True, micros=1)
+            return rescue(claim, self.run_dir, model or model_of(), seed, settings, servers, in_place=True, micros=1)
         finally:
             claim.release()
 
@@ -86,7 +90,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
     dense = DenseStore(arena)
     dense.load(np.ones(4, np.float32), None, 1, 0, 0)
     left.note("run_started")
-    left.note("arena", path=str(left.arena), origin="new")
+    left.note("arena", path=str(left.arena), origin="new", lineage=msgspec.to_builtins(Lineage(SETTINGS.data)))
     for number, (worker, life) in enumerate(((0, 1), (1, 2))):
         left.note("lease", f"worker-{worker}", lease=number + 1, epoch=0, life=life, unit=number, start=0, stop=16)
     records = np.zeros(4, APPLIED_RECORD)
@@ -179,6 +183,13 @@ def test_other_models_seeds_and_layouts_do_not_fit(left: Left) -> None:
     assert "another version" in left.misfit()
     (left.arena / "LAYOUT.json").write_text("{")
     assert "is not an arena" in left.misfit()
+
+
+def test_other_data_does_not_fit(left: Left) -> None:
+    """Though every position that was trained is one of it, too."""
+    for units, said in (((40, 40, 40), "120 samples in 3 units"), ((16, 64, 1), "81 samples in 3 units")):
+        other = msgspec.structs.replace(SETTINGS, units=units)
+        assert left.misfit(settings=other) == f"it is of data with 80 samples in 2 units; the data now has {said}"
 
 
 def test_records_that_lack_a_batch_or_tell_of_others_do_not_fit(left: Left) -> None:

@@ -158,6 +158,7 @@ def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: 
 
 
 def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
+    """What was trained of it may all be in the other data, too: the arena was gone on from then."""
     (folder / "slow.py").write_text(SLOW_MODEL)
     settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "every_s": 0.2}
     run = Supervised(folder, rows=60_000, **settings)  # type: ignore[arg-type]
@@ -170,6 +171,7 @@ def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
     code, errors = failed.finish()
     assert code == 1, errors
     assert "CheckpointError: the checkpoint is of data" in errors and "is left as it is" in errors
+    assert "does not fit either (it is of data with 60000 samples in 8 units; the data now has 30000" in errors
     assert arena.is_dir()
     again = Supervised(folder, resume=True, rows=60_000, **settings)  # type: ignore[arg-type]
     code, errors = again.finish()
