@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elastichost.simulator.micro import simulate
@@ -49,15 +49,23 @@ def test_less_than_a_core_is_what_the_micro_simulator_says(scenario: Scenario, w
     assert max(errors) < 0.35 and np.mean(errors) < 0.2
 
 
+def busiest_server(truth: JobTruth, at: Configuration) -> float:
+    """Share of a core that the parameter server with the hottest table uses."""
+    speed = truth.speed(at)
+    iterations = speed.samples_per_s / truth.workload.batch_size
+    return iterations * speed.server_cpu_s * (truth.skew + (1 - truth.skew) / at.servers)
+
+
 @given(names, sizes, shares, shares)
+@example("hot_server", (28, 16), 1.0, 1.0)
 def test_nobody_uses_more_cores_than_there_are(name: str, size: tuple[int, int], worker: float, server: float) -> None:
     truth = JobTruth(tables()[name], compute_scale=1 / worker, server_scale=1 / server)
     at = Configuration(*size)
     whole, speed = JobTruth(tables()[name]).speed(at), truth.speed(at)
     iterations = speed.samples_per_s / truth.workload.batch_size  # a second; of all workers, or whole steps
-    busiest = speed.server_cpu_s * (truth.skew + (1 - truth.skew) / at.servers)
     assert iterations * speed.compute_s / (1 if truth.workload.mode == "sync" else at.workers) <= 1.02
-    assert iterations * busiest <= 1.1
+    # the table itself, with whole cores, says up to 1.12 of a server that one hot table keeps busy: its skew is a guess
+    assert busiest_server(truth, at) <= 1.001 * max(1.0, busiest_server(JobTruth(tables()[name]), at))
     # of a worker's core what reads ahead uses its part as well, as it does with one core
     assert speed.worker_cpu_s / speed.compute_s <= whole.worker_cpu_s / whole.compute_s * 1.001
 
