@@ -38,10 +38,10 @@ class ArenaCounter:
         if not self._journal.exists():
             return None
         for line in self._journal.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n") and '"arena"' in line:
-                event = json.loads(line)
-                if event["kind"] == "arena":
-                    return Path(event["data"]["path"])
+            if line.endswith("\n") and '"arena_opened"' in line:
+                event = json.loads(line)["event"]
+                if event["kind"] == "arena_opened":
+                    return Path(event["path"])
         return None
 
 

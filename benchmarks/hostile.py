@@ -28,8 +28,8 @@ from benchmarks.hostile_supervisor import INSIDERS, read_keys
 from benchmarks.measuring import Spread, print_table, spread_of, write_json
 from benchmarks.workshop import Workshop
 from elastichost.chaos.tails import AppliedTail
-from elastichost.metrics import JournalEvent
-from elastichost.supervisor.journal import read_journal
+from elastichost.runs.events import ProcessLost
+from elastichost.runs.journal import read_journal
 
 __all__ = ["main"]
 
@@ -146,8 +146,9 @@ class Victims:
         growth = max(_private_bytes(one) - before for one, before in zip(processes, private, strict=True))
         return Window(trained / passed_s, trained / (_cpu_s(processes) - cpu_s), growth)
 
-    def lost(self) -> list[JournalEvent]:
-        return [event for event in read_journal(self._run_dir / "journal.jsonl") if event.kind == "process_lost"]
+    def lost(self) -> list[ProcessLost]:
+        lines = read_journal(self._run_dir / "journal.jsonl")
+        return [line.event for line in lines if isinstance(line.event, ProcessLost)]
 
 
 def _cpu_s(processes: Sequence[psutil.Process]) -> float:

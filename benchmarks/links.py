@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.measuring import Spread, print_table, spread_of, write_json
 from benchmarks.running import EXAMPLES
 from benchmarks.workshop import ROOT, Workshop
-from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.tuner.facts import Observation, as_array
 from elastichost.tuner.performance import fit
 from elastichost.tuner.policy import TunerSettings

@@ -20,7 +20,7 @@ from benchmarks.recovery_figures import Course, full_rate_s, rate_between
 from benchmarks.workshop import ROOT, Workshop
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
-from elastichost.metrics import JournalEvent
+from elastichost.runs.events import JournalLine
 
 __all__ = ["RunOnRay", "running"]
 
@@ -48,7 +48,7 @@ class RunOnRay:
         # in a directory of the benchmark: who is ended with all its processes leaves its arena
         own = {"ELASTICHOST_HISTORY": "off", "ELASTICHOST_ARENA_DIR": str(arenas)}
         self._environment = {**bed.environment, **own}
-        self._scene, self._course, self._events = Scene(), Course(), list[JournalEvent]()
+        self._scene, self._course, self._lines = Scene(), Course(), list[JournalLine]()
         self._journal, self._applied = JournalTail(run_dir / "journal.jsonl"), AppliedTail(run_dir / "applied.bin")
         self._grown_s: list[float] = []  # looks that saw new batches
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the run
@@ -78,9 +78,9 @@ class RunOnRay:
     def _look(self) -> None:
         generation = self._scene.generation
         new = self._journal.poll()
-        for event in new:
-            self._scene.take(event)
-        self._events += new
+        for line in new:
+            self._scene.take(line)
+        self._lines += new
         self._must_reread |= self._scene.generation > max(generation, 1)
         if self._must_reread and self._scene.working("worker"):
             self._must_reread = False
@@ -115,7 +115,7 @@ class RunOnRay:
         self._until(time.monotonic() + CALM_S + 0.1)
 
     def _event_s(self, kind: str) -> float | None:
-        return next((event.monotonic_s for event in self._events if event.kind == kind), None)
+        return next((line.monotonic_s for line in self._lines if line.kind == kind), None)
 
     # --- hurting --------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class RunOnRay:
         self._wait_calm()
         lives = self._scene.working("worker")
         life = lives[number % len(lives)]
-        self._events.clear()
+        self._lines.clear()
         struck_s = self._course.moments_s[-1]
         os.kill(life.pid, signal.SIGKILL)
         noticed_s = self._wait(lambda: self._event_s("process_lost"))
@@ -139,7 +139,7 @@ class RunOnRay:
     def lose_a_node(self, strike: Callable[[], None]) -> NodeLost:
         """Whether the run recovers or ends. Raises RuntimeError."""
         self._wait_calm()
-        self._events.clear()
+        self._lines.clear()
         self._may_end = True
         struck_s = time.monotonic()
         strike()

@@ -149,7 +149,7 @@ def _checkpoints(job: Path, amounts: Amounts, settings: Sequence[str]) -> Checkp
         run.wait_whole()
         # the first one touches fresh pages for its copies; they are kept
         _, *events = run.checkpoints(amounts.checkpoints + 1)
-    return checkpoints_of([(float(str(e.data["stall_s"])), int(str(e.data["bytes"]))) for e in events])
+    return checkpoints_of([(event.stall_s, event.bytes) for event in events])
 
 
 def checkpoints_of(found: Sequence[tuple[float, int]]) -> Checkpoints:

@@ -12,10 +12,10 @@ import msgspec
 
 from benchmarks.recovery_figures import Course, full_rate_s, lost_s, rate_between
 from benchmarks.workshop import Workshop
-from elastichost.chaos.scene import process_of
 from elastichost.chaos.tails import JournalTail
 from elastichost.chaos.target import RunUnderChaos
-from elastichost.metrics import JournalEvent
+from elastichost.plan import ProcessId
+from elastichost.runs.events import CheckpointWritten, JournalLine, ProcessEvent
 
 __all__ = ["Hurt", "RunWatched", "watched"]
 
@@ -50,11 +50,11 @@ class RunWatched:
         self.run = run
         self.course = Course()
         self._journal = JournalTail(run.run_dir / "journal.jsonl")
-        self.events: list[JournalEvent] = []
+        self.lines: list[JournalLine] = []
 
     def look(self) -> None:
         self.run.look()
-        self.events += self._journal.poll()
+        self.lines += self._journal.poll()
         self.course.note(self.run.now_s(), self.run.applied.samples)
         if self.run.exit_code is not None:
             raise RuntimeError(f"the run ended with {self.run.exit_code}:\n{self.run.log}")
@@ -85,14 +85,14 @@ class RunWatched:
         lives = run.scene.working(role)
         life = lives[number % len(lives)]
         struck_s = self.course.moments_s[-1]
-        self.events.clear()
+        self.lines.clear()
         run.hit(life.pid, signal.SIGKILL)
-        noticed_s = self.wait(lambda: self._event_s("process_lost", str(life.process)))
+        noticed_s = self.wait(lambda: self._event_s("process_lost", life.process))
         later = (life.process.index, life.process.life + 1)
         if role == "worker":
             back_s = self.wait(lambda: run.applied.first_s.get(later))
         else:
-            back_s = self.wait(lambda: self._event_s("ready", f"server-{later[0]}.{later[1]}"))
+            back_s = self.wait(lambda: self._event_s("process_ready", ProcessId("server", *later)))
         until_s = struck_s + WATCHED_S
         self.wait(lambda: True if self.course.moments_s[-1] > until_s + CALM_S else None)
         before, after = ((start_s, start_s + CALM_S) for start_s in (struck_s - CALM_S, until_s))
@@ -105,21 +105,21 @@ class RunWatched:
         self.wait_whole()
         lives = self.run.scene.working("worker")
         life = lives[number % len(lives)]
-        self.events.clear()
+        self.lines.clear()
         struck_s = self.run.now_s()
         self.run.stop(life.pid, LIMIT_S)
-        return self.wait(lambda: self._event_s("decision", f"kill {life.process}")) - struck_s
+        return self.wait(lambda: self._event_s("process_killing", life.process)) - struck_s
 
-    def _event_s(self, kind: str, begins: str) -> float | None:
-        found = (e for e in self.events if e.kind == kind and (e.text + " ").startswith((f"{begins} ", f"{begins}:")))
-        return next((event.monotonic_s for event in found if process_of(event) is not None), None)
+    def _event_s(self, kind: str, process: ProcessId) -> float | None:
+        about = (line for line in self.lines if isinstance(line.event, ProcessEvent) and line.event.process == process)
+        return next((line.monotonic_s for line in about if line.kind == kind), None)
 
-    def checkpoints(self, count: int) -> list[JournalEvent]:
+    def checkpoints(self, count: int) -> list[CheckpointWritten]:
         """The next so many."""
-        self.events.clear()
+        self.lines.clear()
 
-        def find() -> list[JournalEvent] | None:
-            found = [event for event in self.events if event.kind == "checkpoint"]
+        def find() -> list[CheckpointWritten] | None:
+            found = [line.event for line in self.lines if isinstance(line.event, CheckpointWritten)]
             return found[:count] if len(found) >= count else None
 
         return self.wait(find)

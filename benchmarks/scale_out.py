@@ -32,7 +32,8 @@ from benchmarks.workshop import ROOT, Workshop
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.chaos.tails import JournalTail
-from elastichost.metrics import JournalEvent, RunStatus
+from elastichost.metrics import RunStatus
+from elastichost.runs.events import JournalLine
 from elastichost.wire.commands import Accepted, CommandClient, Reached, Scale
 
 __all__ = ["main"]
@@ -118,7 +119,7 @@ class RunUnderWay:
         )
         self._tail = JournalTail(run_dir / "journal.jsonl")
         self._status = run_dir / "status.json"
-        self.events: list[JournalEvent] = []
+        self.lines: list[JournalLine] = []
         self.dense = DenseStore(Arena.attach(self.wait(self._arena)))
         self._commands = self.wait(self._address)
 
@@ -157,13 +158,12 @@ class RunUnderWay:
             time.sleep(POLL_S)
         return found
 
-    def event(self, kind: str, process: str, after_s: float, begins: str = "") -> JournalEvent | None:
+    def line(self, kind: str, process: str, after_s: float) -> JournalLine | None:
         """The first of its kind after a moment of the monotonic clock."""
-        self.events += self._tail.poll()
-        for event in self.events:
-            is_it = event.kind == kind and event.process == process and event.text.startswith(begins)
-            if is_it and event.monotonic_s >= after_s:
-                return event
+        self.lines += self._tail.poll()
+        for line in self.lines:
+            if line.kind == kind and line.event.subject == process and line.monotonic_s >= after_s:
+                return line
         return None
 
     def committed_s(self, life: int, batches: int) -> float | None:
@@ -188,16 +188,16 @@ def scale_out(run: RunUnderWay, life: int) -> ScaleOut:
     asked_s = time.monotonic()
     run.ask(Scale(workers=2))
     trained_s = run.wait(lambda: run.committed_s(life, 1))
-    moments = [asked_s, run.wait(lambda: run.event("decision", name, asked_s, "starting ")).monotonic_s]
-    for kind in ("process_started", "connected", "ready", "lease"):
-        moments.append(run.wait(lambda kind=kind: run.event(kind, name, asked_s)).monotonic_s)  # type: ignore[misc]
+    moments = [asked_s, run.wait(lambda: run.line("process_starting", name, asked_s)).monotonic_s]
+    for kind in ("process_started", "process_connected", "process_ready", "lease_granted"):
+        moments.append(run.wait(lambda kind=kind: run.line(kind, name, asked_s)).monotonic_s)  # type: ignore[misc]
     moments.append(trained_s)
     steps_s = {step: after - before for step, (before, after) in zip(STEPS, pairwise(moments), strict=True)}
     run.wait(lambda: run.committed_s(life, BATCHES_BETWEEN))
     left_s = time.monotonic()
     run.ask(Scale(workers=1))
-    gone_s = run.wait(lambda: run.event("process_ended", name, left_s)).monotonic_s
-    run.events.clear()
+    gone_s = run.wait(lambda: run.line("process_ended", name, left_s)).monotonic_s
+    run.lines.clear()
     return ScaleOut(steps_s, gone_s - left_s)
 
 
@@ -205,7 +205,7 @@ def hand_over(run: RunUnderWay, servers: int) -> HandOver:
     """Another number of PS, watched until all is calm again."""
     reached = run.ask(Scale(servers=servers), until_reached=True)
     assert reached is not None
-    run.events.clear()
+    run.lines.clear()
     figures = msgspec.convert(reached.data, type=_HandOverFigures)
     return HandOver(figures.buckets_moved, figures.handover_s, figures.dip)
 
@@ -241,7 +241,7 @@ def measure(job: Path, times: int, settings: Sequence[str], hand_overs: int = HA
     """Raises RuntimeError when the run ends meanwhile."""
     with Workshop() as workshop:
         run = RunUnderWay(job, settings, workshop)
-        run.wait(lambda: run.event("lease", "worker-0", 0.0))
+        run.wait(lambda: run.line("lease_granted", "worker-0", 0.0))
         found = [scale_out(run, life) for life in range(1, times + 1)]
         moves = [hand_over(run, 2 - number % 2) for number in range(hand_overs)]
         run.close()

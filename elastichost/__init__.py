@@ -3,14 +3,15 @@
 The map of the house, from the roof down; imports go only downward:
 
     cli, __main__                        the command line
-    display, wording                     what a run looks like while it goes on
+    display                              what a run looks like while it goes on
     results, supervisor                  export and predict | starts, measures, repairs the processes of a job
+    runs                                 a run on disk: its typed events, its decisions, its result
     ps, worker, tuner                    owns rows | trains the user's model | decides what should run where
     arena, wire, datasets, checkpoint    rows in shared memory | messages | readers | a run on disk
     building, quality                    the user's model | AUC, log loss, calibration
     config*, plan, sharding, metrics,    the job file | what should run | id to bucket to PS | facts about a run
-      observer, resources                who watches | cores, bytes, GPUs
-    specs, clock, errors                 tables and parameters | time as an argument | everything raised on purpose
+      resources                          cores, bytes, GPUs
+    specs, clock, errors, wording        tables and parameters | time as an argument | everything raised on purpose
 
 `models` stands beside the house: plain torchrec models that know nothing of it.
 
@@ -25,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elastichost.config import JobSpec, load_job
     from elastichost.errors import ElastichostError, ExitCode
-    from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
-    from elastichost.observer import RunObserver
+    from elastichost.metrics import ProcessStatus, RunStatus
+    from elastichost.runs.events import JournalLine
+    from elastichost.runs.observer import RunObserver
     from elastichost.supervisor import RunResult, run_job
 
 __version__ = "0.1.0"
@@ -35,7 +37,7 @@ __all__ = [
     "ElastichostError",
     "ExitCode",
     "JobSpec",
-    "JournalEvent",
+    "JournalLine",
     "ProcessStatus",
     "RunObserver",
     "RunResult",
@@ -49,9 +51,9 @@ _HOMES = {
     "ElastichostError": "errors",
     "ExitCode": "errors",
     "JobSpec": "config",
-    "JournalEvent": "metrics",
+    "JournalLine": "runs.events",
     "ProcessStatus": "metrics",
-    "RunObserver": "observer",
+    "RunObserver": "runs.observer",
     "RunResult": "supervisor",
     "RunStatus": "metrics",
     "load_job": "config",

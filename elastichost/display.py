@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,30 +16,33 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from elastichost.metrics import FINISHED_STATES, JournalEvent, ProcessStatus, RunStatus
-from elastichost.observer import RunObserver
+from elastichost.metrics import FINISHED_STATES, ProcessStatus, RunStatus
+from elastichost.runs.observer import RunObserver
 from elastichost.wording import bytes_words, count_words, duration_words
 
-__all__ = ["LiveDisplay", "PlainDisplay", "event_line", "open_display", "picture", "plain_line"]
+if TYPE_CHECKING:  # these load numpy, and `--help` does not wait for that
+    from elastichost.runs.events import Category, JournalLine
+
+__all__ = ["CATEGORY_STYLES", "LiveDisplay", "PlainDisplay", "event_line", "open_display", "picture", "plain_line"]
 
 PLAIN_INTERVAL_S = 10.0
 STATE_STYLES = {"running": "green", "failed": "red", "lost": "red", "draining": "yellow", "stopping": "yellow"}
-EVENT_STYLES = {"warning": "yellow", "failed": "red", "lost": "red", "error": "red", "hang": "red", "quarantine": "red"}
-# Written in the journal for machines; on a screen they would only scroll by. "failed" is the error that the run ends
-# with: the caller is about to show it, with its hint.
+CATEGORY_STYLES: dict[Category, str] = {"warning": "yellow", "fault": "red"}
+# Written in the journal for machines; on a screen they would only scroll by. "run_failed" is the error that the run
+# ends with: the caller is about to show it, with its hint.
 QUIET_KINDS = frozenset(
     {
-        "arena",
-        "connected",
-        "failed",
-        "lease",
+        "arena_opened",
+        "lease_granted",
+        "leases_settled",
+        "process_connected",
         "process_ended",
+        "process_ready",
+        "process_repinned",
         "process_started",
-        "ready",
-        "repinned",
         "run_ended",
-        "settled",
-        "shard_map",
+        "run_failed",
+        "shard_map_published",
     }
 )
 
@@ -62,9 +66,9 @@ class LiveDisplay:
     def on_status(self, status: RunStatus) -> None:
         self._live.update(picture(status))
 
-    def on_event(self, event: JournalEvent) -> None:
-        if event.kind not in QUIET_KINDS:
-            self._live.console.print(event_line(event))
+    def on_event(self, line: JournalLine) -> None:
+        if line.kind not in QUIET_KINDS:
+            self._live.console.print(event_line(line))
 
 
 class PlainDisplay:
@@ -81,9 +85,9 @@ class PlainDisplay:
             self._printed = status
             self._console.print(plain_line(status), soft_wrap=True)
 
-    def on_event(self, event: JournalEvent) -> None:
-        if event.kind not in QUIET_KINDS:
-            self._console.print(event_line(event), soft_wrap=True)
+    def on_event(self, line: JournalLine) -> None:
+        if line.kind not in QUIET_KINDS:
+            self._console.print(event_line(line), soft_wrap=True)
 
 
 def picture(status: RunStatus) -> RenderableType:
@@ -107,13 +111,14 @@ def plain_line(status: RunStatus) -> Text:
     return Text("  ".join(words))
 
 
-def event_line(event: JournalEvent) -> Text:
+def event_line(line: JournalLine) -> Text:
     """Time, process, and what happened in words."""
-    style = next((style for word, style in EVENT_STYLES.items() if word in event.kind), "")
-    line = Text(event.time_utc[11:19], style="dim")
-    if event.process:
-        line.append(f"  {event.process}", style="cyan")
-    return line.append(f"  {event.text}", style=style)
+    from elastichost.runs.events.text import text_of
+
+    shown = Text(line.time_utc[11:19], style="dim")
+    if line.event.subject:
+        shown.append(f"  {line.event.subject}", style="cyan")
+    return shown.append(f"  {text_of(line.event)}", style=CATEGORY_STYLES.get(line.event.category, ""))
 
 
 def _figures(status: RunStatus) -> Iterator[str]:

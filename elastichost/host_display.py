@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,15 +12,19 @@ from rich.table import Table
 from rich.text import Text
 
 from elastichost.dispatcher.facts import HostStatus, JobStatus
+from elastichost.display import CATEGORY_STYLES
 from elastichost.wording import bytes_words, count_words, duration_words
+
+if TYPE_CHECKING:  # these load numpy, and `--help` does not wait for that
+    from elastichost.runs.events import JournalLine
 
 __all__ = ["HostDisplay", "host_line", "host_picture", "job_table", "open_host_display"]
 
 PLAIN_INTERVAL_S = 10.0
 MOST_ROWS = 30  # of a live picture
 STYLES = {"running": "green", "failed": "red", "stopping": "yellow", "paused": "yellow", "done": "cyan"}
-NOTE_STYLES = {"warning": "yellow", "failed": "red", "memory": "yellow", "requeued": "yellow"}
-QUIET_NOTES = frozenset({"submitted", "examined"})
+KIND_STYLES = {"job_memory_acted": "yellow", "job_requeued": "yellow"}
+QUIET_KINDS = frozenset({"job_submitted", "job_examined"})
 ORDER = ("running", "starting", "paused", "stopping", "waiting", "failed", "stopped", "cancelled", "done")
 
 
@@ -37,12 +42,15 @@ class HostDisplay:
             self._printed_s = status.elapsed_s
             self._console.print(host_line(status), soft_wrap=True)
 
-    def on_note(self, kind: str, text: str, job: str) -> None:
-        if kind in QUIET_NOTES:
+    def on_event(self, line: JournalLine) -> None:
+        from elastichost.runs.events.text import text_of
+
+        event = line.event
+        if line.kind in QUIET_KINDS:
             return
-        line = Text(job, style="cyan").append("  " if job else "")
-        line.append(text, style=NOTE_STYLES.get(kind, ""))
-        (self._live.console if self._live is not None else self._console).print(line, soft_wrap=True)
+        shown = Text(event.subject, style="cyan").append("  " if event.subject else "")
+        shown.append(text_of(event), style=KIND_STYLES.get(line.kind, CATEGORY_STYLES.get(event.category, "")))
+        (self._live.console if self._live is not None else self._console).print(shown, soft_wrap=True)
 
 
 @contextmanager

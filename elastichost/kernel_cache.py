@@ -34,11 +34,6 @@ class KernelCache:
     refused: tuple[str, ...] = ()
 
     @property
-    def words_of_import(self) -> str:
-        """What a start does first."""
-        return "libraries imported" if self.directory is not None else "libraries imported and all kernels compiled"
-
-    @property
     def problem(self) -> str:
         """What a user should know, "" for nothing."""
         if self.directory is not None:

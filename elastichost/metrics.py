@@ -6,7 +6,6 @@ The supervisor writes them (`status.json`, `journal.jsonl`), the command line re
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,8 +15,6 @@ __all__ = [
     "FINISHED_STATES",
     "SCHEMA",
     "FrontierPoint",
-    "JournalEvent",
-    "JournalValue",
     "PlanStatus",
     "ProcessStatus",
     "RunStatus",
@@ -28,9 +25,6 @@ SCHEMA = "elastichost/v1"
 
 # States of a run that has ended; every other state says what it is doing.
 FINISHED_STATES = frozenset({"done", "quarantined", "incomplete", "stopped", "killed", "failed"})
-
-# what JSON can say; nested values are for machines, the event's text is for people
-JournalValue = str | int | float | bool | list[Any] | dict[str, Any] | None
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
@@ -97,17 +91,6 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     frontier: tuple[FrontierPoint, ...] = ()  # by rising threads; empty until something was measured
     arena_bytes: int = 0  # memory that the rows really use
     private_bytes: int = 0  # of all its processes, copies for checkpoints included
-
-
-class JournalEvent(msgspec.Struct, frozen=True):
-    """One line of `journal.jsonl`: what happened, in words, and its figures."""
-
-    time_utc: str  # ISO 8601, to the millisecond
-    monotonic_s: float
-    kind: str  # decision, process_started, process_lost, lease, checkpoint, evaluation, ...
-    text: str
-    process: str = ""  # "worker-0", or "" when it is about the run
-    data: dict[str, JournalValue] = msgspec.field(default_factory=dict)
 
 
 def read_status(run: Path) -> RunStatus:

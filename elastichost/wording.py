@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_words", "count_words", "duration_words"]
+__all__ = ["bytes_words", "count_words", "duration_words", "mib", "plural"]
 
 
 def count_words(count: int) -> str:
@@ -40,3 +40,13 @@ def duration_words(duration_s: float) -> str:
         return f"{minutes}m{seconds:02d}s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m"
+
+
+def mib(size_bytes: float) -> str:
+    """3 250 586 -> "3.1 MiB": sizes that are compared with each other keep one unit."""
+    return f"{size_bytes / (1 << 20):,.1f} MiB"
+
+
+def plural(count: int, word: str) -> str:
+    """3, "bucket" -> "3 buckets"."""
+    return f"{count:,} {word}{'s' * (count != 1)}"

@@ -9,7 +9,24 @@ import pytest
 from rich.console import Console
 
 from elastichost.dispatcher.facts import HostStatus, JobStatus
-from elastichost.host_display import host_line, host_picture, job_table, open_host_display
+from elastichost.host_display import (
+    KIND_STYLES,
+    QUIET_KINDS,
+    host_line,
+    host_picture,
+    job_table,
+    open_host_display,
+)
+from elastichost.runs.events import (
+    AnyEvent,
+    HostPrepared,
+    JobExamined,
+    JobFailed,
+    JobStarted,
+    JobSubmitted,
+    JournalLine,
+)
+from elastichost.runs.events.schema import event_classes
 
 RUNNING = JobStatus(
     job="ads",
@@ -44,6 +61,10 @@ def status(*jobs: JobStatus, elapsed_s: float = 3.0, decision: str = "") -> Host
         jobs=jobs,
         last_decision=decision,
     )
+
+
+def line(event: AnyEvent) -> JournalLine:
+    return JournalLine("2026-01-02T03:04:05.678Z", 1.0, event)
 
 
 def shown(what: object) -> str:
@@ -82,20 +103,25 @@ def test_those_that_run_come_first_and_a_picture_has_no_end_of_rows() -> None:
     assert "and 11 more" in picture and picture.splitlines()[-1].startswith("ads: there was room")
 
 
-def test_plain_lines_come_seldom_and_notes_at_once() -> None:
+def test_plain_lines_come_seldom_and_events_at_once() -> None:
     console = Console(file=io.StringIO(), width=200)
     with open_host_display(console, live=True) as display:  # not a terminal: lines
         for elapsed_s in (0.0, 1.0, 9.9, 10.0, 10.5, 20.1):
             display.on_status(status(RUNNING, elapsed_s=elapsed_s))
-        display.on_note("failed", "ModelError: too few towers", "ads")
-        display.on_note("prepared", "libraries imported", "")
-        display.on_note("examined", "dense job", "ads")
+        display.on_event(line(JobFailed("ads", "ModelError: too few towers")))
+        display.on_event(line(HostPrepared(1.5)))
+        display.on_event(line(JobSubmitted("ads")))
+        display.on_event(line(JobExamined("ads", "dense", 1 << 20, 100, {})))
     written = console.file
     assert isinstance(written, io.StringIO)
     lines = written.getvalue().splitlines()
     assert len(lines) == 5
     assert lines[3] == "ads  ModelError: too few towers"
-    assert lines[4] == "libraries imported"
+    assert lines[4] == "libraries imported in 1.5 s; jobs can start"
+
+
+def test_kinds_that_are_quiet_or_have_a_colour_exist() -> None:
+    assert {one.__struct_config__.tag for one in event_classes()} >= QUIET_KINDS | set(KIND_STYLES)
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -103,7 +129,8 @@ def test_on_a_terminal_it_is_a_picture_if_that_is_wanted(live: bool) -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with open_host_display(console, live=live) as display:
         display.on_status(status(RUNNING))
-        display.on_note("start", "there was room", "ads")
+        display.on_event(line(JobStarted("ads", "there was room", 2, 60 << 20, {"ads": 1.0})))
     written = console.file
     assert isinstance(written, io.StringIO)
     assert ("\x1b[?25l" in written.getvalue()) == live, "a live picture hides the cursor"
+    assert "there was room" in written.getvalue()

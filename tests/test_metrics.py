@@ -6,15 +6,24 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.metrics import SCHEMA, JournalEvent, PlanStatus, ProcessStatus, RunStatus
+from elastichost.metrics import SCHEMA, PlanStatus, ProcessStatus, RunStatus
+from elastichost.runs.events import AnyEvent, JournalLine, LeasesFolded, ProcessesKilled, Warned
+
+COUNTS = st.integers(-(2**53), 2**53)
+# texts of any characters: alone, in tuples, and as keys. tests/runs/test_events.py has every kind
+EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
+    st.builds(Warned, st.text()),
+    st.builds(ProcessesKilled, st.lists(st.text(), max_size=3).map(tuple)),
+    st.builds(LeasesFolded, COUNTS, COUNTS, COUNTS, st.dictionaries(st.text(), COUNTS)),
+)
 
 
-@given(data=st.dictionaries(st.text(), st.text() | st.integers(-(2**53), 2**53) | st.lists(st.text(), max_size=3)))
-def test_events_survive_json(data: dict[str, str | int | list[str]]) -> None:
-    event = JournalEvent("2026-01-01T00:00:00.000Z", 1.5, "decision", "stay: nothing to gain", "", {**data})
-    line = msgspec.json.encode(event)
-    assert b"\n" not in line
-    assert msgspec.json.decode(line, type=JournalEvent) == event
+@given(event=EVENTS, cause=st.text())
+def test_lines_of_the_journal_survive_json(event: AnyEvent, cause: str) -> None:
+    line = JournalLine("2026-01-01T00:00:00.000Z", 1.5, event, cause)
+    encoded = msgspec.json.encode(line)
+    assert b"\n" not in encoded
+    assert msgspec.json.decode(encoded, type=JournalLine) == line
 
 
 def test_status_survives_json_and_carries_its_schema() -> None:

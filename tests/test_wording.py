@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastichost.spelling import did_you_mean
-from elastichost.wording import bytes_words, count_words, duration_words
+from elastichost.wording import bytes_words, count_words, duration_words, mib, plural
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,20 @@ def test_sizes(size: int, words: str) -> None:
 )
 def test_durations(duration_s: float, words: str) -> None:
     assert duration_words(duration_s) == words
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(0, "0.0 MiB"), (3_250_586, "3.1 MiB"), (1 << 20, "1.0 MiB"), (3 << 40, "3,145,728.0 MiB")]
+)
+def test_sizes_that_are_compared_keep_their_unit(size: int, words: str) -> None:
+    assert mib(size) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "0 buckets"), (1, "1 bucket"), (3, "3 buckets"), (1_234, "1,234 buckets")]
+)
+def test_plurals(count: int, words: str) -> None:
+    assert plural(count, "bucket") == words
 
 
 @given(st.integers(0, 10**14), st.floats(0, 3 * 10**6))

@@ -10,7 +10,7 @@ from benchmarks.colocate.jobs import Job
 from benchmarks.machine import Machine
 from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.timeline import Moment
-from elastichost.metrics import JournalEvent
+from elastichost.runs.events import HostPrepared, JobSubmitted, JournalLine
 
 __all__ = [
     "ArmRun",
@@ -133,18 +133,18 @@ def arm_run(
     of: ArmRun,
     jobs: Sequence[Job],
     host: HostStatus,
-    events: Iterable[JournalEvent],
+    lines: Iterable[JournalLine],
     moments: Sequence[Moment],
     ends: Mapping[str, JobEnd],
 ) -> ArmRun:
     """`of` with what its host said. ends: by name. Raises ValueError when the host was never ready."""
     submitted = {job.job: job.submitted_s for job in host.jobs}
     began_s = ready_s = None
-    for event in events:
-        if event.kind == "submitted" and began_s is None:
-            began_s = event.monotonic_s - submitted[event.process]
-        elif event.kind == "prepared" and ready_s is None:
-            ready_s = event.monotonic_s
+    for line in lines:
+        if isinstance(line.event, JobSubmitted) and began_s is None:
+            began_s = line.monotonic_s - submitted[line.event.job]
+        elif isinstance(line.event, HostPrepared) and ready_s is None:
+            ready_s = line.monotonic_s
     if began_s is None or ready_s is None:
         raise ValueError("the host was never ready")
     ready_s -= began_s

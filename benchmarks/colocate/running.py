@@ -21,7 +21,7 @@ from benchmarks.processes import busy_s, end_processes, tree_of
 from benchmarks.workshop import ROOT, Workshop
 from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.timeline import read_timeline
-from elastichost.supervisor.journal import read_journal
+from elastichost.runs.journal import read_journal
 
 __all__ = ["CORES", "MOST_WORKERS", "Batch", "cold", "run_batch", "sweep"]
 
@@ -99,9 +99,9 @@ def _gathered(batch: Batch, done: _Done, folder: Path) -> ArmRun:
     )
     try:
         status = msgspec.json.decode(done.output.rstrip().rpartition("\n")[2], type=HostStatus)
-        events = list(read_journal(folder / "host" / "journal.jsonl"))
+        lines = list(read_journal(folder / "host" / "journal.jsonl"))
         moments = read_timeline(folder / "host" / "timeline.db")
-        return arm_run(of, batch.jobs, status, events, moments, _ends(status))
+        return arm_run(of, batch.jobs, status, lines, moments, _ends(status))
     except (OSError, ValueError, msgspec.DecodeError) as error:
         return msgspec.structs.replace(of, failure=f"{done.failure('the batch')} ({error})")
 

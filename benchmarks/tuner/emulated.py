@@ -31,7 +31,8 @@ from benchmarks.tuner.emulated_run import JOB, EmulatedRun, running
 from benchmarks.workshop import Workshop
 from elastichost.config import load_job
 from elastichost.emulation.costs import scenario_of
-from elastichost.metrics import JournalEvent, ProcessStatus
+from elastichost.metrics import ProcessStatus
+from elastichost.runs.events import Counts, LeaseGranted, PlanChanged, PlanReached
 from elastichost.simulator.micro import simulate, throughputs
 from elastichost.tuner.facts import Configuration
 from elastichost.wire.commands import Scale
@@ -128,10 +129,10 @@ def scale_out(run: EmulatedRun, before: int, after: int) -> ScaleOut:
     run.look()
 
     def last_s(kind: str) -> float:
-        return max(e.monotonic_s for e in run.events if e.kind == kind and e.process in first) - asked_s
+        return max(e.monotonic_s for e in run.lines if e.kind == kind and e.event.subject in first) - asked_s
 
     trained_s = max((at_s for at_s in first.values() if at_s is not None), default=math.nan)
-    return ScaleOut(before, after, last_s("process_started"), last_s("ready"), trained_s)
+    return ScaleOut(before, after, last_s("process_started"), last_s("process_ready"), trained_s)
 
 
 def steady(run: EmulatedRun, seconds: float) -> tuple[Steady, float]:
@@ -222,32 +223,27 @@ def tuned(folder: Path, workshop: Workshop, name: str, slowdown: float, seconds:
         "tuner.warm_start": "false",
     }
     with running(folder, workshop, settings) as run:
-        run.wait(lambda: [event for event in run.events if event.kind == "lease"])
+        (lease, *_) = run.wait(lambda: [line for line in run.lines if isinstance(line.event, LeaseGranted)])
         ends_s = time.monotonic() + seconds
         run.wait(lambda: time.monotonic() > ends_s)
-        plans = [event for event in run.events if event.kind == "decision" and event.text.startswith("plan: ")]
-        changes = [event for event in run.events if event.kind == "scaled"]
-        began_s = next(event.monotonic_s for event in run.events if event.kind == "lease")
+        plans = [line.event for line in run.lines if isinstance(line.event, PlanChanged)]
+        changes = [(line.monotonic_s, line.event) for line in run.lines if isinstance(line.event, PlanReached)]
+        began_s = lease.monotonic_s
         of = scenario_of(load_job(JOB, run.settings, environ={}))
-    counts = [_scaled(changes[0], "before")] if changes else [_planned(plans[0])]
-    counts += [_scaled(change, "after") for change in changes]
+    counts = [_size(changes[0][1].before)] if changes else [Configuration(plans[0].workers, plans[0].servers)]
+    counts += [_size(change.after) for _, change in changes]
     lattice = (range(1, 33), range(1, 9), (1, 2, 3, 4, 6, 8))
     all_of_them = [Configuration(*one) for one in product(*lattice) if one[0] * one[2] + one[1] <= 64]
     coarse = throughputs(of, all_of_them, 600, seed=1)
     near = [all_of_them[index] for index in coarse.argsort()[-12:]]
     truth = dict(zip([*near, counts[-1]], throughputs(of, [*near, counts[-1]], 12_000, seed=2).tolist(), strict=True))
     best = max(truth, key=truth.__getitem__)
-    settled_s = changes[-1].monotonic_s - began_s if changes else 0.0
+    settled_s = changes[-1][0] - began_s if changes else 0.0
     return Tuned(name, counts[0], counts[-1], best, truth[counts[-1]] / truth[best], settled_s, len(counts))
 
 
-def _scaled(event: JournalEvent, when: str) -> Configuration:
-    names = ("workers", "servers", "worker_cores")
-    return msgspec.convert({name: event.data[f"{name}_{when}"] for name in names}, Configuration)
-
-
-def _planned(event: JournalEvent) -> Configuration:
-    return msgspec.convert({name: event.data[name] for name in ("workers", "servers")}, Configuration)
+def _size(counts: Counts) -> Configuration:
+    return Configuration(counts.workers, counts.servers, counts.worker_cores)
 
 
 def measure(before: int, after: int, servers: int, seconds: float, trials: float, batch_s: float) -> Figures:

@@ -21,7 +21,8 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.chaos.tails import JournalTail
 from elastichost.config import load_job
-from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus, read_status
+from elastichost.metrics import ProcessStatus, RunStatus, read_status
+from elastichost.runs.events import ArenaOpened, JournalLine
 from elastichost.supervisor import run_job
 from elastichost.supervisor.observed import Fleet, ProcessRecord
 from elastichost.wire.commands import Accepted, CommandClient, Reached, Scale
@@ -64,7 +65,7 @@ class EmulatedRun:
             },
         )
         self._tail = JournalTail(self.run_dir / "journal.jsonl")
-        self.events: list[JournalEvent] = []
+        self.lines: list[JournalLine] = []
 
     def wait(self, find: Callable[[], Found | None]) -> Found:
         """What it finds. Raises RuntimeError when the run ends before, or after too long."""
@@ -79,7 +80,7 @@ class EmulatedRun:
 
     def look(self) -> None:
         """Takes in what the journal says meanwhile."""
-        self.events += self._tail.poll()
+        self.lines += self._tail.poll()
 
     def status(self) -> RunStatus | None:
         return read_status(self.run_dir) if (self.run_dir / "status.json").exists() else None
@@ -103,8 +104,8 @@ class EmulatedRun:
             client.close()
 
     def dense(self) -> DenseStore:
-        (event,) = self.wait(lambda: [event for event in self.events if event.kind == "arena"])
-        store = DenseStore(Arena.attach(Path(str(event.data["path"]))))
+        (event,) = self.wait(lambda: [line.event for line in self.lines if isinstance(line.event, ArenaOpened)])
+        store = DenseStore(Arena.attach(Path(event.path)))
         store.samples_applied()  # the first call loads compiled code, which takes a while
         return store
 

@@ -24,7 +24,7 @@ from benchmarks.tuner.grid_data import Grid, GridCase, write_grid
 from benchmarks.tuner.running import running_job
 from elastichost.errors import PreflightError
 from elastichost.metrics import read_status
-from elastichost.supervisor.recording import DECISIONS_FILE
+from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.tuner.candidates import as_configurations, enumerate_candidates
 from elastichost.tuner.facts import Configuration, Observation
 from elastichost.tuner.policy import TunerSettings

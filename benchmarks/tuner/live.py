@@ -33,7 +33,7 @@ from benchmarks.running import EXAMPLES
 from benchmarks.tuner.grid_record import COMMON, ENDLESS, Looks, measure
 from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
-from elastichost.supervisor.recording import DECISIONS_FILE
+from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.records import Record, TunerLooked
 

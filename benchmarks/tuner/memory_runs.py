@@ -13,8 +13,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.runs.decisions import DECISIONS_FILE, read_records
+from elastichost.runs.events import MemoryBudgetSet
+from elastichost.runs.journal import read_journal
 from elastichost.tuner.records import MemoryLooked
+from elastichost.wording import mib
 
 __all__ = ["OFF", "RealRun", "read_run", "real_runs", "real_words", "with_leads"]
 
@@ -129,14 +132,12 @@ def _trained(run_dir: Path) -> int:
 
 
 def _foreseen(run_dir: Path) -> str:
-    class Event(msgspec.Struct):
-        kind: str
-        text: str
-
-    lines = (run_dir / "journal.jsonl").read_bytes().splitlines()
-    events = [msgspec.json.decode(line, type=Event) for line in lines]
-    told = next((event.text for event in events if event.kind == "budget"), "")
-    return told.rpartition("if it grows as jobs like it did, ")[2] if "jobs like it" in told else ""
+    lines = read_journal(run_dir / "journal.jsonl")
+    first = next((line.event for line in lines if isinstance(line.event, MemoryBudgetSet)), None)
+    if first is None or first.forecast_bytes is None:
+        return ""
+    median, high = first.forecast_bytes
+    return f"{mib(median)}, at most {mib(high)}, are needed to its end"
 
 
 def with_leads(runs: Sequence[RealRun]) -> list[RealRun]:

@@ -39,7 +39,7 @@ from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
 from elastichost.history import History
 from elastichost.job_features import JobRecord
-from elastichost.supervisor.recording import DECISIONS_FILE
+from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.records import Record, TunerLooked
 

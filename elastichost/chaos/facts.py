@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.chaos.scene import process_of
 from elastichost.checkpoint.format import latest
 from elastichost.checkpoint.places import RUN_FILE, checkpoint_source, read_identity
 from elastichost.config import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.errors import CheckpointError
-from elastichost.metrics import JournalEvent
 from elastichost.plan import ProcessId
-from elastichost.supervisor.journal import read_journal
+from elastichost.runs.events import AnyEvent, BatchTorn, PlanChanged, ProcessLost
+from elastichost.runs.journal import read_journal
 from elastichost.supervisor.ledger_facts import LedgerSettings
 from elastichost.supervisor.run_record import RunRecord, read_record
 from elastichost.wire.applied import read_applied
@@ -35,7 +34,7 @@ class RunFacts:
 
     settings: LedgerSettings
     access: str
-    events: tuple[JournalEvent, ...]
+    events: tuple[AnyEvent, ...]
     applied: npt.NDArray[np.void]
     record: RunRecord | None
 
@@ -52,15 +51,13 @@ class RunFacts:
     def _torn(self, *, with_supervisor: bool) -> Counter[ProcessId]:
         found: Counter[ProcessId] = Counter()
         for event in self.events:
-            is_one = event.kind == "torn_batch" and bool(event.data.get("with_supervisor")) == with_supervisor
-            if is_one and (process := process_of(event)) is not None:
-                batches = event.data.get("batches", 1)
-                found[process] += batches if isinstance(batches, int) else 1
+            if isinstance(event, BatchTorn) and event.with_supervisor == with_supervisor:
+                found[event.process] += event.batches
         return found
 
     @property
     def lost(self) -> int:
-        return sum(event.kind == "process_lost" for event in self.events)
+        return sum(isinstance(event, ProcessLost) for event in self.events)
 
 
 def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
@@ -76,8 +73,8 @@ def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
     source = checkpoint_source(run_dir, identity, job)
     found = latest(source.places[0], run_id=source.run_id)
     record = read_record(found.manifest) if found is not None else None
-    events = tuple(read_journal(run_dir / "journal.jsonl"))
-    access = [str(event.data["access"]) for event in events if event.kind == "decision" and "access" in event.data]
+    events = tuple(line.event for line in read_journal(run_dir / "journal.jsonl"))
+    access = [event.access for event in events if isinstance(event, PlanChanged)]
     applied = read_applied(run_dir)
     if record is not None:
         applied = applied[: record.dense_version]

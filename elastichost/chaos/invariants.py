@@ -8,46 +8,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from elastichost.chaos.facts import RunFacts
-from elastichost.chaos.scene import process_of
 from elastichost.chaos.verdicts import Verdict
-from elastichost.metrics import JournalEvent
+from elastichost.runs.events import AnyEvent, LeaseGranted, LeasesSettled, RolledBack, RunStarted
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState, epoch_order
 from elastichost.worker.exchange import WINDOW
 
 __all__ = [
-    "LeaseFact",
     "Leftovers",
     "accounted_positions",
     "check_applied",
     "check_leftovers",
     "check_recovery",
     "check_samples",
-    "leases_of",
     "percentile",
 ]
 
 # Batches of a life that died with its supervisor: what it had released, and the one it computed.
 MAX_TORN = WINDOW + 1
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseFact:
-    """A line of the journal: this life may train this range."""
-
-    lease: int
-    worker: int
-    life: int
-    epoch: int
-    unit: int
-    start: int
-    stop: int
 
 
 # --- L ----------------------------------------------------------------------------------------------------------------
@@ -73,17 +57,6 @@ def check_samples(facts: RunFacts) -> Verdict:
     return Verdict.of("L", figures, problems)
 
 
-def leases_of(events: Iterable[JournalEvent]) -> list[LeaseFact]:
-    """In the order they were granted."""
-    found = []
-    for event in events:
-        if event.kind == "lease":
-            data, worker = event.data, int(event.process.rpartition("-")[2])
-            numbers = [int(str(data[key])) for key in ("lease", "life", "epoch", "unit", "start", "stop")]
-            found.append(LeaseFact(numbers[0], worker, *numbers[1:]))
-    return found
-
-
 def _overlaps(applied: npt.NDArray[np.void]) -> list[str]:
     """Positions that were committed twice in an epoch."""
     ordered = applied[np.lexsort((applied["start"], applied["unit"], applied["epoch"]))]
@@ -96,11 +69,12 @@ def _overlaps(applied: npt.NDArray[np.void]) -> list[str]:
     ]
 
 
-def _outside_leases(applied: npt.NDArray[np.void], events: Sequence[JournalEvent]) -> list[str]:
+def _outside_leases(applied: npt.NDArray[np.void], events: Sequence[AnyEvent]) -> list[str]:
     """Batches that no lease of the journal allowed to that life. A lease number may come again after a resume."""
-    known: dict[tuple[int, int, int], list[LeaseFact]] = {}
-    for lease in leases_of(events):
-        known.setdefault((lease.lease, lease.worker, lease.life), []).append(lease)
+    known: dict[tuple[int, int, int], list[LeaseGranted]] = {}
+    for event in events:
+        if isinstance(event, LeaseGranted):
+            known.setdefault((event.lease, event.process.index, event.process.life), []).append(event)
     fields = ("lease_id", "worker", "life", "epoch", "unit", "start", "stop")
     problems = []
     for number, worker, life, epoch, unit, start, stop in zip(
@@ -115,27 +89,27 @@ def _outside_leases(applied: npt.NDArray[np.void], events: Sequence[JournalEvent
     return problems
 
 
-def _leased_twice(events: Sequence[JournalEvent]) -> list[str]:
+def _leased_twice(events: Sequence[AnyEvent]) -> list[str]:
     """Ranges that were leased while another life still held them: neither settled nor drained. What a holder has
     trained of its lease is not leased again in its epoch, so two leases may only meet over what came back."""
-    held: dict[tuple[int, int], list[LeaseFact]] = {}
+    held: dict[tuple[int, int], list[LeaseGranted]] = {}
     problems = []
     for event in events:
-        if event.kind in ("run_started", "roll_back"):
-            held.clear()  # it begins from the ledger of a checkpoint, or of the arena: nobody holds anything
-        elif event.kind == "settled" and (process := process_of(event)) is not None:
-            for key, leases in held.items():
-                held[key] = [one for one in leases if (one.worker, one.life) != (process.index, process.life)]
-        elif event.kind == "lease":
-            (new,) = leases_of([event])
-            others = held.setdefault((new.epoch, new.unit), [])
-            problems += [
-                f"lease {new.lease} gives positions {new.start} to {new.stop} of unit {new.unit}, epoch {new.epoch}, "
-                f"which lease {one.lease} of worker {one.worker}.{one.life} still held"
-                for one in others
-                if new.start < one.stop and one.start < new.stop
-            ]
-            others.append(new)
+        match event:
+            case RunStarted() | RolledBack():
+                held.clear()  # it begins from the ledger of a checkpoint, or of the arena: no worker holds anything
+            case LeasesSettled(process=process):
+                for key, leases in held.items():
+                    held[key] = [one for one in leases if one.process != process]
+            case LeaseGranted() as new:
+                others = held.setdefault((new.epoch, new.unit), [])
+                problems += [
+                    f"lease {new.lease} gives positions {new.start} to {new.stop} of unit {new.unit}, epoch "
+                    f"{new.epoch}, which lease {one.lease} of {one.process} still held"
+                    for one in others
+                    if new.start < one.stop and one.start < new.stop
+                ]
+                others.append(new)
     return problems
 
 

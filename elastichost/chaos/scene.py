@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
-from elastichost.metrics import JournalEvent
 from elastichost.plan import ProcessId
+from elastichost.runs.events import (
+    ArenaOpened,
+    CheckpointWritten,
+    ForkServerLost,
+    ForkServerReady,
+    HostLost,
+    JournalLine,
+    PlanChanged,
+    ProcessEnded,
+    ProcessLost,
+    ProcessReady,
+    ProcessStarted,
+    ProcessStartFailed,
+    RunEnded,
+    RunStarted,
+)
 
-__all__ = ["Life", "Scene", "process_of"]
-
-_PROCESS = re.compile(r"(worker|server|probe)-(\d+)\.(\d+)\b")
-
-
-def process_of(event: JournalEvent) -> ProcessId | None:
-    """The life that an event is about: the first one its text names."""
-    found = _PROCESS.search(event.text)
-    return ProcessId(found[1], int(found[2]), int(found[3])) if found else None
+__all__ = ["Life", "Scene"]
 
 
 @dataclass(slots=True)
@@ -55,48 +61,38 @@ class Scene:
     lost_hosts: list[str] = field(default_factory=list)  # their names, in the order they were lost
     _lives: dict[str, list[Life]] = field(default_factory=dict)
 
-    def take(self, event: JournalEvent) -> None:
-        """Folds in the next event."""
-        match event.kind:
-            case "run_started":
+    def take(self, line: JournalLine) -> None:
+        """Folds in the next line."""
+        match line.event:
+            case RunStarted(run_id=run_id):
                 self.generation += 1
-                self.run_ids.append(str(event.data.get("run_id", "")))
+                self.run_ids.append(run_id)
                 self._lives.clear()
                 self.state, self.arena, self.fork_server_ready_s = "", "", None
-            case "run_ended":
-                self.state = event.text
-            case "checkpoint":
+            case RunEnded(state=state):
+                self.state = state
+            case CheckpointWritten():
                 self.checkpoints += 1
-            case "arena":
-                self.arena = str(event.data.get("path", ""))
-            case "fork_server":
-                self.fork_server_ready_s = event.monotonic_s
-            case "fork_server_lost":
+            case ArenaOpened(path=path):
+                self.arena = path
+            case ForkServerReady():
+                self.fork_server_ready_s = line.monotonic_s
+            case ForkServerLost():
                 self.fork_servers_lost += 1
                 self.fork_server_ready_s = None
-            case "host_lost":
-                self.lost_hosts.append(str(event.data.get("name", "")))
-            case "decision" if isinstance(names := event.data.get("processes"), list):
-                self.wanted = frozenset(map(str, names))
-                self.access = str(event.data.get("access", self.access))
-            case "process_started" | "ready" | "process_ended" | "process_lost":
-                self._take_life(event)
-
-    def _take_life(self, event: JournalEvent) -> None:
-        process = process_of(event)
-        if process is None:
-            return
-        if event.kind == "process_started":
-            pid = _whole(event.data.get("pid"))
-            self._lives.setdefault(process.name, []).append(Life(process, pid, event.monotonic_s))
-            return
-        life = self.life(process)
-        if life is None:
-            return
-        if event.kind == "ready":
-            life.ready_s = event.monotonic_s
-        else:
-            life.ended_s, life.is_lost = event.monotonic_s, event.kind == "process_lost"
+            case HostLost(name=name):
+                self.lost_hosts.append(name)
+            case PlanChanged(processes=processes, access=access):
+                self.wanted, self.access = frozenset(processes), access
+            case ProcessStarted(process=process, pid=pid):
+                self._lives.setdefault(process.name, []).append(Life(process, pid, line.monotonic_s))
+            case ProcessReady(process=process) if (life := self.life(process)) is not None:
+                life.ready_s = line.monotonic_s
+            case ProcessEnded(process=process) if (life := self.life(process)) is not None:
+                life.ended_s = line.monotonic_s
+            case ProcessLost(process=process) | ProcessStartFailed(process=process):
+                if (life := self.life(process)) is not None:
+                    life.ended_s, life.is_lost = line.monotonic_s, True
 
     def life(self, process: ProcessId) -> Life | None:
         return next((life for life in self._lives.get(process.name, ()) if life.process == process), None)
@@ -128,7 +124,3 @@ class Scene:
         """Every process of the plan works, and no other does."""
         working = {life.process.name for role in ("worker", "server") for life in self.working(role)}
         return self.count("worker") > 0 and working == self.wanted
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0

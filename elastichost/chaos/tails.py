@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from elastichost.metrics import JournalEvent
-from elastichost.supervisor.journal import LEASES_FILE, LeaseLine
+from elastichost.runs.events import JournalLine, LeaseGranted
+from elastichost.runs.journal import LEASES_FILE, LeaseLine
 from elastichost.wire.applied import APPLIED_RECORD, AppliedHeader, read_applied_content
 
 __all__ = ["AppliedTail", "JournalTail"]
@@ -22,16 +22,16 @@ class JournalTail:
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
-        self._decoder = msgspec.json.Decoder(JournalEvent)
+        self._decoder = msgspec.json.Decoder(JournalLine)
         self._leases, self._leases_offset, self._leases_file = path.with_name(LEASES_FILE), 0, 0
         self._lease_decoder = msgspec.json.Decoder(LeaseLine)
         self._leased_s = float("-inf")
 
-    def poll(self) -> list[JournalEvent]:
+    def poll(self) -> list[JournalLine]:
         found = [*self._poll_journal(), *self._poll_leases()]
-        return sorted(found, key=lambda event: event.monotonic_s)
+        return sorted(found, key=lambda line: line.monotonic_s)
 
-    def _poll_leases(self) -> list[JournalEvent]:
+    def _poll_leases(self) -> list[JournalLine]:
         try:
             with self._leases.open("rb") as file:
                 number = os.fstat(file.fileno()).st_ino
@@ -43,13 +43,13 @@ class JournalTail:
             return []
         whole = content[: content.rfind(b"\n") + 1]
         self._leases_offset += len(whole)
-        events = [self._lease_decoder.decode(line).event for line in whole.splitlines()]
-        new = [event for event in events if event.kind == "lease" and event.monotonic_s > self._leased_s]
+        leases = [self._lease_decoder.decode(line).line for line in whole.splitlines()]
+        new = [one for one in leases if isinstance(one.event, LeaseGranted) and one.monotonic_s > self._leased_s]
         if new:
             self._leased_s = new[-1].monotonic_s
         return new
 
-    def _poll_journal(self) -> list[JournalEvent]:
+    def _poll_journal(self) -> list[JournalLine]:
         try:
             size = self._path.stat().st_size
         except FileNotFoundError:

@@ -126,8 +126,8 @@ class RunUnderChaos:
     def look(self) -> None:
         """Takes in what the run has written since, and lets go on whoever was stopped for long enough."""
         generation = self.scene.generation
-        for event in self._journal.poll():
-            self.scene.take(event)
+        for line in self._journal.poll():
+            self.scene.take(line)
         self._must_reread |= self.scene.generation > max(generation, 1)
         if self._must_reread and self.scene.working("worker"):
             self._must_reread = False

@@ -197,7 +197,7 @@ def train_jobs(
     from elastichost.host_display import open_host_display
 
     with open_host_display(progress_console(), live=live) as display:
-        status = run_host(options, found, submissions, display.on_status, display.on_note)
+        status = run_host(options, found, submissions, display.on_status, display.on_event)
     show_result(status, as_json=as_json)
     raise typer.Exit(exit_code_of(status))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +11,9 @@ import typer
 from elastichost.cli.output import AsJson, data_console, print_json
 from elastichost.cli.runs import RunArgument, find_run, is_alive, program, short_path
 from elastichost.cli.tail import Tail
-from elastichost.display import event_line, picture, plain_line
+from elastichost.display import picture, plain_line
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.metrics import FINISHED_STATES, JournalEvent, RunStatus, read_status
+from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
 from elastichost.spelling import did_you_mean
 
 __all__ = ["register"]
@@ -52,43 +50,31 @@ def _standing(directory: Path, facts: RunStatus, running: bool) -> str:
     return f"not running: {why}; go on with: {program()} resume {run}"
 
 
-def events(run: RunArgument = "latest", as_json: AsJson = False, follow: Follow = False) -> None:
+def events(
+    run: RunArgument = "latest",
+    as_json: AsJson = False,
+    follow: Follow = False,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", "-k", help="Only events of this kind or category, e.g. process_lost, decision; repeat."),
+    ] = None,
+    cause: Annotated[str, typer.Option("--cause", "-c", help="Only what followed from this, e.g. scale-1.2.")] = "",
+    leases: Annotated[bool, typer.Option("--leases", help="Also every lease of samples to a worker.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a line of journal.jsonl.")] = False,
+) -> None:
     """The journal of a run: what happened, when, and why."""
+    from elastichost.cli.event_list import Selection, show_events, show_schema  # loads numpy: `--help` need not
+
+    if schema:
+        show_schema()
+        return
+    selection = Selection.of(kinds or (), cause, leases=leases, follow=follow)
     directory = find_run(run)
-    path = directory / "journal.jsonl"
-    if not path.is_file():
-        raise PreflightError(f"{path}: this run has no journal yet")
-    out = data_console()
-    count = 0
-    for line in _lines(Tail(path), directory, follow):
-        event = _event(line, path, count + 1)
-        count += 1
-        if as_json:
-            sys.stdout.write(line + "\n")
-        else:
-            out.print(event_line(event))
-    if as_json:
-        print_json({"run_dir": str(directory), "events": count})
+    show_events(directory, selection, lambda: not follow or has_ended(directory), as_json=as_json)
 
 
-def _event(line: str, path: Path, number: int) -> JournalEvent:
-    try:
-        return msgspec.json.decode(line, type=JournalEvent)
-    except msgspec.DecodeError as error:
-        raise PreflightError(f"{path}, line {number}: not a journal event: {error}") from error
-
-
-def _lines(tail: Tail, directory: Path, follow: bool) -> Iterator[str]:
-    """All lines there are; with `follow` also those to come, until the run has ended."""
-    while True:
-        ended = not follow or _has_ended(directory)  # asked before reading: what came in between is read below
-        yield from tail.new_lines()
-        if ended:
-            return
-        tail.wait()
-
-
-def _has_ended(directory: Path) -> bool:
+def has_ended(directory: Path) -> bool:
+    """The run will write nothing more."""
     try:
         facts = read_status(directory)
     except PreflightError:
@@ -105,7 +91,7 @@ def logs(
     directory = find_run(run)
     tails: dict[Path, Tail] = {}
     while True:
-        ended = not follow or _has_ended(directory)
+        ended = not follow or has_ended(directory)
         for path in _log_files(directory, process):
             tail = tails.setdefault(path, Tail(path))
             for line in tail.new_lines():

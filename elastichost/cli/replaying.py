@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 def replay(run: RunArgument = "latest", as_json: AsJson = False) -> None:
     """Make a run's decisions again from its record. Exit code 1 when one of them is another now."""
-    from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+    from elastichost.runs.decisions import DECISIONS_FILE, read_records
     from elastichost.tuner.replay import replay as again
 
     path = find_run(run) / DECISIONS_FILE

@@ -66,7 +66,7 @@ def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:
     """What its page tells, and what makes the page of it."""
     from elastichost.reporting.assemble import read_report
     from elastichost.reporting.page import page_of
-    from elastichost.supervisor.journal import utc_now
+    from elastichost.runs.journal import utc_now
 
     report = read_report(directory, is_running=_is_running(directory), now_utc=utc_now())
     return report, lambda: page_of(report)
@@ -75,7 +75,7 @@ def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:
 def _read_host(directory: Path) -> tuple[HostReport, Callable[[], str]]:
     from elastichost.reporting.host_assemble import read_host_report
     from elastichost.reporting.host_page import host_page_of
-    from elastichost.supervisor.journal import utc_now
+    from elastichost.runs.journal import utc_now
 
     report = read_host_report(directory, is_running=_is_host_running(directory), now_utc=utc_now())
     return report, lambda: host_page_of(report)

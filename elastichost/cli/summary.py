@@ -13,7 +13,7 @@ from elastichost.cli.runs import program, short_path
 from elastichost.wording import bytes_words, count_words, duration_words
 
 if TYPE_CHECKING:
-    from elastichost.supervisor.outcome import RunResult, TestFigures
+    from elastichost.runs.result import RunResult, TestFigures
 
 __all__ = ["summary"]
 

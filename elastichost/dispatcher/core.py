@@ -26,10 +26,11 @@ from elastichost.dispatcher.life import JobEvent
 from elastichost.dispatcher.stopping import asked_to_stop, contained
 from elastichost.dispatcher.tending import Tending, shared, tended
 from elastichost.errors import ConfigError
-from elastichost.metrics import FINISHED_STATES, JournalValue
+from elastichost.metrics import FINISHED_STATES
 from elastichost.resources import HostInventory
+from elastichost.runs.events import JobCancelled, JobDone, JobExamined, JobStarted, JobSubmitted, JobWarned
+from elastichost.runs.result import RunResult
 from elastichost.spelling import did_you_mean
-from elastichost.supervisor.outcome import RunResult
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Start
 from elastichost.tuner.colocation.policies import Settings, dispatch, predicted, why_waiting
@@ -89,7 +90,7 @@ class Core:
         """has_run: of an earlier dispatcher."""
         self._jobs[request.job] = JobEntry(request, now_s, why="is to be examined", has_run=has_run)
         self._examinations.submit(request.job, request.shape)
-        return Note("submitted", "in the queue", request.job), *self._examine_next()
+        return Note(JobSubmitted(request.job)), *self._examine_next()
 
     def _examine_next(self) -> tuple[Effect, ...]:
         """What could not be forked rests first."""
@@ -110,11 +111,11 @@ class Core:
         entry.examined, entry.why, self._has_changed = found, "waits", True
         entry.known = self._twins.get(found.twin) or prior(found)
         entry.estimated_bytes = found.memory[0].host_bytes
-        effects = [Note("warning", warning, found.job) for warning in found.warnings]
+        effects = [Note(JobWarned(found.job, warning)) for warning in found.warnings]
         demand = entry.demand(self._power)
-        peak_mb = found.memory[0].host_bytes / 1e6
-        words = f"{demand.kind} job; at its peak {peak_mb:,.0f} MB; {found.samples_planned:,} samples"
-        return (*effects, Note("examined", words, found.job, {"memory_bytes": dict(found.breakdown)}))
+        peak_bytes, breakdown = found.memory[0].host_bytes, dict(found.breakdown)
+        told = JobExamined(found.job, demand.kind, peak_bytes, found.samples_planned, breakdown)
+        return (*effects, Note(told))
 
     def seen(self, seen: Seen, now_s: float) -> tuple[Effect, ...]:
         """What a job does and uses now."""
@@ -182,7 +183,7 @@ class Core:
         entry.ended_s = now_s
         if code == 0 and placed is not None:
             entry.apply(JobEvent.DONE, "done")
-            return (Note("done", f"done after {now_s - entry.placed_s:.1f} s", job),)
+            return (Note(JobDone(job, now_s - entry.placed_s)),)
         if placed is None:
             effects = failed(entry, failure, cause) if code is not None else not_examined(entry, cause)
             if entry.state == "waiting":
@@ -202,7 +203,7 @@ class Core:
             entry.ended_s = now_s
             self._examinations.forget(job)
             # what looks at it is killed, if anything does
-            return Kill(job), Note("cancelled", "cancelled", job), *self._examine_next()
+            return Kill(job), Note(JobCancelled(job)), *self._examine_next()
         return asked_to_stop(entry, "cancel", "it is cancelled")
 
     def stop(self, now_s: float) -> tuple[Effect, ...]:
@@ -308,13 +309,8 @@ class Core:
         size = Size(mode.workers, mode.servers, mode.worker_cores) if _is_open(entry) else None
         gpu = self._room.gpus[start.placement.device].index if start.placement.device != CPU else None
         lent = Lent(entry.cores, self._room.memory_bytes, gpu, start.charged_gpu_bytes)
-        data: dict[str, JournalValue] = {
-            "workers": mode.workers,
-            "charged_bytes": start.charged_bytes,
-            "speeds": dict(start.speeds),
-        }
         return (
-            Note("start", start.reason, start.job, data),
+            Note(JobStarted(start.job, start.reason, mode.workers, start.charged_bytes, dict(start.speeds))),
             Spawn(
                 start.job,
                 entry.life,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastichost.dispatcher.facts import Size
-from elastichost.metrics import JournalValue
+from elastichost.runs.events import AnyEvent
 
 __all__ = [
     "Effect",
@@ -110,10 +110,7 @@ class Kill:
 class Note:
     """A line of the journal."""
 
-    kind: str
-    text: str
-    job: str = ""
-    data: dict[str, JournalValue] | None = None
+    event: AnyEvent
 
 
 Effect = Examine | Spawn | Resize | Fence | Renice | Freeze | Thaw | Stop | Kill | Note

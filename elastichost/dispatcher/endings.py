@@ -9,6 +9,7 @@ from elastichost.dispatcher.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.facts import Failure
 from elastichost.dispatcher.life import JobEvent
 from elastichost.errors import ExitCode
+from elastichost.runs.events import JobCancelled, JobFailed, JobRequeued, JobStopped
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import HostRoom, PlacedJob
 
@@ -36,11 +37,11 @@ def broken_off(
     asked, entry.stop_cause = entry.stop_cause, ""
     if asked == "cancel":
         entry.apply(JobEvent.CANCEL, "cancelled")
-        return (Note("cancelled", f"cancelled; what it has trained is in {entry.request.run_dir}", entry.job),)
+        return (Note(JobCancelled(entry.job, str(entry.request.run_dir))),)
     if asked == "host":
         entry.apply(JobEvent.KEEP, "the host stopped")
-        how = "saved" if code == ExitCode.STOPPED_RESUMABLE else f"ended before it could save ({cause})"
-        return (Note("stopped", f"{how}; go on with: resume {entry.request.run_dir}", entry.job),)
+        is_saved = code == ExitCode.STOPPED_RESUMABLE
+        return (Note(JobStopped(entry.job, str(entry.request.run_dir), is_saved, "" if is_saved else cause)),)
     if code is None:
         return _not_started(entry, cause, now_s)
     entry.not_started = 0
@@ -111,7 +112,7 @@ def not_examined(entry: JobEntry, cause: str) -> tuple[Effect, ...]:
         return _failed(entry, _never_started("what looks at it", cause))
     entry.why = _tried_again(entry, "what looks at it", cause)
     entry.ended_s = None
-    return (Note("requeued", entry.why, entry.job),)
+    return (Note(JobRequeued(entry.job, entry.why)),)
 
 
 def _tried_again(entry: JobEntry, what: str, cause: str) -> str:
@@ -128,12 +129,12 @@ def _requeue(entry: JobEntry, why: str) -> tuple[Effect, ...]:
         return _failed(entry, f"started {entry.starts} times and never done: {why}")
     entry.apply(JobEvent.REQUEUE, why)
     entry.ended_s = None
-    return (Note("requeued", why, entry.job),)
+    return (Note(JobRequeued(entry.job, why)),)
 
 
 def _failed(entry: JobEntry, words: str) -> tuple[Effect, ...]:
     entry.apply(JobEvent.FAIL, words)
-    return (Note("failed", words, entry.job),)
+    return (Note(JobFailed(entry.job, words)),)
 
 
 def failed(entry: JobEntry, failure: Failure | None, cause: str) -> tuple[Effect, ...]:

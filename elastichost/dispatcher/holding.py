@@ -14,6 +14,8 @@ import msgspec
 from elastichost.dispatcher.demands import HostPower
 from elastichost.dispatcher.effects import Effect, Fence, Note, Resize
 from elastichost.dispatcher.entries import JobEntry
+from elastichost.runs.events import JobShared
+from elastichost.wording import plural
 
 __all__ = ["Answer", "as_it_differs", "rest_s", "taken", "undone"]
 
@@ -80,7 +82,7 @@ def _as_it_is(entry: JobEntry, power: HostPower) -> Iterator[Effect]:
     index = next((at for at, mode in enumerate(demand.modes) if mode.workers == has), None)
     if index is None:
         return
-    words = f"it has {has} worker{'s' * (has != 1)}, not the {placed.mode.workers} that it was told: it counts as that"
+    reason = f"it has not the {plural(placed.mode.workers, 'worker')} that it was told to have: it counts as it is"
     placement = msgspec.structs.replace(placed.placement, mode=index)
     entry.placed = msgspec.structs.replace(placed, demand=demand, placement=placement)
-    yield Note("share", words, entry.job)
+    yield Note(JobShared(entry.job, plural(has, "worker"), (), reason))

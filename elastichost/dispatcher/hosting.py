@@ -11,6 +11,7 @@ from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.loop import HostLoop
 from elastichost.dispatcher.options import HostOptions
 from elastichost.resources import HostInventory
+from elastichost.runs.events import JournalLine
 
 __all__ = ["Submission", "run_host"]
 
@@ -30,13 +31,13 @@ def run_host(
     inventory: HostInventory,
     submissions: Sequence[Submission] = (),
     on_status: Callable[[HostStatus], None] = lambda status: None,
-    on_note: Callable[[str, str, str], None] = lambda kind, text, job: None,
+    on_event: Callable[[JournalLine], None] = lambda line: None,
 ) -> HostStatus:
     """Returns the last status. Call it from the main thread: the first SIGINT or SIGTERM has all jobs saved, the second
-    kills them. inventory: what jobs may use. on_note: kind, text and job of every line of the journal.
+    kills them. inventory: what jobs may use. on_event: for every line of the journal.
 
     Raises PreflightError when another host works in the directory, or the libraries cannot be imported."""
-    with HostLoop(options, inventory, on_status, on_note) as loop:
+    with HostLoop(options, inventory, on_status, on_event) as loop:
         for one in submissions:
             loop.submit(one.spec, one.working_directory, one.name, one.weight)
         return loop.run()

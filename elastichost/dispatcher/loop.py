@@ -47,9 +47,10 @@ from elastichost.dispatcher.timeline import Timeline
 from elastichost.dispatcher.watching import Watch
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
 from elastichost.resources import HostInventory
+from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWarned, JournalLine
+from elastichost.runs.journal import Journal, utc_now
+from elastichost.runs.result import RunResult
 from elastichost.supervisor.disk_space import DiskSpace
-from elastichost.supervisor.journal import Journal, utc_now
-from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.rundir import new_run_path
 from elastichost.supervisor.signals import StopSignals
 from elastichost.wire.commands import Cancel, CommandServer, Reached, Refused, Submit
@@ -68,18 +69,18 @@ Read = TypeVar("Read")
 
 
 class HostLoop:
-    """Use as a context manager. on_status: once a second; on_note: for every line of the journal."""
+    """Use as a context manager. on_status: once a second; on_event: for every line of the journal."""
 
     def __init__(
         self,
         options: HostOptions,
         inventory: HostInventory,
         on_status: Callable[[HostStatus], None],
-        on_note: Callable[[str, str, str], None],
+        on_event: Callable[[JournalLine], None],
         clock: Clock | None = None,
     ) -> None:
         self._options, self._inventory = options, inventory
-        self._on_status, self._on_note = on_status, on_note
+        self._on_status, self._on_event = on_status, on_event
         self._clock = clock or MonotonicClock()
         self._closing = contextlib.ExitStack()
         try:
@@ -189,7 +190,7 @@ class HostLoop:
             self._ended(ended, now_s)
         if self._crew.is_prepared and self._state == "starting":
             self._state = "running"
-            self._note("prepared", f"libraries imported in {self._crew.wait_prepared(PREPARE_TIMEOUT_S):.1f} s")
+            self._note(HostPrepared(self._crew.wait_prepared(PREPARE_TIMEOUT_S)))
         if now_s >= self._next_look_s:
             began_s = time.thread_time()
             self._observe(now_s)
@@ -200,7 +201,7 @@ class HostLoop:
         self._do(self._core.tick(now_s))
         self._performer.turn()
         for problem in self._lender.turn():
-            self._note("warning", problem)
+            self._note(HostWarned(problem))
         self._journal.sync(now_s)
         if now_s >= self._next_status_s:
             self._next_status_s = now_s + STATUS_EVERY_S
@@ -212,7 +213,7 @@ class HostLoop:
         was_asked, self._asked_to_stop = self._asked_to_stop, self._signals.count
         self._state = "stopping"
         if not was_asked:
-            self._note("stopping", f"{self._signals.name}: jobs save what they have trained and end; again: at once")
+            self._note(HostStopping(self._signals.name))
             self._do(self._core.stop(now_s))
         if self._asked_to_stop > 1:
             for job in self._crew.jobs():
@@ -270,8 +271,8 @@ class HostLoop:
                 case _:
                     reply = Refused(f"{type(command).__name__} is for one run", "name the run: see `queue`", True)
             self._commands.reply(peer, reply)
-        if words := self._refusals.note(now_s):
-            self._note("refused", words)
+        if (refused := self._refusals.note(now_s)) is not None:
+            self._note(refused)
 
     def _submitted(self, command: Submit) -> Reached | Refused:
         if self._asked_to_stop:
@@ -305,18 +306,17 @@ class HostLoop:
     def _do(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             if isinstance(effect, Note):
-                self._journal.write(effect.kind, effect.text, process=effect.job, data=effect.data)
-                self._on_note(effect.kind, effect.text, effect.job)
+                self._note(effect.event)
             else:
                 if isinstance(effect, Spawn | Kill):
                     self._let_go(effect.job)
                 for problem in self._performer.perform(effect):
-                    self._note("warning", problem)
+                    self._note(HostWarned(problem))
 
     # --- telling --------------------------------------------------------------------------------------------
 
-    def _note(self, kind: str, text: str) -> None:
-        self._do((Note(kind, text),))
+    def _note(self, event: AnyEvent) -> None:
+        self._on_event(self._journal.write(event))
 
     def _write(self, status: HostStatus) -> None:
         """Without space for it jobs go on; the next one is tried in a second."""
@@ -333,7 +333,7 @@ class HostLoop:
         self._space.look("what the host keeps", problem or self._journal.problem, now_s)
         where = space_words(self._directory.path) if self._space.files else ""
         if (told := self._space.note(where, now_s)) is not None:
-            self._note(told.kind, told.text)
+            self._note(told)
 
     def _keep_queue(self) -> None:
         """Who is over is written before it leaves the queue: a dispatcher that is killed forgets nobody."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elastichost.runs.events import MessageRefused
+
 __all__ = ["Refusals"]
 
 EVERY_S = 60.0  # whoever sends nonsense may send much of it
@@ -20,9 +22,9 @@ class Refusals:
     def add(self, problem: str) -> None:
         self.untold, self.last = self.untold + 1, problem
 
-    def note(self, now_s: float) -> str:
-        """Words for the journal; "": nothing is to be said now. Call it every turn."""
+    def note(self, now_s: float) -> MessageRefused | None:
+        """None: nothing is to be told now. Call it every turn."""
         if not self.untold or now_s < self.next_s:
-            return ""
+            return None
         count, self.untold, self.next_s = self.untold, 0, now_s + EVERY_S
-        return self.last if count == 1 else f"{count} messages were refused; the last: {self.last}"
+        return MessageRefused(self.last, count)

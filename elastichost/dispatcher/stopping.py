@@ -8,6 +8,7 @@ from elastichost.dispatcher.containing import Act
 from elastichost.dispatcher.effects import Effect, Kill, Note, Resize, Stop
 from elastichost.dispatcher.entries import JobEntry, StopCause
 from elastichost.dispatcher.life import JobEvent
+from elastichost.runs.events import JobMemoryActed, JobStopping
 
 __all__ = ["asked_to_stop", "contained"]
 
@@ -18,12 +19,12 @@ def asked_to_stop(entry: JobEntry, cause: StopCause, why: str) -> tuple[Effect, 
     if entry.state == "stopping":
         return ()  # asked a second time, a supervisor ends without saving
     entry.apply(JobEvent.STOP, why)
-    return Stop(entry.job), Note("stopping", why, entry.job)
+    return Stop(entry.job), Note(JobStopping(entry.job, why))
 
 
 def contained(entry: JobEntry, act: Act) -> Iterator[Effect]:
     """One act when jobs together use more than there is, or do no more."""
-    yield Note("memory", act.reason, act.job)
+    yield Note(JobMemoryActed(act.job, act.kind, act.reason, act.limit_bytes))
     if act.kind in ("tighten", "loosen"):
         yield Resize(act.job, memory_bytes=act.limit_bytes)
     elif act.kind == "evict" and entry.state in ("starting", "running", "paused"):

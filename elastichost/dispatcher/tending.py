@@ -15,6 +15,7 @@ from elastichost.dispatcher.effects import Effect, Freeze, Note, Renice, Resize,
 from elastichost.dispatcher.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.life import JobEvent
+from elastichost.runs.events import JobShared, JobTended
 from elastichost.tuner.allocate import JobOptions, Option
 from elastichost.tuner.colocation import corrections as teaching
 from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode, PlacedJob, Placement
@@ -114,7 +115,7 @@ def tended(
 
 
 def _done(entry: JobEntry, action: Action) -> Iterator[Effect]:
-    yield Note("feedback", action.reason, entry.job)
+    yield Note(JobTended(entry.job, action.kind, action.reason))
     placed = entry.placed
     assert placed is not None
     match action.kind:
@@ -172,9 +173,7 @@ def shared(
         if share.option == placed.placement.mode and changed is None:
             continue
         state.resized_s[entry.job] = now_s
-        effects.append(
-            Note("share", f"{share.configuration} on cores {_numbers(share.cores)}: {share.reason}", entry.job)
-        )
+        effects.append(Note(JobShared(entry.job, str(share.configuration), share.cores, share.reason)))
         effects += resized(entry, share.option, changed)
     return tuple(effects)
 
@@ -204,7 +203,3 @@ def _sharing_job(entry: JobEntry, host_cores: int, ledger: Ledger, jobs: int) ->
     current = JobOptions(entry.job, placed.demand.samples_left, options, placed.placement.mode, placed.demand.weight)
     own = entry.cores if len(entry.cores) < host_cores else ()
     return SharingJob(current, own, busy)
-
-
-def _numbers(cores: tuple[int, ...]) -> str:
-    return ", ".join(map(str, cores))

@@ -16,6 +16,8 @@ from elastichost.reporting.sessions import Axis, Chapter, axis_of, chapters_of
 from elastichost.reporting.sources import JobFacts, ResultFacts, Sources, open_sources
 from elastichost.reporting.story import story_of, tuner_decisions_of
 from elastichost.resources import memory_budget_bytes
+from elastichost.runs.events import RunFailed
+from elastichost.runs.events.text import text_of
 from elastichost.tuner.records import BalanceLooked, FirstPlanMade, MemoryLooked, TunerLooked, TunerOpened
 
 __all__ = ["read_report"]
@@ -61,7 +63,7 @@ def read_report(run: Path, *, is_running: bool, now_utc: str) -> Report:
     sources = open_sources(run)
     job, versions, status = sources.job(), sources.versions(), sources.status()
     result = sources.result(is_expected=status is not None and status.state in FINISHED_STATES)
-    chapters = chapters_of(sources.events())
+    chapters = chapters_of(sources.journal())
     measurements = read_measurements(run / "metrics.db")
     if measurements.problem:
         sources.miss("metrics.db", measurements.problem)
@@ -117,8 +119,8 @@ def _overview(
         state=ended.status or last.state or "unknown",
         is_running=is_running,
         message=ended.message or _last_words(chapters),
-        began_utc=chapters[0].events[0].time_utc if chapters else "",
-        ended_utc=chapters[-1].events[-1].time_utc if chapters and not is_running else "",
+        began_utc=chapters[0].lines[0].time_utc if chapters else "",
+        ended_utc=chapters[-1].lines[-1].time_utc if chapters and not is_running else "",
         running_s=axis.total_s or ended.wall_s or last.elapsed_s,
         mode=job.mode,
         batch_size=job.batch_size,
@@ -148,8 +150,8 @@ def _overview(
 
 def _last_words(chapters: tuple[Chapter, ...]) -> str:
     """The error that the last session ended with, "" for none."""
-    failed = [event.text for event in chapters[-1].events if event.kind == "failed"] if chapters else []
-    return failed[-1] if failed else ""
+    failed = [line.event for line in chapters[-1].lines if isinstance(line.event, RunFailed)] if chapters else []
+    return text_of(failed[-1]) if failed else ""
 
 
 def _mean_rate(course: Course) -> float | None:

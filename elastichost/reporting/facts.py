@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from elastichost.runs.events import Category
 from elastichost.tuner.facts import Configuration, Workload
 from elastichost.tuner.policy import Forecast
 
@@ -158,11 +159,12 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """An event of the journal."""
+    """An event of the journal. process: the name of the process or job that it is about, ""."""
 
     at_s: float
     time_utc: str
     kind: str
+    category: Category
     process: str
     text: str
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elastichost.dispatcher.facts import HostStatus
-from elastichost.metrics import JournalEvent
 from elastichost.reporting.facts import Note
 from elastichost.reporting.host_course import host_course, together_of
 from elastichost.reporting.host_facts import HostCourse, HostReport, HostSummary, JobRow
 from elastichost.reporting.host_sources import began_s, of_last_dispatcher, open_host
 from elastichost.reporting.host_story import job_rows, notes_of
+from elastichost.runs.events import JournalLine
 
 __all__ = ["read_host_report"]
 
-QUIET = frozenset({"submitted", "examined"})  # what happened, but was no decision
+QUIET = frozenset({"job_submitted", "job_examined"})  # what happened, but was no decision
 MOST_LISTED = 400
 
 
@@ -25,12 +25,12 @@ def read_host_report(directory: Path, *, is_running: bool, now_utc: str) -> Host
     when there is no such directory."""
     sources = open_host(directory)
     status = sources.host() or HostStatus(directory=str(directory), pid=0, commands="", policy="", state="unknown")
-    events, rows = tuple(sources.events()), sources.timeline()
-    began = began_s(events, status.jobs)
-    events = of_last_dispatcher(events, began)
-    if began is None and events:
-        began = events[0].monotonic_s
-    notes = notes_of(events, began or 0.0)
+    lines, rows = tuple(sources.journal()), sources.timeline()
+    began = began_s(lines, status.jobs)
+    lines = of_last_dispatcher(lines, began)
+    if began is None and lines:
+        began = lines[0].monotonic_s
+    notes = notes_of(lines, began or 0.0)
     results = sources.results(status.jobs)
     elapsed_s = max(status.elapsed_s, rows.steps[-1].at_s if rows.steps else 0.0)
     jobs = job_rows(status.jobs, notes, rows.states, rows.steps, results, elapsed_s)
@@ -39,7 +39,7 @@ def read_host_report(directory: Path, *, is_running: bool, now_utc: str) -> Host
     kept = _ends(decisions)
     return HostReport(
         made_utc=now_utc,
-        summary=_summary(status, jobs, course, events, is_running=is_running, elapsed_s=elapsed_s),
+        summary=_summary(status, jobs, course, lines, is_running=is_running, elapsed_s=elapsed_s),
         gaps=tuple(sources.gaps),
         jobs=jobs,
         course=course,
@@ -59,7 +59,7 @@ def _summary(
     status: HostStatus,
     jobs: Sequence[JobRow],
     course: HostCourse,
-    events: Sequence[JournalEvent],
+    lines: Sequence[JournalLine],
     *,
     is_running: bool,
     elapsed_s: float,
@@ -74,7 +74,7 @@ def _summary(
         is_running=is_running,
         policy=status.policy,
         elapsed_s=elapsed_s,
-        began_utc=events[0].time_utc if events else "",
+        began_utc=lines[0].time_utc if lines else "",
         cores=status.cores,
         gpus=status.gpus,
         memory_bytes=status.memory_bytes,

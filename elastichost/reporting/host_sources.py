@@ -7,9 +7,9 @@ from pathlib import Path
 
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
 from elastichost.errors import PreflightError
-from elastichost.metrics import JournalEvent
 from elastichost.reporting.host_timeline import TimelineRows, read_rows
 from elastichost.reporting.sources import ResultFacts, Sources
+from elastichost.runs.events import JobSubmitted, JournalLine
 
 __all__ = ["HostSources", "began_s", "of_last_dispatcher", "open_host"]
 
@@ -41,19 +41,19 @@ class HostSources(Sources):
         return found
 
 
-def began_s(events: Sequence[JournalEvent], jobs: Sequence[JobStatus]) -> float | None:
+def began_s(lines: Sequence[JournalLine], jobs: Sequence[JobStatus]) -> float | None:
     """When the dispatcher began, on the journal's clock; None: nothing tells it. By jobs whose submission was told,
     since the status says when that was on the dispatcher's clock."""
-    told = {event.process: event.monotonic_s for event in events if event.kind == "submitted"}
+    told = {line.event.job: line.monotonic_s for line in lines if isinstance(line.event, JobSubmitted)}
     began = [told[job.job] - job.submitted_s for job in jobs if job.job in told]
     return min(began) if began else None
 
 
-def of_last_dispatcher(events: Sequence[JournalEvent], began: float | None) -> tuple[JournalEvent, ...]:
+def of_last_dispatcher(lines: Sequence[JournalLine], began: float | None) -> tuple[JournalLine, ...]:
     """Without what earlier ones wrote into the same journal. The clock goes back when the host was started anew."""
-    backs = [at for at in range(1, len(events)) if events[at].monotonic_s < events[at - 1].monotonic_s - EARLY_S]
-    latest = events[backs[-1] :] if backs else events
-    return tuple(event for event in latest if began is None or event.monotonic_s >= began - EARLY_S)
+    backs = [at for at in range(1, len(lines)) if lines[at].monotonic_s < lines[at - 1].monotonic_s - EARLY_S]
+    latest = lines[backs[-1] :] if backs else lines
+    return tuple(line for line in latest if began is None or line.monotonic_s >= began - EARLY_S)
 
 
 def open_host(directory: Path) -> HostSources:

@@ -8,25 +8,25 @@ from typing import TypeVar, get_args
 import msgspec
 
 from elastichost.dispatcher.facts import ENDED_STATES, JobStatus
-from elastichost.metrics import JournalEvent
 from elastichost.reporting.facts import Note
 from elastichost.reporting.host_facts import JobRow, JobSpan, SpanState
 from elastichost.reporting.host_timeline import JobStep, StateSpan
 from elastichost.reporting.sources import ResultFacts
+from elastichost.reporting.story import note_of
+from elastichost.runs.events import JournalLine
 
 __all__ = ["job_rows", "notes_of", "spans_of"]
 
-STARTS, ENDS = "start", frozenset({"done", "failed", "cancelled", "stopped", "requeued"})
+STARTS = "job_started"
+ENDS = frozenset({"job_done", "job_failed", "job_cancelled", "job_stopped", "job_requeued"})
 STATES: dict[str, SpanState] = {state: state for state in get_args(SpanState)}
 Life = tuple[float, float]  # of a job's processes: from, until
 Found = TypeVar("Found")
 
 
-def notes_of(events: Iterable[JournalEvent], began_s: float) -> tuple[Note, ...]:
+def notes_of(lines: Iterable[JournalLine], began_s: float) -> tuple[Note, ...]:
     """With times since the dispatcher began."""
-    return tuple(
-        Note(max(0.0, one.monotonic_s - began_s), one.time_utc, one.kind, one.process, one.text) for one in events
-    )
+    return tuple(note_of(line, max(0.0, line.monotonic_s - began_s)) for line in lines)
 
 
 def job_rows(

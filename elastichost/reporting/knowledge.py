@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from elastichost.metrics import JournalValue
 from elastichost.reporting.facts import Measured, ModelFacts, PlanChange, TunerDecision
 from elastichost.tuner.candidates import as_configurations
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
@@ -121,16 +120,9 @@ def _told(at_s: float, decision: Decision, block: Observation | None) -> TunerDe
     )
 
 
-def decisions_of_journal(found: Iterable[tuple[float, str, Mapping[str, JournalValue]]]) -> tuple[TunerDecision, ...]:
-    """(at_s, reason, data) of the journal's decisions, where no record tells more: nothing of what was measured
-    afterwards. What is none of this version's decisions is left out."""
-    told: list[TunerDecision] = []
-    for at_s, reason, data in found:
-        try:
-            told.append(_told(at_s, msgspec.convert({**data, "reason": reason}, Decision), None))
-        except msgspec.ValidationError:
-            continue
-    return tuple(told)
+def decisions_of_journal(found: Iterable[tuple[float, Decision]]) -> tuple[TunerDecision, ...]:
+    """(at_s, decision) of the journal, where no record tells more: nothing of what was measured afterwards."""
+    return tuple(_told(at_s, decision, None) for at_s, decision in found)
 
 
 def _ran(one: TunerDecision) -> bool:

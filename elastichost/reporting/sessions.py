@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from elastichost.metrics import JournalEvent
 from elastichost.reporting.facts import Session
+from elastichost.runs.events import JournalLine, RunStarted
 
 __all__ = ["Axis", "Chapter", "axis_of", "chapters_of"]
 
@@ -20,41 +20,41 @@ ASIDE_S = 1.0  # records of one turn may be written in another order than their 
 
 
 class Chapter(msgspec.Struct, frozen=True):
-    """The events of one session."""
+    """The journal of one session."""
 
-    events: tuple[JournalEvent, ...]
+    lines: tuple[JournalLine, ...]
 
     @property
     def began_s(self) -> float:
-        return self.events[0].monotonic_s
+        return self.lines[0].monotonic_s
 
     @property
     def duration_s(self) -> float:
-        return max(0.0, max(event.monotonic_s for event in self.events) - self.began_s)
+        return max(0.0, max(line.monotonic_s for line in self.lines) - self.began_s)
 
 
-def chapters_of(events: Iterable[JournalEvent]) -> tuple[Chapter, ...]:
-    """One for each `run_started`, with the warnings just before it; events before the first are of the first."""
-    chapters: list[list[JournalEvent]] = []
-    for event in events:
-        if event.kind == "run_started" and chapters and _has_started(chapters[-1]):
-            earlier = _taken_back(chapters[-1], event)
-            chapters.append([*earlier, event])
+def chapters_of(lines: Iterable[JournalLine]) -> tuple[Chapter, ...]:
+    """One for each `run_started`, with the warnings just before it; lines before the first are of the first."""
+    chapters: list[list[JournalLine]] = []
+    for line in lines:
+        if isinstance(line.event, RunStarted) and chapters and _has_started(chapters[-1]):
+            earlier = _taken_back(chapters[-1], line)
+            chapters.append([*earlier, line])
         elif chapters:
-            chapters[-1].append(event)
+            chapters[-1].append(line)
         else:
-            chapters.append([event])
+            chapters.append([line])
     return tuple(Chapter(tuple(chapter)) for chapter in chapters if chapter)
 
 
-def _has_started(chapter: Sequence[JournalEvent]) -> bool:
-    return any(event.kind == "run_started" for event in chapter)
+def _has_started(chapter: Sequence[JournalLine]) -> bool:
+    return any(isinstance(line.event, RunStarted) for line in chapter)
 
 
-def _taken_back(chapter: list[JournalEvent], started: JournalEvent) -> list[JournalEvent]:
+def _taken_back(chapter: list[JournalLine], started: JournalLine) -> list[JournalLine]:
     """Removes the warnings at the end that are the next session's."""
-    taken: list[JournalEvent] = []
-    while chapter and chapter[-1].kind == "warning":
+    taken: list[JournalLine] = []
+    while chapter and chapter[-1].event.category == "warning":
         if not 0.0 <= started.monotonic_s - chapter[-1].monotonic_s < WARNED_BEFORE_S:
             break
         taken.insert(0, chapter.pop())
@@ -113,7 +113,7 @@ def axis_of(chapters: Sequence[Chapter], measured_s: Sequence[float]) -> Axis:
         if number not in unmeasured and left:
             duration_s = max(duration_s, left.pop(0))
             measured.append(number)
-        sessions.append(Session(chapter.events[0].time_utc, chapter.began_s, at_s, duration_s))
+        sessions.append(Session(chapter.lines[0].time_utc, chapter.began_s, at_s, duration_s))
         at_s += duration_s
     for duration_s in left:
         measured.append(len(sessions))

@@ -14,17 +14,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from elastichost.errors import PreflightError
-from elastichost.metrics import JournalEvent, RunStatus, read_status
+from elastichost.metrics import RunStatus, read_status
 from elastichost.reporting.facts import Gap
-from elastichost.supervisor.outcome import Lookups, ProcessCounts, SampleCounts, TestFigures
-from elastichost.supervisor.recording import DECISIONS_FILE
+from elastichost.runs.decisions import DECISIONS_FILE
+from elastichost.runs.events import JournalLine
+from elastichost.runs.result import Lookups, ProcessCounts, SampleCounts, TestFigures
 from elastichost.tuner.records import Record
 
 __all__ = ["JobFacts", "ResultFacts", "Sources", "open_sources"]
 
 Decoded = TypeVar("Decoded")
 # Of every sample and every message: for machines, and most of a journal.
-SKIPPED_KINDS = frozenset({"connected", "lease", "settled"})
+SKIPPED_KINDS = frozenset({"process_connected", "lease_granted", "leases_settled"})
 
 
 class JobFacts(msgspec.Struct, frozen=True):
@@ -90,12 +91,12 @@ class Sources:
             self.miss("status.json", error.message.partition(": ")[2])
             return None
 
-    def events(self) -> Iterator[JournalEvent]:
-        """Of the journal, in order, but for those of every lease."""
+    def journal(self) -> Iterator[JournalLine]:
+        """In order, but for lines that tell of every lease."""
         what = "what happened and what was decided"
-        for event in self._lines("journal.jsonl", msgspec.json.Decoder(JournalEvent), what):
-            if event.kind not in SKIPPED_KINDS:
-                yield event
+        for line in self._lines("journal.jsonl", msgspec.json.Decoder(JournalLine), what):
+            if line.kind not in SKIPPED_KINDS:
+                yield line
 
     def records(self) -> Iterator[Record]:
         """Of the tuner's decisions, in order."""

@@ -4,70 +4,70 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
-from elastichost.metrics import JournalEvent, JournalValue
 from elastichost.reporting.facts import Evaluation, Fault, Note, PlanChange, Span, Story
 from elastichost.reporting.sessions import Axis, Chapter
+from elastichost.runs.events import (
+    CheckpointAbandoned,
+    CheckpointFailed,
+    CheckpointStarted,
+    CheckpointWritten,
+    EvaluationFinished,
+    EvaluationStarted,
+    JournalLine,
+    PlanChanged,
+    PlanReached,
+    ProcessLost,
+    ProcessReady,
+    ProcessRepinning,
+    TunerDecided,
+)
+from elastichost.runs.events.text import text_of
+from elastichost.tuner.decision import Decision
 
-__all__ = ["MOST_LISTED", "story_of", "tuner_decisions_of"]
+__all__ = ["MOST_LISTED", "note_of", "story_of", "tuner_decisions_of"]
 
 MOST_LISTED = 600  # decisions or faults; of more the first and the last ones
-ENDS_OF_CHECKPOINTS = frozenset({"checkpoint", "checkpoint_failed", "checkpoint_abandoned"})
-TUNER, PLAN = "tuner: ", "plan: "
-# What went wrong, and what was told of it; each counted by its kind.
-FAULT_KINDS = frozenset(
-    {
-        "checkpoint_abandoned",
-        "checkpoint_failed",
-        "failed",
-        "failure",
-        "fork_server_lost",
-        "hang",
-        "host_lost",
-        "killed",
-        "left_behind",
-        "move_aborted",
-        "process_lost",
-        "quarantine",
-        "roll_back",
-        "rows_rolled_back",
-        "stalled",
-        "torn_batch",
-        "unreachable",
-        "warning",
-    }
-)
+FAULTS = frozenset({"fault", "warning"})  # categories
 
+SpanKind = Literal["checkpoint", "evaluation"]
 Listed = TypeVar("Listed")
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """An event on the axis of running time; session: its number."""
+    """A line on the axis of running time; session: its number."""
 
     at_s: float
     session: int
-    event: JournalEvent
+    line: JournalLine
 
     @property
     def note(self) -> Note:
-        one = self.event
-        return Note(self.at_s, one.time_utc, one.kind, one.process, one.text)
+        return note_of(self.line, self.at_s)
 
-    def is_decision(self, word: str) -> bool:
-        return self.event.kind == "decision" and self.event.text.startswith(word)
+    @property
+    def category(self) -> str:
+        return self.line.event.category
+
+
+def note_of(line: JournalLine, at_s: float) -> Note:
+    event = line.event
+    return Note(at_s, line.time_utc, line.kind, event.category, event.subject, text_of(event))
 
 
 def story_of(chapters: Sequence[Chapter], axis: Axis) -> Story:
     placed = [
-        _Placed(axis.at_s(number, event.monotonic_s), number, event)
+        _Placed(axis.at_s(number, line.monotonic_s), number, line)
         for number, chapter in enumerate(chapters)
-        for event in chapter.events
+        for line in chapter.lines
     ]
-    decisions = [one.note for one in placed if one.event.kind == "decision"]
-    faults = [Fault(one.note, _back_after_s(placed, index)) for index, one in enumerate(placed) if _is_fault(one)]
+    decisions = [one.note for one in placed if one.category == "decision"]
+    faults = [
+        Fault(one.note, _back_after_s(placed, index)) for index, one in enumerate(placed) if one.category in FAULTS
+    ]
     kept_decisions, kept_faults = _ends(decisions), _ends(faults)
     return Story(
         plans=tuple(_plans(placed)),
@@ -91,23 +91,19 @@ def _ends(found: Sequence[Listed]) -> tuple[Listed, ...]:
 def _plans(placed: Sequence[_Placed]) -> Iterator[PlanChange]:
     number = 0
     for index, one in enumerate(placed):
-        if not one.is_decision(PLAN):
-            continue
-        workers, servers = _whole(one.event.data.get("workers")), _whole(one.event.data.get("servers"))
-        if workers is None or servers is None:
-            continue
-        number += 1
-        access = str(one.event.data.get("access", ""))
-        reason = one.event.text.removeprefix(PLAN)
-        yield PlanChange(number, one.at_s, workers, servers, access, reason, _outcome(placed, index))
+        plan = one.line.event
+        if isinstance(plan, PlanChanged):
+            number += 1
+            outcome = _outcome(placed, index)
+            yield PlanChange(number, one.at_s, plan.workers, plan.servers, plan.access, plan.reason, outcome)
 
 
 def _outcome(placed: Sequence[_Placed], index: int) -> str:
     """What was told of the change when it was over; "" when another plan came before, or nothing did."""
     for one in placed[index + 1 :]:
-        if one.event.kind == "scaled":
-            return one.event.text
-        if one.is_decision(PLAN) or one.session != placed[index].session:
+        if isinstance(one.line.event, PlanReached):
+            return text_of(one.line.event)
+        if isinstance(one.line.event, PlanChanged) or one.session != placed[index].session:
             break
     return ""
 
@@ -115,71 +111,65 @@ def _outcome(placed: Sequence[_Placed], index: int) -> str:
 def _threads(placed: Sequence[_Placed]) -> Iterator[tuple[float, int]]:
     """Threads of a worker that was pinned anew."""
     for one in placed:
-        threads = _whole(one.event.data.get("threads"))
-        if one.event.kind == "decision" and one.event.process.startswith("worker") and threads is not None:
-            yield one.at_s, threads
+        event = one.line.event
+        if isinstance(event, ProcessRepinning) and event.process.role == "worker":
+            yield one.at_s, event.threads
 
 
 def _spans(placed: Sequence[_Placed], axis: Axis) -> Iterator[Span]:
     """What was begun and never ended lasts until its session does."""
-    open_at: dict[str, _Placed] = {}
+    open_at: dict[SpanKind, _Placed] = {}
     for one in placed:
-        kind, event = "", one.event
-        if event.kind in ENDS_OF_CHECKPOINTS:
-            kind = "checkpoint"
-        elif event.kind == "evaluation":
-            kind = "evaluation"
-        if kind and (begun := open_at.pop(kind, None)) is not None:
-            yield _span(kind, begun, one.at_s, event.text, axis)
-        for word, begins in (("checkpoint: ", "checkpoint"), ("evaluate: ", "evaluation")):
-            if one.is_decision(word):
-                open_at[begins] = one
+        event, ended = one.line.event, _ends_span(one)
+        if ended is not None and (begun := open_at.pop(ended, None)) is not None:
+            yield _span(ended, begun, one.at_s, text_of(event), axis)
+        if isinstance(event, CheckpointStarted):
+            open_at["checkpoint"] = one
+        elif isinstance(event, EvaluationStarted):
+            open_at["evaluation"] = one
     for kind, begun in open_at.items():
-        yield _span(kind, begun, axis.total_s, f"{begun.event.text}; its end was not seen", axis)
+        yield _span(kind, begun, axis.total_s, f"{text_of(begun.line.event)}; its end was not seen", axis)
 
 
-def _span(kind: str, begun: _Placed, until_s: float, text: str, axis: Axis) -> Span:
+def _ends_span(one: _Placed) -> SpanKind | None:
+    match one.line.event:
+        case CheckpointWritten() | CheckpointFailed() | CheckpointAbandoned():
+            return "checkpoint"
+        case EvaluationFinished():
+            return "evaluation"
+        case _:
+            return None
+
+
+def _span(kind: SpanKind, begun: _Placed, until_s: float, text: str, axis: Axis) -> Span:
     session = axis.sessions[begun.session]
     until_s = min(until_s, session.at_s + session.duration_s)
-    return Span("checkpoint" if kind == "checkpoint" else "evaluation", begun.at_s, max(begun.at_s, until_s), text)
+    return Span(kind, begun.at_s, max(begun.at_s, until_s), text)
 
 
 def _evaluations(placed: Sequence[_Placed]) -> Iterator[Evaluation]:
     for one in placed:
-        samples = _whole(one.event.data.get("samples"))
-        if one.event.kind == "evaluation" and samples is not None:
-            data = one.event.data
-            yield Evaluation(one.at_s, samples, _real(data.get("auc")), _real(data.get("logloss")))
-
-
-def _is_fault(one: _Placed) -> bool:
-    return one.event.kind in FAULT_KINDS
+        event = one.line.event
+        if isinstance(event, EvaluationFinished):
+            yield Evaluation(one.at_s, event.samples, event.auc, event.logloss)
 
 
 def _back_after_s(placed: Sequence[_Placed], index: int) -> float | None:
     """Of a lost process: until it was ready again, in its next life."""
     lost = placed[index]
-    if lost.event.kind != "process_lost":
+    if not isinstance(lost.line.event, ProcessLost):
         return None
     for one in placed[index + 1 :]:
         if one.session != lost.session:
             return None
-        if one.event.kind == "ready" and one.event.process == lost.event.process:
-            return one.event.monotonic_s - lost.event.monotonic_s
+        if isinstance(one.line.event, ProcessReady) and one.line.event.subject == lost.line.event.subject:
+            return one.line.monotonic_s - lost.line.monotonic_s
     return None
 
 
-def tuner_decisions_of(chapters: Sequence[Chapter], axis: Axis) -> Iterator[tuple[float, str, dict[str, JournalValue]]]:
-    """(at_s, reason, data) of each decision of the tuner that is in the journal."""
+def tuner_decisions_of(chapters: Sequence[Chapter], axis: Axis) -> Iterator[tuple[float, Decision]]:
+    """(at_s, decision) of the tuner, as the journal has them; those of a tuner that only watches are left out."""
     for number, chapter in enumerate(chapters):
-        for event in chapter.events:
-            if event.kind == "decision" and event.text.startswith(TUNER) and "configuration" in event.data:
-                yield axis.at_s(number, event.monotonic_s), event.text.removeprefix(TUNER), event.data
-
-
-def _whole(value: JournalValue) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _real(value: JournalValue) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        for line in chapter.lines:
+            if isinstance(line.event, TunerDecided) and not line.event.only_watches:
+                yield axis.at_s(number, line.monotonic_s), line.event.decision

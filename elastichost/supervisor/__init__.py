@@ -4,7 +4,7 @@
     observed                    facts about processes, folded from their messages
     run                         what all parts share: sockets, launcher, journal, fleet
     preflight, assembly         what is checked before a start, and what is made then
-    rescue, recollection, ledger_applied    going on from the arena of a supervisor that died
+    rescue, ledger_applied      going on from the arena of a supervisor that died
     hanging, watching           when silence is a hang, and what /proc says of a silent process
     roster, training, judging, checkpointing    one concern each: owners and members, leases, evaluations, saving
     handover, migration, mover  who owns what from one shard map to the next; rows on their way to another host's arena
@@ -12,7 +12,7 @@
     loop                        waits for the next of these and calls them
     job                         opens everything a run needs, and closes it however the run ends
     launch/                     the fork server and its client
-    rundir, journal, meter, status, host, outcome, reckoning    files and measurements
+    rundir, meter, status, host, reckoning    files and measurements; the journal and the result are in `elastichost.runs`
 
 It never imports `ps` or `worker`: those run in other processes and are named by strings.
 """
@@ -22,8 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elastichost.runs.result import RunResult
     from elastichost.supervisor.job import run_job
-    from elastichost.supervisor.outcome import RunResult
 
 __all__ = ["RunResult", "run_job"]
 
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> object:
 
         return run_job
     if name == "RunResult":
-        from elastichost.supervisor.outcome import RunResult
+        from elastichost.runs.result import RunResult
 
         return RunResult
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +22,10 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.errors import ArenaFullError
+from elastichost.plan import ProcessId
 from elastichost.resources import memory_budget_bytes
+from elastichost.runs.events import ArenaOpened, ArenaRejected, ArenaReused, BatchTorn, DirectoryNotRemoved
+from elastichost.runs.facts import ArenaOrigin, Lineage
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.balancing import Balancer
@@ -42,7 +44,6 @@ from elastichost.supervisor.memory_watch import MemoryWatch
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
-from elastichost.supervisor.recollection import ArenaOrigin, Lineage
 from elastichost.supervisor.rescue import Claim, Misfit, Rescued, rescue
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
@@ -108,29 +109,18 @@ def _from_arena(
         rescued = _rescue(run, claim, model, settings)
     if isinstance(rescued, Misfit):
         if not claim.recollection.has_ended:
-            run.note("decision", f"resume: not from the arena of the supervisor that died: {rescued.reason}", now=True)
+            run.note(ArenaRejected(rescued.reason))
         return rescued
     run.arena = rescued.arena.directory
     run.started_from = rescued.lineage.started_from
     _note_arena(run, rescued.arena, "arena", None)
     ledger, version = rescued.ledger, rescued.dense.version()
     ledger.bar(heritage.barred)
-    run.note(
-        "decision",
-        f"resume: the arena {run.arena} is this run's, fits the job, and nobody uses it: goes on after "
-        f"{ledger.trained} samples in {version - 1} batches; nothing is lost",
-        now=True,
-        data={"trained": ledger.trained, "version": version},
-    )
+    run.note(ArenaReused(str(run.arena), ledger.trained, version - 1))
     run.torn_batches += rescued.lineage.torn_batches
     for torn in rescued.torn:
         run.torn_batches += torn.batches
-        run.note(
-            "torn_batch",
-            str(torn),
-            process=f"worker-{torn.worker}",
-            data={"life": torn.life, "batches": torn.batches, "with_supervisor": True},
-        )
+        run.note(BatchTorn(ProcessId("worker", torn.worker, torn.life), torn.batches, with_supervisor=True))
     kept = newest_kept(heritage)
     return _Beginning(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
 
@@ -156,7 +146,7 @@ def _give_up(run: Run, claim: Claim) -> None:
     try:
         claim.held.remove()
     except OSError as error:
-        run.note("warning", f"{claim.held.path} cannot be removed: {error}")
+        run.note(DirectoryNotRemoved(str(claim.held.path), str(error)))
     claim.release()
 
 
@@ -240,17 +230,7 @@ def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
 
 
 def _note_arena(run: Run, arena: Arena, origin: ArenaOrigin, lineage: Lineage | None) -> None:
-    run.note(
-        "arena",
-        f"{arena.touched_bytes() / 1e6:.1f} MB in {', '.join(map(str, run.arenas))}",
-        now=True,
-        data={
-            "path": str(run.arena),
-            "hosts": len(run.arenas),
-            "origin": origin,
-            "lineage": msgspec.to_builtins(lineage),
-        },
-    )
+    run.note(ArenaOpened(str(run.arena), tuple(map(str, run.arenas)), arena.touched_bytes(), origin, lineage))
 
 
 # --- the parts ----------------------------------------------------------------------------------------------------
@@ -302,7 +282,7 @@ def _parts(
         else Training(run, ledger, may_grant, begun)
     )
     judge = Judge(run, test_units, model.num_labels, may_evaluate)
-    judge.recall(beginning.lineage.judge)
+    judge.recall(beginning.lineage.evaluations)
     if beginning.kept is not None:
         newest, record = beginning.kept
         checkpointer.recall(newest, Ledger.from_state(ledger.settings, record.ledger).samples_accounted)

@@ -12,6 +12,7 @@ import msgspec
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.index import HEAT, LIVE_ROWS
+from elastichost.runs.events import BalancingOff, BucketsStay
 from elastichost.sharding import ShardMap, rows_per_bucket
 from elastichost.supervisor.memory_gauge import row_costs
 from elastichost.supervisor.memory_watch import MemoryWatch
@@ -71,7 +72,7 @@ class Balancer:
         askers = askers_of(hosts, workers, is_by_place=is_by_place)
         if blind := _blindness(run, askers):
             if not self._said_blind:
-                run.note("decision", f"buckets are not moved by load: {blind}")
+                run.note(BalancingOff(blind))
             self._said_blind = True
             return
         owners = _owners(self._roster.shard_map)
@@ -89,7 +90,7 @@ class Balancer:
         if not was_begun:
             self._state = before  # something else is on its way: with the next report again
         elif isinstance(decision, Stay) and decision.is_news:
-            run.note("decision", f"buckets stay: {decision.reason}", data={"kind": decision.kind})
+            run.note(BucketsStay(decision.kind, decision.reason))
         self._record(now_s, needed, owners, speeds, busiest, decision, was_begun=was_begun)
 
     def _begin(self, decision: Rebalance, hosts: dict[int, int], arenas: dict[int, Arena]) -> bool:
@@ -99,17 +100,19 @@ class Balancer:
         target = _shard_map(roster.shard_map, decision)
         moves = moves_between(roster.shard_map, target, hosts)
         if not moves:
-            return roster.rebalance(target, decision.reason)
+            with self._run.caused_by(self._run.new_cause("balance")):
+                return roster.rebalance(target, decision.reason)
         if not all(roster.may_take(host) for host in {hosts[move.target] for move in moves}):
             return False
         size_bytes, speed = sum(self._bytes_of(move, arenas) for move in moves), self._run.bandwidth_bytes_per_s
         if speed > 0 and size_bytes > MOST_COPY_S * speed:
             if not self._said_dear:
                 words = f"{size_bytes / 1e6:,.1f} MB would go over links for {size_bytes / speed:,.0f} s"
-                self._run.note("decision", f"buckets stay: {decision.reason}, but {words}", data={"kind": "links"})
+                self._run.note(BucketsStay("links", f"{decision.reason}, but {words}"))
             self._said_dear = True
             return False
-        return roster.relocate(target, decision.reason)
+        with self._run.caused_by(self._run.new_cause("balance")):
+            return roster.relocate(target, decision.reason)
 
     def _bytes_of(self, move: Move, arenas: dict[int, Arena]) -> float:
         table, header = self._tables[move.table], arenas[move.source].header(move.table, move.bucket)

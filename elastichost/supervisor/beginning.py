@@ -20,9 +20,9 @@ from elastichost.history import History, history_path
 from elastichost.job_features import JobFeatures, JobRecord
 from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice, Parallelism
+from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
 from elastichost.supervisor.pinning import capacity_of, pin
-from elastichost.supervisor.recollection import EndedSize
 from elastichost.supervisor.tuner_settings import asked_bounds, bounds_of_job
 from elastichost.tuner.candidates import Bounds, count
 from elastichost.tuner.cold_start import initial_plan

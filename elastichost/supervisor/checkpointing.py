@@ -25,15 +25,25 @@ from elastichost.checkpoint.mirror import Mirror
 from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError, CheckpointSpaceError, ProtocolError
 from elastichost.plan import ProcessId
+from elastichost.runs.events import (
+    CheckpointAbandoned,
+    CheckpointFailed,
+    CheckpointMirrored,
+    CheckpointStarted,
+    CheckpointWritten,
+    DirectoryNotRemoved,
+    MirrorFailed,
+    MirrorUnfinished,
+)
+from elastichost.runs.facts import EvaluationMemory
+from elastichost.runs.journal import utc_now
+from elastichost.runs.result import Lookups
 from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.cut import Abandon, Commit, Cut, CutEffect, SendPause, SendProceed, TakeCopies
-from elastichost.supervisor.journal import utc_now
-from elastichost.supervisor.judging import JudgeMemory
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import ProcessRecord
-from elastichost.supervisor.outcome import Lookups
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.run_record import RunRecord
 from elastichost.supervisor.second_host import HostMirror, mirror_of
@@ -71,14 +81,14 @@ class Checkpointer:
         model: ModelSpec,
         ledger: Ledger,
         dense: DenseStore,
-        counted: Callable[[], tuple[JudgeMemory, Lookups]],
+        counted: Callable[[], tuple[EvaluationMemory, Lookups]],
         committed_step: Callable[[], int],
         owners: Callable[[], frozenset[int]],
         is_stopping: Callable[[], bool],
     ) -> None:
         self._committed_step, self._owners, self._is_stopping = committed_step, owners, is_stopping
         self._run, self._model, self._ledger, self._dense, self._counted = run, model, ledger, dense, counted
-        self._number = 0
+        self._number, self._cause = 0, ""
         self._open: _Open | None = None
         self._failed_in_a_row = 0
         self.checkpointed_at: int | None = None
@@ -112,13 +122,14 @@ class Checkpointer:
 
     def begin(self, reason: str, *, is_final: bool) -> None:
         self._number += 1
+        self._cause = self._run.new_cause("checkpoint")
         try:
             staging = new_staging(self._run.directory.checkpoints, self._number, self._run.run_id)
         except CheckpointError as error:
             self._failed(error, is_final=is_final)
             return
         self._open = _Open(Cut(self._number), staging, is_final)
-        self._run.note("decision", f"checkpoint: {reason}", data={"cut": self._number})
+        self._run.note(CheckpointStarted(self._number, reason), self._cause)
         # A worker that drains may be within its last batch: its Drained is as good as Paused.
         at_work = (State.READY, State.RUNNING, State.DRAINING)
         workers = [record.process for record in self._run.fleet.live("worker") if record.state in at_work]
@@ -195,7 +206,7 @@ class Checkpointer:
             self._remove(self._open.staging)
         if self._mirror is not None:
             if self._mirror.close():
-                self._run.note("warning", f"the mirror {self._mirror.directory} may lack the newest checkpoint")
+                self._run.note(MirrorUnfinished(str(self._mirror.directory)))
             self._tell_mirrored(self._mirror)
 
     def tick(self, now_s: float) -> None:
@@ -255,17 +266,16 @@ class Checkpointer:
             self._mirror.copy(final)
         self.not_before_s = now_s + self._run.job.checkpoint.every_s
         self._run.note(
-            "checkpoint",
-            f"{final.name}: {cut.rows} rows, {cut.bytes / 1e6:.1f} MB in {now_s - cut.began_s:.2f} s; "
-            f"training stood still for {stall_s:.2f} s",
-            now=True,
-            data={
-                "path": str(final),
-                "samples": done.accounted,
-                "bytes": cut.bytes,
-                "stall_s": stall_s,
-                "removed": len(removed),
-            },
+            CheckpointWritten(
+                path=str(final),
+                samples=done.accounted,
+                rows=cut.rows,
+                bytes=cut.bytes,
+                seconds=now_s - cut.began_s,
+                stall_s=stall_s,
+                removed=len(removed),
+            ),
+            self._cause,
         )
 
     def _manifest(self, done: _Open) -> Manifest:
@@ -294,12 +304,9 @@ class Checkpointer:
         if not waits and (is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW)):
             raise error
         wait_s = min(RETRY_S * 2 ** (self._failed_in_a_row - 1), MAX_RETRY_S)
-        kept = f"the newest good one is {good.name}" if good is not None else "there is none yet"
         self._run.note(
-            "checkpoint_failed",
-            f"{error} ({self._failed_in_a_row} in a row; {kept}); tried again in {wait_s:g} s, training goes on",
-            now=True,
-            data={"failed_in_a_row": self._failed_in_a_row, "newest": good.name if good is not None else ""},
+            CheckpointFailed(str(error), self._failed_in_a_row, good.name if good is not None else "", wait_s),
+            self._cause,
         )
         self._later(staging, wait_s)
 
@@ -318,7 +325,7 @@ class Checkpointer:
         if done.failure is not None:
             self._failed(done.failure, is_final=done.is_final, staging=done.staging)
             return
-        self._run.note("checkpoint_abandoned", reason)
+        self._run.note(CheckpointAbandoned(reason), self._cause)
         self._later(done.staging, RETRY_S)
 
     def _forget_elsewhere(self, given_up: _Open) -> None:
@@ -340,15 +347,14 @@ class Checkpointer:
         try:
             remove_tree(staging)
         except OSError as error:  # a PS was just writing; the next run in this directory removes the rest
-            self._run.note("warning", f"{staging} cannot be removed: {error.strerror or error}")
+            self._run.note(DirectoryNotRemoved(str(staging), error.strerror or str(error)))
 
     def _tell_mirrored(self, mirror: Mirror | HostMirror) -> None:
         for copy in mirror.results():
             if copy.error is None:
-                text = f"{copy.checkpoint}: {copy.bytes / 1e6:.1f} MB copied to {mirror.directory}"
-                self._run.note("mirrored", text, data={"bytes": copy.bytes})
+                self._run.note(CheckpointMirrored(copy.checkpoint, str(mirror.directory), copy.bytes))
             else:
-                self._run.note("warning", f"{copy.checkpoint} is not in the mirror: {copy.error}", now=True)
+                self._run.note(MirrorFailed(copy.checkpoint, str(copy.error)))
 
 
 def _elsewhere(opened: _Open) -> str:

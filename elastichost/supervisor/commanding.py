@@ -14,13 +14,23 @@ from elastichost.config_hosts import hosts_of_text
 from elastichost.errors import ConfigError, ProtocolError
 from elastichost.micro_batches import step_of
 from elastichost.plan import Plan
+from elastichost.runs.events import (
+    CommandRefused,
+    Counts,
+    HostJoinAbandoned,
+    HostJoinAsked,
+    MemoryBudgetLent,
+    PlanOrigin,
+    Warned,
+)
+from elastichost.runs.events.text import text_of
 from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.joining import Guests, join_refusal
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
 from elastichost.supervisor.preflight import Preparation
-from elastichost.supervisor.run import PlanCause, Run
-from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, gpu_refusal, refusal, scaled_text
+from elastichost.supervisor.run import Run
+from elastichost.supervisor.scaling import Dip, Pace, Watch, figures_of, gpu_refusal, refusal
 from elastichost.tuner.cold_start import resized_plan
 from elastichost.tuner.gpu_shares import most_sharing
 from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Lend, Reached, Refused, Scale
@@ -48,7 +58,7 @@ class Commander:
         self.why_not = ""  # a reason to refuse everything: the run is stopping
         self.was_asked = False  # somebody has chosen a size: it is his to change
         self._guests: Guests | None = None  # machines that are to join
-        self._hosting = b""  # who asked for them
+        self._hosting, self._hosting_cause = b"", ""  # the command that asked for them
         self._hosts_changed = False
         self._moved_s: float | None = None  # training lost by the change that was over last
 
@@ -98,19 +108,20 @@ class Commander:
     def _refused(self, error: ProtocolError) -> None:
         self._refusals += 1
         if self._refusals <= NOTED_REFUSALS:
-            self._run.note("refused", str(error))
+            self._run.note(CommandRefused("", str(error)))
 
     def _handle(self, peer: bytes, command: Command, now_s: float) -> None:
-        match command:
-            case Scale():
-                self._scale(peer, command, now_s)
-            case Lend():
-                self._lend(peer, command, now_s)
-            case Join():
-                self._join(peer, command)
-            case _:
-                name = type(command).__name__
-                self._run.commands.reply(peer, Refused(f"{name} is nothing for a run", "a host takes that", True))
+        name = type(command).__name__
+        with self._run.caused_by(self._run.new_cause(name.lower())):
+            match command:
+                case Scale():
+                    self._scale(peer, command, now_s)
+                case Lend():
+                    self._lend(peer, command, now_s)
+                case Join():
+                    self._join(peer, command)
+                case _:
+                    self._run.commands.reply(peer, Refused(f"{name} is nothing for a run", "a host takes that", True))
 
     def _lend(self, peer: bytes, command: Lend, now_s: float) -> None:
         """Another part of the host: what does not fit in it any more makes room, and who asked knows when it has."""
@@ -127,8 +138,7 @@ class Commander:
             return
         if command.memory_bytes is not None:
             self._parts.memory.lend(command.memory_bytes)
-            lent = f"memory: {command.memory_bytes / 1e6:,.1f} MB are lent by the host from now on"
-            self._run.note("budget", lent, data={"budget_bytes": command.memory_bytes})
+            self._run.note(MemoryBudgetLent(command.memory_bytes))
         self._cores = cores
         self.was_asked = self.was_asked or command.workers is not None
         plan, _ = self.resized(size, f"the host lends {len(cores)} core{'s' * (len(cores) != 1)}")
@@ -153,17 +163,21 @@ class Commander:
         if refused is None and size != Scale():
             refused = refusal(size, MAX_WORKERS, MAX_SERVERS, sys.maxsize)
         if refused is not None:
-            run.note("refused", f"join: {refused.message}")
+            run.note(CommandRefused("join", refused.message))
             run.commands.reply(peer, refused)
             return
         assert run.machines is not None
         self._guests = Guests(run, run.machines, self._parts.arena.layout, hosts, size, self._parts.memory.gain)
-        self._hosting = peer
+        self._hosting, self._hosting_cause = peer, run.cause
         names = ", ".join(host.shown for host in hosts.hosts)
-        run.note("decision", f"asked to let {names} join")
+        run.note(HostJoinAsked(tuple(host.shown for host in hosts.hosts)))
         run.commands.reply(peer, Accepted(f"{names} {'is' if len(hosts.hosts) == 1 else 'are'} called"))
 
     def _look_at_guests(self, guests: Guests, now_s: float) -> None:
+        with self._run.caused_by(self._hosting_cause):
+            self._take_guests(guests, now_s)
+
+    def _take_guests(self, guests: Guests, now_s: float) -> None:
         all_joined = guests.turn(now_s)
         if guests.reasons:
             self._dismiss("; ".join(guests.reasons))
@@ -173,7 +187,7 @@ class Commander:
             self._hosts_changed = True
             plan, warnings = self.resized(self._with_guests(guests), f"{len(guests.numbers)} more machines")
             for warning in warnings:
-                self._run.note("warning", warning)
+                self._run.note(Warned(warning))
             self.follow(plan, now_s)
             self._peers = [self._hosting]
 
@@ -189,7 +203,7 @@ class Commander:
         if self._guests is not None:
             self._guests.dismiss()
             self._guests = None
-            self._run.note("decision", f"nobody joins: {why}")
+            self._run.note(HostJoinAbandoned(why))
             self._run.commands.reply(
                 self._hosting, Refused(f"nobody joins: {why}", "`elastichost doctor` checks the same hosts")
             )
@@ -202,7 +216,7 @@ class Commander:
         if self.why_not:
             refused = Refused(self.why_not)
         if refused is not None:
-            self._run.note("refused", f"scale: {refused.message}")
+            self._run.note(CommandRefused("scale", refused.message))
             self._run.commands.reply(peer, refused)
             return
         self.was_asked = True
@@ -211,7 +225,7 @@ class Commander:
             self._run.commands.reply(peer, Reached("nothing to change: the plan is this one already"))
             return
         for warning in warnings:
-            self._run.note("warning", warning)
+            self._run.note(Warned(warning))
         self.follow(plan, now_s, "scale")
         self._peers = [peer]
         workers = len(plan.workers)
@@ -237,16 +251,16 @@ class Commander:
         pinned = pin(resized, self._cores, self._run.cores_elsewhere)
         return pinned.plan, pinned.warnings
 
-    def follow(self, plan: Plan, now_s: float, cause: PlanCause = "") -> None:
+    def follow(self, plan: Plan, now_s: float, origin: PlanOrigin = "") -> None:
         """Makes a plan, from wherever it comes, the run's, and watches what that does. It has workers and PS, and is
         pinned. Whoever waits for the one before is told."""
         self._answer(Refused("another command took its place before it was done"))
         before, self._run.plan = self._run.plan, plan
-        self._run.decided(plan.reason, cause)
+        self._run.decided(plan.reason, origin)
         known = {spec.index for spec in before.workers}
         newcomers = {spec.index: self._last_life(spec.index) for spec in plan.workers if spec.index not in known}
         dip = Dip(now_s, self._dense.samples_applied(), self._pace.before())
-        self._watch = Watch(Counts.of(before), Counts.of(plan), newcomers, dip)
+        self._watch = Watch(Counts.of(before), Counts.of(plan), newcomers, dip, self._run.plan_cause)
 
     def _last_life(self, worker: int) -> int:
         record = self._run.fleet.named("worker", worker)
@@ -259,12 +273,11 @@ class Commander:
         watch.observe(now_s, self._dense.samples_applied(), trained, is_reached=self._is_reached())
         if not watch.is_over(now_s):
             return
-        figures = watch.figures()
-        text, data = scaled_text(figures), figures.data()
-        self._run.note("scaled", text, data=dict(data))
-        self._moved_s = figures.lost_s
+        reached = watch.figures()
+        self._run.note(reached, watch.cause)
+        self._moved_s = reached.lost_s
         self._watch = None
-        self._answer(Reached(text, data))
+        self._answer(Reached(text_of(reached), figures_of(reached)))
 
     def _has_trained(self, worker: int, last_life: int) -> bool:
         life = self._last_life(worker)

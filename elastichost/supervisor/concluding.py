@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastichost.errors import ExitCode, JobFailedError
+from elastichost.runs.result import Lookups, RunOutcome
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.lookups import why_incomplete
-from elastichost.supervisor.outcome import Lookups, RunOutcome
 
 __all__ = ["Conclusion", "conclude"]
 

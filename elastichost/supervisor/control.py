@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from elastichost.errors import IllegalTransitionError, ProtocolError
+from elastichost.runs.events import MessageRefused, ProcessConnected, ProcessReady, ProcessRepinned
 from elastichost.supervisor.launch.events import Started
 from elastichost.supervisor.lifecycle import Event, State, next_state
 from elastichost.supervisor.observed import ProcessRecord
@@ -66,7 +67,7 @@ class Dispatcher:
                 self.handle(envelope)
             except ProtocolError as error:
                 if told := self._refusals.note(str(error), self._run.now_s()):
-                    self._run.note("refused", told)
+                    self._run.note(MessageRefused(told))
 
     def handle(self, envelope: Envelope[ControlMessage]) -> None:
         """Raises ProtocolError for a message its sender may not send now."""
@@ -78,6 +79,10 @@ class Dispatcher:
         if not record.is_live:
             self._last_words(record, envelope.message)
             return
+        with self._run.caused_by(record.cause):
+            self._heard(record, envelope)
+
+    def _heard(self, record: ProcessRecord, envelope: Envelope[ControlMessage]) -> None:
         match envelope.message:
             case Hello() as hello:
                 self._hello(record, hello)
@@ -115,7 +120,7 @@ class Dispatcher:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
         record.address, record.outer = hello.address, hello.outer
         self._run.fleet.apply(record, Event.HELLO, self._run.now_s())
-        self._run.note("connected", f"{record.process} says hello", process=record.process.name)
+        self._run.note(ProcessConnected(record.process), record.cause)
         parts = self._parts()
         if parts is None or record.state != State.CONNECTED:
             return
@@ -190,7 +195,7 @@ class Dispatcher:
         was_new = record.state == State.CONNECTED
         self._run.fleet.apply(record, Event.READY, self._run.now_s())
         if was_new:
-            self._run.note("ready", f"{record.process} is ready", process=record.process.name)
+            self._run.note(ProcessReady(record.process), record.cause)
         if record.process.role == "server":
             if was_new:
                 parts.training.server_ready(record.process)
@@ -205,8 +210,7 @@ class Dispatcher:
 
     def _repinned(self, record: ProcessRecord, cores: tuple[int, ...]) -> None:
         if self._run.fleet.repinned(record, cores):
-            text = f"{record.process} runs on cores {', '.join(map(str, cores))}"
-            self._run.note("repinned", text, process=record.process.name, data={"cores": list(cores)})
+            self._run.note(ProcessRepinned(record.process, cores, record.spec.threads), self._run.plan_cause)
 
 
 def _require(record: ProcessRecord, event: Event) -> None:

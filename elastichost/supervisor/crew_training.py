@@ -13,8 +13,9 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE, assign, key_of, micro_range, step_of, steps_of
 from elastichost.plan import ProcessId
+from elastichost.runs.events import MicroBatchesAssigned, PositionsLeftOut
+from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import Quarantined
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.run import Run
@@ -119,18 +120,14 @@ class CrewTraining(Training):
                 continue
             start, stop = micro_range(lease.start, lease.stop, batch, self._micros, step - grant.first_step, micro)
             self._giving_up[task] = Quarantined(lease.epoch, lease.unit, start, stop, failures)
-            self._run.note(
-                "decision",
-                f"positions {start} to {stop} of unit {lease.unit} are left out: {failures} lives died on them",
-                process=process.name,
-            )
+            self._run.note(PositionsLeftOut(process, lease.unit, start, stop, failures))
             self._crew = Crew(self._crew.epoch, self._crew.workers, (*self._crew.left_out, task))
 
     def _publish(self, reason: str) -> None:
         workers = assign({index: self._speed(process) for index, process in self._members.items()}, self._micros)
         self._crew = Crew(self._crew.epoch + 1, workers, self._crew.left_out)
-        shares = ", ".join(f"worker-{index}: {workers.count(index)}" for index in sorted(self._members))
-        self._run.note("decision", f"micro-batches: {shares or 'nobody'}; {reason}")
+        shares = {index: workers.count(index) for index in sorted(self._members)}
+        self._run.note(MicroBatchesAssigned(shares, reason))
         self._run.send_all(tuple(self._members.values()), self._crew)
 
     @property

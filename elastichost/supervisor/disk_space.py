@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from elastichost.metrics import JournalValue
+from elastichost.runs.events import DiskFreed, DiskFull
 
-__all__ = ["DiskSpace", "SpaceNote"]
+__all__ = ["DiskSpace"]
 
 AGAIN_S = 60.0  # as long as it lasts it is told again
-
-
-class SpaceNote(NamedTuple):
-    """A line of the journal."""
-
-    kind: str  # disk_full, disk_free
-    text: str
-    data: dict[str, JournalValue]
 
 
 @dataclass(slots=True)
@@ -59,26 +50,16 @@ class DiskSpace:
         """That can not be written."""
         return tuple(sorted(self._full))
 
-    def note(self, where: str, now_s: float) -> SpaceNote | None:
-        """What is to be told now, if anything. where: the file system, in words."""
+    def note(self, where: str, now_s: float) -> DiskFull | DiskFreed | None:
+        """What is to be told now, if anything. where: the file system, and how much space it has."""
         files = frozenset(self._full)
         if not files:
             if not self._told:
                 return None
             passed_s, self._told = now_s - self._began_s, frozenset()
-            return SpaceNote("disk_free", f"there is space again after {passed_s:.0f} s: all is written", {})
+            return DiskFreed(passed_s)
         if files <= self._told and now_s < self._told_s + AGAIN_S:
             return None
         self._told, self._told_s = self._told | files, now_s
-        reason = next(iter(self._full.values())).reason
-        goes_on = (
-            "training waits, and goes on by itself when there is space"
-            if self.holds_training
-            else "training goes on; what could not be written waits in memory"
-        )
-        text = (
-            f"{reason}: {', '.join(self.files)} on {where} can not be written for {now_s - self._began_s:.0f} s; "
-            f"free some space there. {goes_on[0].upper()}{goes_on[1:]}"
-        )
-        data: dict[str, JournalValue] = {"files": list(self.files), "waits": self.holds_training}
-        return SpaceNote("disk_full", text, data)
+        error = next(iter(self._full.values())).reason
+        return DiskFull(self.files, where, error, now_s - self._began_s, self.holds_training)

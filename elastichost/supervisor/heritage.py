@@ -18,12 +18,13 @@ from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError, SampleRange
+from elastichost.runs.events import StartedFromCheckpoint, Warned
+from elastichost.runs.facts import Lineage
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.applied_again import keep_applied
 from elastichost.supervisor.cpu_check import require_same_cpu
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState
-from elastichost.supervisor.recollection import Lineage
 from elastichost.supervisor.rescue import Claim, model_difference
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.run_record import RunRecord, find_checkpoint, load_dense, read_record
@@ -149,11 +150,11 @@ def _started_from(run: Run, found: FoundCheckpoint, heritage: Heritage) -> str:
 
 def _tell(run: Run, found: FoundCheckpoint, lineage: Lineage) -> None:
     for warning in found.warnings:
-        run.note("warning", warning)
+        run.note(Warned(warning))
     if _is_own(run, found):
-        run.note("decision", f"resume: goes on from the checkpoint {found.directory.name}", now=True)
+        run.note(StartedFromCheckpoint(found.directory.name))
     else:
-        run.note("decision", f"begins from the checkpoint of another run, as asked: {lineage.started_from}", now=True)
+        run.note(StartedFromCheckpoint(lineage.started_from, is_foreign=True))
 
 
 def _ledger(settings: LedgerSettings, state: LedgerState, heritage: Heritage) -> Ledger:

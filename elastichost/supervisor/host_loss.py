@@ -13,12 +13,12 @@ from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.errors import CheckpointError
-from elastichost.metrics import JournalValue
 from elastichost.plan import Plan
+from elastichost.runs.events import RowsRolledBack
+from elastichost.runs.result import LostHost
 from elastichost.supervisor.checkpointing import Checkpointer
-from elastichost.supervisor.launch.events import HostLost
+from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.memory_watch import MemoryWatch
-from elastichost.supervisor.outcome import LostHost
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.run_record import find_checkpoint, read_record
@@ -43,9 +43,9 @@ class HostLosses:
     def __init__(self, run: Run, arena: Arena, roster: Roster, checkpointer: Checkpointer, memory: MemoryWatch) -> None:
         self._run, self._arena, self._roster = run, arena, roster
         self._checkpointer, self._memory = checkpointer, memory
-        self._open: list[tuple[int, tuple[Key, ...], FoundCheckpoint | None]] = []  # places in run.lost_hosts
+        self._open: list[tuple[int, tuple[Key, ...], FoundCheckpoint | None, str]] = []  # places in run.lost_hosts
 
-    def lose(self, event: HostLost) -> None:
+    def lose(self, event: AgentLost) -> None:
         """The host is used no more; the plan is without it already. What becomes of its processes follows."""
         run, roster, memory = self._run, self._roster, self._memory
         for record in run.fleet:
@@ -60,7 +60,7 @@ class HostLosses:
         name = found.directory.name if found is not None else ""
         run.lost_hosts.append(LostHost(event.name, event.reason, len(buckets), rows, name))
         if buckets:
-            self._open.append((len(run.lost_hosts) - 1, buckets, found))
+            self._open.append((len(run.lost_hosts) - 1, buckets, found, run.cause))
         memory.lose(event.host)
         roster.lose(servers, found.directory if found is not None else None, f"host {event.name} is lost")
 
@@ -73,7 +73,7 @@ class HostLosses:
 
     def made_anew(self, samples_applied: int) -> None:
         """Workers learn where the rows are now. samples_applied: trained before that."""
-        for place, buckets, found in self._open:
+        for place, buckets, found, cause in self._open:
             before = read_record(found.manifest).samples_applied if found is not None else 0
             loss = msgspec.structs.replace(
                 self._run.lost_hosts[place],
@@ -81,20 +81,8 @@ class HostLosses:
                 samples=samples_applied - before,
             )
             self._run.lost_hosts[place] = loss
-            self._tell(loss)
+            self._run.note(RowsRolledBack(loss), cause)
         self._open.clear()
-
-    def _tell(self, loss: LostHost) -> None:
-        where = f"the checkpoint {loss.checkpoint}" if loss.checkpoint else "their initial rows: there is no checkpoint"
-        data: dict[str, JournalValue] = msgspec.to_builtins(loss)
-        self._run.note(
-            "rows_rolled_back",
-            f"host {loss.name} had {loss.buckets} buckets with {loss.rows:,} rows; they are on host 0 now, "
-            f"{loss.rows_restored:,} rows from {where}. What {loss.samples:,} samples trained since then had taught "
-            "these rows is rolled back; all other rows, the dense part and the count of samples stay",
-            now=True,
-            data=data,
-        )
 
 
 def _rows_of(arena: Arena, buckets: tuple[Key, ...]) -> int:

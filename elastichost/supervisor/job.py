@@ -21,12 +21,24 @@ from elastichost.clock import MonotonicClock
 from elastichost.config import JobSpec, load_job
 from elastichost.config_hosts import HostsFile
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
-from elastichost.observer import RunObserver, SilentObserver
 from elastichost.plan import Plan, ProcessId
 from elastichost.resources import HostInventory
+from elastichost.runs.decisions import DECISIONS_FILE, Recorder
+from elastichost.runs.events import (
+    DirectoryLeftBehind,
+    ProcessesKilled,
+    RecordingStopped,
+    RunEnded,
+    RunFailed,
+    RunStarted,
+    Warned,
+)
+from elastichost.runs.journal import Journal
+from elastichost.runs.journal_replay import EndedSize, Recollection
+from elastichost.runs.observer import RunObserver, SilentObserver
+from elastichost.runs.result import RunResult
 from elastichost.supervisor.emulated import EMULATED
 from elastichost.supervisor.heritage import Heritage, look_for_checkpoint
-from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.keyring import Keyring
 from elastichost.supervisor.launch.agent_messages import SourceFile
 from elastichost.supervisor.launch.local import LocalLauncher
@@ -34,11 +46,8 @@ from elastichost.supervisor.launch.servers import StartServer
 from elastichost.supervisor.launch.several import HostsLauncher
 from elastichost.supervisor.loop import Supervisor
 from elastichost.supervisor.machines import Machines
-from elastichost.supervisor.outcome import RunResult
 from elastichost.supervisor.preflight import Preparation, preflight
-from elastichost.supervisor.recollection import EndedSize, Recollection
 from elastichost.supervisor.reconcile import Limits
-from elastichost.supervisor.recording import DECISIONS_FILE, Recorder
 from elastichost.supervisor.rescue import Claim, claim_arena
 from elastichost.supervisor.rolling_back import barred
 from elastichost.supervisor.run import Entries, Run
@@ -265,7 +274,7 @@ def _open(
         control=control,
         commands=commands,
         other_arenas=others,
-        recorder=Recorder(directory.path / DECISIONS_FILE, lambda problem: journal.write("warning", problem)),
+        recorder=Recorder(directory.path / DECISIONS_FILE, lambda problem: journal.write(RecordingStopped(problem))),
         plan=Plan((), opened.prepared.plan.access, "nothing yet"),
         limits=Limits(
             restarts=job.resources.restarts,
@@ -287,7 +296,7 @@ def _gate(machines: Machines | None, keyring: Keyring | None) -> Gate | None:
 def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> RunResult:
     prepared, heritage = opened.prepared, opened.heritage
     for warning in prepared.warnings:
-        run.note("warning", warning)
+        run.note(Warned(warning))
     if heritage.claim is not None:
         _remember(run, heritage.claim.recollection)
     try:
@@ -304,6 +313,7 @@ def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> Run
 def _remember(run: Run, recollection: Recollection) -> None:
     """What the supervisor before this one had counted."""
     run.roll_backs += recollection.roll_backs
+    run.supervisor_number = recollection.supervisors + 1
     for name, life in recollection.lives.items():
         role, _, index = name.rpartition("-")
         run.fleet.remember(msgspec.convert({"role": role, "index": int(index), "life": life}, ProcessId), run.now_s())
@@ -311,27 +321,27 @@ def _remember(run: Run, recollection: Recollection) -> None:
 
 def _supervise(run: Run, supervisor: Supervisor) -> RunResult:
     """Runs it; then nothing is left of it but the run directory."""
-    run.note("run_started", f"run {run.directory.path.name}", now=True, data={"run_id": run.run_id})
+    run.note(RunStarted(run.run_id, run.directory.path.name))
     result: RunResult | None = None
     try:
         result = supervisor.run()
         return result
     except ElastichostError as error:
-        run.note("failed", str(error), now=True)
+        run.note(RunFailed(type(error).__name__, str(error)))
         result = supervisor.failed(error)
         raise
     except Exception as error:
-        run.note("failed", f"a fault of elastichost: {type(error).__name__}: {error}", now=True)
+        run.note(RunFailed(type(error).__name__, str(error), is_bug=True))
         raise
     finally:
         killed = end_processes(run.launcher)
         state = result.status if result is not None else "failed"
         supervisor.close({"killed": "stopped", "quarantined": "done"}.get(state, state))
         for problem in remove_directories(*run.arenas, run.sockets):
-            run.note("left_behind", problem)
+            run.note(DirectoryLeftBehind(problem))
         if killed:
-            run.note("killed", f"had to be killed: {', '.join(map(str, killed))}")
-        run.note("run_ended", state, now=True)
+            run.note(ProcessesKilled(tuple(map(str, killed))))
+        run.note(RunEnded(state))
         if result is not None:
             _write_result(run, result)
 

@@ -27,6 +27,7 @@ from elastichost.config_hosts import MOST_HOSTS, HostSection, HostsFile
 from elastichost.cpu_features import present_cpu
 from elastichost.errors import IllegalTransitionError, PreflightError
 from elastichost.resources import memory_budget_bytes
+from elastichost.runs.events import HostJoined, HostsFileNotWritten
 from elastichost.supervisor.cpu_check import needs_same_cpu
 from elastichost.supervisor.doubles import Double
 from elastichost.supervisor.hosts_check import Own, failures_of, repair_of
@@ -189,7 +190,7 @@ class Guests:
             run.elsewhere[number] = self._machines.place_of(number, run.control.outer_address)
             with contextlib.suppress(PreflightError):  # it is lost: that will be seen, and told
                 self._machines.measure_link(number)
-            run.note("host_joined", f"host {launcher.host.shown} has joined", now=True, data={"host": number})
+            run.note(HostJoined(number, launcher.host.shown))
         keep_hosts(run)
 
     def dismiss(self) -> None:
@@ -227,7 +228,7 @@ def keep_hosts(run: Run) -> None:
         try:
             write_atomically(run.directory.hosts, facts.model_dump_json(indent=1).encode())
         except OSError as error:
-            run.note("warning", f"{run.directory.hosts} is not written, a resume takes the machines of before: {error}")
+            run.note(HostsFileNotWritten(str(run.directory.hosts), str(error)))
 
 
 def _trouble(launcher: RemoteLauncher, job: JobSpec, *, is_new: bool) -> str:

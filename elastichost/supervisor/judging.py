@@ -5,27 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from elastichost.plan import ProcessId
 from elastichost.quality import auc, evaluate_labels
+from elastichost.runs.events import EvaluationFinished, EvaluationStarted
+from elastichost.runs.facts import EvaluationMemory
+from elastichost.runs.result import TestFigures
 from elastichost.supervisor.early_stop import EarlyStop, Verdict
 from elastichost.supervisor.evaluation import EvaluationRound, ScoreTable
 from elastichost.supervisor.observed import ProcessRecord
-from elastichost.supervisor.outcome import TestFigures
 from elastichost.supervisor.run import Run
 from elastichost.wire.control import EvaluationScores
 
-__all__ = ["Judge", "JudgeMemory"]
-
-
-class JudgeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint keeps of the evaluations before it; `evaluated_at`: samples accounted for at the last one."""
-
-    evaluated_at: int | None = None
-    figures: TestFigures | None = None
-    best: float | None = None
-    without_better: int = 0
+__all__ = ["Judge"]
 
 
 class Judge:
@@ -41,6 +32,7 @@ class Judge:
         self._round: EvaluationRound | None = None
         self._number = 0
         self._began_s = 0.0
+        self.cause = ""
         self.evaluated_at: int | None = None
         self._samples = 0
         self.figures: TestFigures | None = None
@@ -54,11 +46,11 @@ class Judge:
         return self._round is not None
 
     @property
-    def memory(self) -> JudgeMemory:
+    def memory(self) -> EvaluationMemory:
         best, without = self._early_stop.memory
-        return JudgeMemory(self.evaluated_at, self.figures, best, without)
+        return EvaluationMemory(self.evaluated_at, self.figures, best, without)
 
-    def recall(self, memory: JudgeMemory) -> None:
+    def recall(self, memory: EvaluationMemory) -> None:
         """Goes on where the run that is resumed was at its checkpoint."""
         self.evaluated_at, self.figures = memory.evaluated_at, memory.figures
         self._early_stop.recall(memory.best, memory.without_better)
@@ -68,7 +60,8 @@ class Judge:
         self._number += 1
         self._round = EvaluationRound(self._number, self._units, self._run.job.train.batch_size, self._num_labels)
         self._samples, self._began_s = samples, self._run.now_s()
-        self._run.note("decision", f"evaluate: {reason}", data={"samples": samples})
+        self.cause = self._run.new_cause("evaluation")
+        self._run.note(EvaluationStarted(samples, reason), self.cause)
         self.serve()
 
     def serve(self) -> None:
@@ -95,17 +88,18 @@ class Judge:
         self.figures, self.evaluated_at = figures(table), self._samples
         value = self.figures.auc if self._early_stop.metric == "auc" else self.figures.logloss
         verdict = self._early_stop.observe(value)
-        took_s = self._run.now_s() - self._began_s
         self._run.note(
-            "evaluation",
-            f"{verdict.reason}; {table.samples} samples in {took_s:.1f} s",
-            data={
-                "samples": self._samples,
-                "auc": self.figures.auc,
-                "logloss": self.figures.logloss,
-                "truth_auc": self.figures.truth_auc,
-                "memory": msgspec.to_builtins(self.memory),  # a resumed run goes on from it
-            },
+            EvaluationFinished(
+                samples=self._samples,
+                test_samples=table.samples,
+                seconds=self._run.now_s() - self._began_s,
+                auc=self.figures.auc,
+                logloss=self.figures.logloss,
+                truth_auc=self.figures.truth_auc,
+                memory=self.memory,  # a resumed run goes on from it
+                reason=verdict.reason,
+            ),
+            self.cause,
         )
         return verdict
 

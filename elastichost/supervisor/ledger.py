@@ -21,10 +21,10 @@ import msgspec
 from elastichost.batches import batch_stop, batches_of
 from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError, SampleRange
 from elastichost.plan import ProcessId
+from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.ledger_facts import (
     LedgerSettings,
     LedgerState,
-    Quarantined,
     Settlement,
     Span,
     epoch_order,
@@ -33,7 +33,7 @@ from elastichost.supervisor.ledger_facts import (
 )
 from elastichost.wire.facts import AppliedBatch, Lease
 
-__all__ = ["Ledger", "LedgerSettings", "LedgerState", "Quarantined", "Settlement", "Span"]
+__all__ = ["Ledger", "LedgerSettings", "LedgerState", "Settlement", "Span"]
 
 FIRST_LEASE_BATCHES = 4  # while a worker's rate is not known
 

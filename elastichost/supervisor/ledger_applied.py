@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.errors import ProtocolError
+from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState, Quarantined, Span, epoch_order
+from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState, Span, epoch_order
 from elastichost.wire.applied import AppliedFold, AppliedRecords
 from elastichost.wire.applied_fold import accounted_ranges
 

@@ -8,13 +8,12 @@ from typing import Literal
 import msgspec
 
 from elastichost.errors import SampleRange
+from elastichost.runs.facts import DataSize, Quarantined
 from elastichost.sharding import mix64
 
 __all__ = [
-    "DataSize",
     "LedgerSettings",
     "LedgerState",
-    "Quarantined",
     "Settlement",
     "Span",
     "epoch_order",
@@ -23,16 +22,6 @@ __all__ = [
 ]
 
 _SIGN_FREE = (1 << 63) - 1
-
-
-class DataSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of all data of an epoch: by this other data is known, since positions mean something else in it."""
-
-    samples: int = 0
-    units: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.samples} samples in {self.units} units"
 
 
 class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,16 +57,6 @@ class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
     @property
     def samples(self) -> int:
         return self.stop - self.start
-
-
-class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Positions given up: every life that was given them died, or they are barred."""
-
-    epoch: int
-    unit: int
-    start: int
-    stop: int
-    failures: int
 
 
 class Settlement(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError
-from elastichost.supervisor.outcome import Lookups
+from elastichost.runs.result import Lookups
 from elastichost.supervisor.run import Run
 
 __all__ = ["LookupCount", "why_incomplete"]

@@ -15,6 +15,8 @@ from elastichost.errors import (
 )
 from elastichost.kernel_cache import kernel_cache
 from elastichost.plan import Plan, ProcessSpec
+from elastichost.runs import events
+from elastichost.runs.result import RunOutcome, RunResult
 from elastichost.supervisor.agenda import (
     BeginCheckpoint,
     BeginEpoch,
@@ -32,12 +34,11 @@ from elastichost.supervisor.control import Described, Dispatcher
 from elastichost.supervisor.heritage import Heritage
 from elastichost.supervisor.host_loss import plan_without
 from elastichost.supervisor.joining import keep_hosts
-from elastichost.supervisor.launch.events import Exited, HostLost
+from elastichost.supervisor.launch.events import AgentLost, Exited
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
-from elastichost.supervisor.outcome import RunOutcome, RunResult
 from elastichost.supervisor.pacing import Pacing
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.pinning import pin
@@ -122,7 +123,7 @@ class Supervisor:
             self._tuner.remember(self._prepared.beginning.features, ended_well=well)
         if not end.message:
             return self._result(end.status, end.code)
-        self._run.note("warning", f"memory: {end.message}")
+        self._run.note(events.LookupsWithoutRow(lookups.total, lookups.without_row, end.message))
         return msgspec.structs.replace(self._result(end.status, end.code), message=end.message)
 
     def _train(self) -> Finish | None:
@@ -130,12 +131,12 @@ class Supervisor:
         described = self._describe_model()
         if described is None:
             return None
-        self._run.plan = self._prepared.plan
-        beginning = self._prepared.beginning
-        self._run.recorder.write(FirstPlanMade(beginning.request, beginning.first.plan))
-        self._run.decided(self._prepared.plan.reason, "scale" if self._was_asked else "start")
+        run, prepared = self._run, self._prepared
+        run.plan = prepared.plan
+        run.recorder.write(FirstPlanMade(prepared.beginning.request, prepared.beginning.first.plan))
+        run.decided(prepared.plan.reason, "scale" if self._was_asked else "start", run.new_cause("start"))
         for warning in described[0].warnings:
-            self._run.note("warning", warning)
+            run.note(events.Warned(warning))
         while True:
             try:
                 return self._train_from(described, self._heritage)
@@ -158,7 +159,7 @@ class Supervisor:
             self._stop_when_asked()
             finish = self._advance(self._parts)
             if finish is not None:
-                self._run.note("decision", f"finish: {finish.reason}", now=True)
+                self._run.note(events.RunFinishing(finish.reason))
                 return finish
 
     def _roll_back(self, error: NonFiniteError | HostLostError, described: Described) -> Heritage:
@@ -208,7 +209,7 @@ class Supervisor:
             self._parts.roster.stay()
         servers = self._parts.roster.servers if self._parts is not None else plan.servers
         self._run.plan = Plan(servers, plan.access, reason)
-        self._run.decided(f"{reason}; workers drain, then a checkpoint")
+        self._run.decided(f"{reason}; workers drain, then a checkpoint", cause=self._run.new_cause("stop"))
         if self._commander is not None:
             self._commander.end("the run was asked to stop")
 
@@ -288,13 +289,12 @@ class Supervisor:
             wait_readable([self._signals.descriptor], rest_s)
 
     def _look_at_clock(self) -> float:
-        """When the supervisor was stopped its children mostly were too: that they were silent says nothing. Returns the
-        time up to which that is looked after: whoever is judged by later times was perhaps asleep with all others."""
+        """Extends deadlines when the supervisor itself was stopped. Returns the time by which processes are judged."""
         now_s = self._run.now_s()
         stood_s, self._turned_s = now_s - self._turned_s, now_s
         if stood_s > STALL_S:
             self._run.fleet.excuse(stood_s)
-            self._run.note("stalled", f"the supervisor stood still for {stood_s:.1f} s; deadlines are moved by that")
+            self._run.note(events.SupervisorStalled(stood_s))
         return now_s
 
     def _take_launch_events(self) -> None:
@@ -315,9 +315,9 @@ class Supervisor:
             raise PreflightError(
                 f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
             )
-        self._run.note("fork_server", f"{kernel_cache().words_of_import} in {prepared.seconds:.1f} s")
+        self._run.note(events.ForkServerReady(prepared.seconds, compiled_kernels=kernel_cache().directory is None))
         if prepared.threads > 1:
-            self._run.note("warning", f"the fork server has {prepared.threads} threads: only one survives a fork")
+            self._run.note(events.ForkServerThreads(prepared.threads))
 
     def _bury(self, now_s: float) -> None:
         due = [event for due_s, event in self._exits if due_s <= now_s]
@@ -332,7 +332,7 @@ class Supervisor:
         if self._parts is not None:
             self._parts.ended(record, asked=asked)
 
-    def _host_lost(self, event: HostLost) -> None:
+    def _host_lost(self, event: AgentLost) -> None:
         """What ran there has ended, and will be told of next. Raises HostLostError where the run cannot go on from
         what it has: before it trains, and in sync mode, which goes back to its checkpoint."""
         run, parts, commander = self._run, self._parts, self._commander
@@ -368,7 +368,7 @@ class Supervisor:
                 pass
             case BeginEpoch(reason=reason):
                 parts.training.ledger.begin_epoch()
-                self._run.note("decision", f"epoch {parts.training.ledger.epoch}: {reason}")
+                self._run.note(events.EpochStarted(parts.training.ledger.epoch, reason))
                 parts.training.serve()
             case BeginEvaluation(reason=reason):
                 parts.judge.begin(accounted, reason)

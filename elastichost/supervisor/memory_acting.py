@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from elastichost.arena.memory_board import MemoryBoard
+from elastichost.runs.events import MemoryActed, MemoryActionMeasured, MemoryMoveRefused, Warned
 from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
 from elastichost.specs import TableSpec
 from elastichost.supervisor.roster import Roster
 from elastichost.supervisor.run import Run
 from elastichost.tuner.memory import MemoryState, predict
-from elastichost.tuner.memory_facts import MemoryDecision, MemoryLook
+from elastichost.tuner.memory_facts import MemoryDecision, MemoryKind, MemoryLook
 from elastichost.wire.commands import Scale
 
 if TYPE_CHECKING:
     from elastichost.supervisor.commanding import Commander
 
-__all__ = ["MemoryActor", "relocated", "total_of"]
+__all__ = ["MemoryActor", "acted", "relocated", "total_of"]
 
 LEAST_EFFECT_S = 5.0  # what an action did is measured after three times what it takes, and no sooner
 
@@ -30,12 +31,13 @@ LEAST_EFFECT_S = 5.0  # what an action did is measured after three times what it
 class _Effect:
     """An action whose effect is still to be measured: what was known when it was taken."""
 
-    kind: str
+    kind: MemoryKind
     due_s: float
     state: MemoryState
     look: MemoryLook
     evicted: int
     rounds: int
+    cause: str
 
 
 class MemoryActor:
@@ -72,7 +74,8 @@ class MemoryActor:
                 self._move(decision, commander, now_s)
         due_s = now_s + max(3 * look.action_s, LEAST_EFFECT_S)
         if not any(effect.kind == decision.kind for effect in self._effects):
-            self._effects.append(_Effect(decision.kind, due_s, state, look, self._evicted(), self._rounds()))
+            effect = _Effect(decision.kind, due_s, state, look, self._evicted(), self._rounds(), self._run.cause)
+            self._effects.append(effect)
 
     def begin(self, board: MemoryBoard) -> None:
         """What is in force is so on one more host."""
@@ -91,7 +94,7 @@ class MemoryActor:
     def _resize(self, command: Scale, reason: str, commander: Commander, now_s: float) -> None:
         plan, warnings = commander.resized(command, reason)
         for warning in warnings:
-            self._run.note("warning", warning)
+            self._run.note(Warned(warning))
         commander.follow(plan, now_s)
 
     def _move(self, decision: MemoryDecision, commander: Commander, now_s: float) -> None:
@@ -104,9 +107,9 @@ class MemoryActor:
         target = relocated(self._roster.shard_map, hosts, decision.host, decision.target, decision.share)
         if not moved_buckets(self._roster.shard_map, target):
             if self._roster.refuse(decision.target):
-                self._run.note("memory", f"host {decision.host} has too few buckets for a part of them to go elsewhere")
+                self._run.note(MemoryMoveRefused(decision.host, too_few=True))
         elif not self._roster.relocate(target, f"host {decision.target} has memory left"):
-            self._run.note("memory", "buckets do not move now: something else is changing hands")
+            self._run.note(MemoryMoveRefused(decision.host, too_few=False))
 
     # --- effects ----------------------------------------------------------------------------------------------
 
@@ -120,22 +123,18 @@ class MemoryActor:
             grown = used - sum(host.used_bytes for host in before.hosts)
             would = expected - sum(host.used_bytes for host in before.hosts)
             dropped, rounds = self._evicted() - effect.evicted, self._rounds() - effect.rounds
-            words = f"; {dropped:,} rows dropped in {rounds} rounds" if rounds else ""
-            left_out = look.left_out - before.left_out
-            words += f"; {left_out:,} sightings went without a row" if left_out else ""
             self._run.note(
-                "memory",
-                f"what {_NAMES[effect.kind]} did: {grown / 1e6:+,.1f} MB in the {look.samples - before.samples:,} "
-                f"samples since, where {would / 1e6:+,.1f} MB were to be expected{words}",
-                data={
-                    "kind": effect.kind,
-                    "grown_bytes": grown,
-                    "expected_bytes": would,
-                    "samples": look.samples - before.samples,
-                    "dropped_rows": dropped,
-                    "left_out": left_out,
-                    "horizon": self.horizon,
-                },
+                MemoryActionMeasured(
+                    action=effect.kind,
+                    grown_bytes=grown,
+                    expected_bytes=would,
+                    samples=look.samples - before.samples,
+                    dropped_rows=dropped,
+                    rounds=rounds,
+                    left_out=look.left_out - before.left_out,
+                    horizon=self.horizon,
+                ),
+                effect.cause,
             )
 
     def _evicted(self) -> int:
@@ -148,14 +147,6 @@ class MemoryActor:
 def total_of(boards: Sequence[MemoryBoard], word: Literal["evicted", "rounds", "left_out"]) -> int:
     """Of all PS there ever were: a count does not fall because one of them is no more."""
     return sum(getattr(board.server(index), word) for board in boards for index in range(MAX_SERVERS))
-
-
-_NAMES = {
-    "evict": "dropping rows",
-    "admit": "admitting later",
-    "shrink": "a smaller number of workers",
-    "move": "moving buckets",
-}
 
 
 def relocated(present: ShardMap, hosts: dict[int, int], source: int, target: int, share: float) -> ShardMap:
@@ -172,3 +163,20 @@ def relocated(present: ShardMap, hosts: dict[int, int], source: int, target: int
         for bucket in held[len(held) - count :]:
             row[bucket] = next(takers)
     return msgspec.structs.replace(present, owners=tuple(map(tuple, owners)))
+
+
+def acted(decision: MemoryDecision) -> MemoryActed:
+    """The line of the journal that tells of a decision."""
+    return MemoryActed(
+        action=decision.kind,
+        host=decision.host,
+        reason=decision.reason,
+        chance=decision.chance,
+        window_s=decision.window_s,
+        exceeds_in_s=decision.exceeds_in_s,
+        horizon=decision.horizon,
+        admit_after=decision.admit_after,
+        workers=decision.workers,
+        target=decision.target,
+        share=decision.share,
+    )

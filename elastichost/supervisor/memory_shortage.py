@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.memory_board import MemoryBoard
 from elastichost.errors import ElastichostError, MemoryBudgetError
+from elastichost.runs.events import MemoryFreed, MemoryFull
 from elastichost.specs import TableSpec
 from elastichost.supervisor.memory_acting import total_of
 from elastichost.supervisor.memory_gauge import RowCosts
@@ -80,15 +81,15 @@ class Shortage:
         for board in self._boards:
             board.leave_out(is_full=True)
         self._run.note(
-            "warning",
-            f"memory: {_full_words(fact)}: new ids go without a row until some is free",
-            data={
-                "host": fact.host,
-                "used_bytes": fact.reading.used_bytes,
-                "private_bytes": fact.private_bytes,
-                "files_free_bytes": fact.files_free_bytes,
-                "is_files": fact.is_files,
-            },
+            MemoryFull(
+                host=fact.host,
+                budget_bytes=fact.budget_bytes,
+                used_bytes=fact.reading.used_bytes,
+                private_bytes=fact.private_bytes,
+                files_free_bytes=fact.files_free_bytes,
+                is_files=fact.is_files,
+                repair=MORE_ROOM if fact.is_files else "",
+            )
         )
 
     def _go_on(self, now_s: float) -> None:
@@ -98,7 +99,7 @@ class Shortage:
             board.leave_out(is_full=False)
         ids = self.left_out - self._left_out_before
         self._left_out_before, self._freed_s = None, now_s
-        self._run.note("memory", f"new ids get rows again; {ids} sightings went without one", data={"left_out": ids})
+        self._run.note(MemoryFreed(ids))
 
 
 def _full_words(fact: HostFacts) -> str:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,11 +19,11 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.errors import MemoryBudgetError
 from elastichost.job_features import Estimates
-from elastichost.metrics import JournalValue
 from elastichost.resources import bounds_of
+from elastichost.runs.events import Inaction, MemoryBudgetSet, MemoryForecastFailed, MemoryWarned
 from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.memory_acting import MemoryActor
+from elastichost.supervisor.memory_acting import MemoryActor, acted
 from elastichost.supervisor.memory_gauge import MemoryGauge, ages_of, row_costs
 from elastichost.supervisor.memory_granting import NO_LIMIT, Granter, HostFacts
 from elastichost.supervisor.memory_private import PrivateMemory
@@ -92,7 +91,7 @@ class MemoryWatch:
         self.most_workers: int | None = None  # more of them would take memory from the rows; None: not known
         self._workers_left: int | None = None  # when the last one was taken away
         self._wants_ages = self._was_recorded = self._was_told = False
-        self._foreknown = ""  # what jobs like it let expect, in words
+        self._foreknown: tuple[float, float] | None = None  # bytes at its end: median, at most, as of jobs like it
         self._ages_from = self._dense.samples_applied() if self._dense and arenas[0].board.notes_seen else 0
         self._grant_at_s = self._look_at_s = 0.0
         self._grants_took_s: deque[float] = deque(maxlen=TIMED_GRANTS)
@@ -167,11 +166,11 @@ class MemoryWatch:
             self._state, decision = decide(self._state, look, now_s)
         except Exception as error:  # noqa: BLE001 - a fault of the tuner must not end a run that trains: grants hold
             self._mode = "off"
-            self._run.note("warning", f"memory: it is not foreseen any more: {type(error).__name__}: {error}")
+            self._run.note(MemoryForecastFailed(type(error).__name__, str(error)))
             return
         if not self._was_recorded:
             self._run.recorder.write(MemoryOpened(self._known))
-            self._foreknown = self._words_of_known(look)
+            self._foreknown = self._forecast(look)
         self._was_recorded = True
         self._run.recorder.write(MemoryLooked(now_s, look, decision))
         self._keep_law(ledger, look)
@@ -200,29 +199,25 @@ class MemoryWatch:
             return
         self._was_told = True
         for fact in facts:
-            where = f"host {fact.host}: " if len(facts) > 1 else ""
             self._run.note(
-                "budget",
-                f"memory: {where}{_mb(fact.budget_bytes)} MB may be used; rows and all that belongs to them take "
-                f"{_mb(fact.reading.used_bytes)} MB, the processes {_mb(fact.private_bytes)} MB, "
-                f"{_mb(fact.copies_bytes)} MB are kept for the copies of checkpoints; "
-                f"{_mb(max(0, fact.left_bytes))} MB are left{fact.words_of_files}{self._foreknown}",
-                data={
-                    "host": fact.host,
-                    "budget_bytes": fact.budget_bytes,
-                    "rows_bytes": fact.reading.used_bytes,
-                    "private_bytes": fact.private_bytes,
-                    "copies_bytes": fact.copies_bytes,
-                    "left_bytes": fact.left_bytes,
-                },
+                MemoryBudgetSet(
+                    host=fact.host,
+                    budget_bytes=fact.budget_bytes,
+                    rows_bytes=fact.reading.used_bytes,
+                    private_bytes=fact.private_bytes,
+                    copies_bytes=fact.copies_bytes,
+                    left_bytes=fact.left_bytes,
+                    names_host=len(facts) > 1,
+                    files_free_bytes=fact.files_free_bytes if fact.is_files else None,
+                    forecast_bytes=self._foreknown,
+                )
             )
 
-    def _words_of_known(self, look: MemoryLook) -> str:
-        """At the first look, before anything of this run was seen."""
+    def _forecast(self, look: MemoryLook) -> tuple[float, float] | None:
+        """At the first look, before anything of this run was seen. None: the history tells nothing."""
         if not is_foreknown(self._state.growth):
-            return ""
-        median, high = predict(self._state, look, look.samples + look.samples_left)
-        return f"; if it grows as jobs like it did, {_mb(median)} MB, at most {_mb(high)} MB, are needed to its end"
+            return None
+        return predict(self._state, look, look.samples + look.samples_left)
 
     def _grant(self, private: Mapping[int, int]) -> list[HostFacts]:
         hosts, facts = self._roster.hosts, list[HostFacts]()
@@ -367,34 +362,33 @@ class MemoryWatch:
         return budget_error(fact, self._tables, self._costs, acts=self._mode == "act", names_host=is_one_of_several)
 
     @property
-    def _limits(self) -> str:
+    def _inaction(self) -> Inaction:
         """Why not more is done."""
         if self._mode == "watch":
-            return '; tuner.memory = "watch" only tells'
-        if self._is_sync:
-            return "; in sync mode no rows are dropped and no ids left out, since rows may not depend on when they came"
-        return ""
+            return "watch"
+        return "sync" if self._is_sync else "none_helps"
 
     def _follow(self, decision: MemoryDecision, look: MemoryLook, commander: Commander | None, now_s: float) -> None:
         self._actor.measure(self._state, look, now_s)
         if decision.kind == "warn":
             if decision.is_news:
-                self._run.note("warning", f"memory: {decision.reason}{self._limits}", data=_data(decision))
+                self._run.note(
+                    MemoryWarned(
+                        host=decision.host,
+                        reason=decision.reason,
+                        chance=decision.chance,
+                        window_s=decision.window_s,
+                        exceeds_in_s=decision.exceeds_in_s,
+                        inaction=self._inaction,
+                    )
+                )
         elif decision.kind != "stay" and commander is not None:
-            self._run.note("memory", decision.reason, data=_data(decision))
-            if decision.kind == "shrink":
-                self._workers_left = decision.workers
-            self._actor.perform(decision, look, self._state, commander, now_s)
+            with self._run.caused_by(self._run.new_cause("memory")):
+                self._run.note(acted(decision))
+                if decision.kind == "shrink":
+                    self._workers_left = decision.workers
+                self._actor.perform(decision, look, self._state, commander, now_s)
 
 
 def _sums(ages: npt.NDArray[np.float64], tables: set[int]) -> tuple[float, ...]:
     return tuple(ages[sorted(tables)].sum(axis=0).tolist())
-
-
-def _data(decision: MemoryDecision) -> dict[str, JournalValue]:
-    facts = msgspec.to_builtins(decision)
-    return {name: value for name, value in facts.items() if name not in ("reason", "is_news", "wants_ages")}
-
-
-def _mb(size_bytes: float) -> str:
-    return f"{size_bytes / 1e6:,.1f}"

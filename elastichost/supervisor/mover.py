@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 
-from elastichost.metrics import JournalValue
 from elastichost.plan import ProcessId
+from elastichost.runs.events import BucketsMoved, MoveAborted
 from elastichost.sharding import NOBODY, ShardMap
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.migration import (
@@ -50,6 +50,7 @@ class Mover:
         self._numbers = itertools.count(1)
         self._round: Migration | None = None
         self._began_s = self._drained_s = 0.0
+        self.cause = ""  # of the lines that tell of the round
         self._given_up = 0  # rounds in a row
         self._not_before_s = 0.0
         self._retries = Retries()  # of hosts, whose memory was full
@@ -112,9 +113,9 @@ class Mover:
 
     # --- the course of a round ------------------------------------------------------------------------------
 
-    def begin(self, moves: tuple[Move, ...]) -> None:
-        """As many of these as one round may have."""
-        self._began_s = self._run.now_s()
+    def begin(self, moves: tuple[Move, ...], cause: str) -> None:
+        """As many of these as one round may have. cause: of the lines that tell of it."""
+        self._began_s, self.cause = self._run.now_s(), cause
         there = [record.process for record in self._run.fleet.live("server") if record.address]
         self._round = Migration(moves, there, self._numbers, are_mapped=self._run.plan.access == "mixed")
         self._perform(self._round.begin())
@@ -139,19 +140,15 @@ class Mover:
         crash_point("supervisor.move.before_commit")
         self._round.adopted()
         now_s, moves = self._run.now_s(), self._round.moves
-        data: dict[str, JournalValue] = {
-            "buckets": len(moves),
-            "bytes": self._round.bytes,
-            "seconds": now_s - self._began_s,
-            "drained_s": now_s - self._drained_s,
-            "epoch": shard_map.epoch,
-        }
         self._run.note(
-            "moved",
-            f"{len(moves)} buckets ({self._round.bytes / 1e6:.1f} MB) are in other arenas now: copied in "
-            f"{self._drained_s - self._began_s:.2f} s, handed over in {1000 * (now_s - self._drained_s):.0f} ms",
-            now=True,
-            data=data,
+            BucketsMoved(
+                buckets=len(moves),
+                bytes=self._round.bytes,
+                seconds=now_s - self._began_s,
+                drained_s=now_s - self._drained_s,
+                epoch=shard_map.epoch,
+            ),
+            self.cause,
         )
         self._given_up, self._full_host = 0, None
         for host in {self._host(target) for target in self._round.targets}:
@@ -251,12 +248,7 @@ class Mover:
             if not self.refuse(full_host):
                 return
             wait_s = waits_s(self._retries, _name(full_host), now_s)
-            reason += f"; tried again when memory has become free there, or in {wait_s:.0f} s, then ever more seldom"
-        self._run.note(
-            "move_aborted",
-            f"{len(given_up.moves)} buckets stay where they are: {reason}",
-            data={"buckets": len(given_up.moves), "wait_s": wait_s},
-        )
+        self._run.note(MoveAborted(len(given_up.moves), reason, wait_s, full_host), self.cause)
 
     def _host(self, server: int) -> int:
         record = self._run.fleet.named("server", server)

@@ -44,6 +44,7 @@ class ProcessRecord:
     asked: ProcessSpec | None = None  # the cores and threads it was told to take, until it says that it has
     kill_kind: Literal["exit", "hang", "start", "slow", "unwanted"] = "exit"
     kill_reason: str = ""
+    cause: str = ""  # what it was started for: `JournalLine.cause`
     kill_at_s: float | None = None  # when SIGKILL is due; None: it was sent, or is not wanted
     signs: Signs = field(default_factory=Signs)
     window: deque[tuple[float, StepSample]] = field(default_factory=lambda: deque(maxlen=MOST_BEATS))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
+from elastichost.runs.events import EarlyStopped
 from elastichost.supervisor.balancing import Balancer
 from elastichost.supervisor.checkpointing import Checkpointer
 from elastichost.supervisor.host_loss import HostLosses
@@ -72,7 +73,7 @@ class Parts:
         verdict = self.judge.scored(record, message, frames)
         if verdict is not None and verdict.stop and not self.training.ledger.is_finished:
             dropped = self.training.ledger.stop_early()
-            self.run.note("decision", f"{verdict.reason}; {dropped} samples are not trained", data={"dropped": dropped})
+            self.run.note(EarlyStopped(verdict.reason, dropped), self.judge.cause)
 
     def serve(self) -> None:
         """After a pause, at a new epoch, when an evaluation begins: whoever waits is answered."""

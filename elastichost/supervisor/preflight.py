@@ -20,11 +20,11 @@ from elastichost.errors import ArenaFullError, DataError, PreflightError
 from elastichost.kernel_cache import kernel_cache
 from elastichost.plan import Plan
 from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_budget, memory_budget_bytes
+from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
 from elastichost.supervisor.beginning import Beginning, begin
 from elastichost.supervisor.emulated import virtual_inventory
 from elastichost.supervisor.host import inventory
-from elastichost.supervisor.recollection import EndedSize
 from elastichost.surroundings import check_address_space
 from elastichost.wire.crash import VARIABLE, parse_setting
 

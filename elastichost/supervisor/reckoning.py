@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.errors import ExitCode
-from elastichost.supervisor.outcome import ProcessCounts, RunOutcome, RunResult, SampleCounts
+from elastichost.runs.result import ProcessCounts, RunOutcome, RunResult, SampleCounts
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.run import Run

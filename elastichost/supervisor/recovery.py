@@ -10,9 +10,22 @@ import msgspec
 
 from elastichost import errors
 from elastichost.errors import ElastichostError, HangError, JobFailedError, RestartBudgetError
-from elastichost.metrics import JournalValue
 from elastichost.plan import ProcessId, ProcessSpec
-from elastichost.supervisor.launch.events import Exited, ForkServerLost, HostLost, LaunchEvent, Started, StartFailed
+from elastichost.runs.events import (
+    ForkServerLost,
+    ProcessDraining,
+    ProcessEnded,
+    ProcessKilling,
+    ProcessLost,
+    ProcessRepinning,
+    ProcessReported,
+    ProcessStarted,
+    ProcessStartFailed,
+    ProcessStarting,
+    ProcessStopping,
+    ReportNotKept,
+)
+from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.pinning import gpu_environment
@@ -29,7 +42,7 @@ from elastichost.supervisor.reconcile import (
     StopProcess,
     reconcile,
 )
-from elastichost.supervisor.run import Run
+from elastichost.supervisor.run import Run, exit_cause, host_cause
 from elastichost.supervisor.watching import SilenceWatch
 from elastichost.wire import control as wire_control
 from elastichost.wire.child import ChildArguments
@@ -71,7 +84,7 @@ class Recovery:
         run: Run,
         ended: Bereaved,
         holdings: Callable[[], Holdings],
-        host_lost: Callable[[HostLost], None],
+        host_lost: Callable[[AgentLost], None],
     ) -> None:
         self._run = run
         self._ended, self._host_lost = ended, host_lost
@@ -90,12 +103,13 @@ class Recovery:
                 self._start_failed(process, reason)
             case Exited():
                 self._exited(event)
-            case ForkServerLost(reason=reason):
-                self._run.note("fork_server_lost", f"the fork server ended ({reason}); started again")
-            case HostLost(host=host) if self._run.uses(host):
+            case ForkServerExited(reason=reason):
+                self._run.note(ForkServerLost(reason), self._run.new_cause("fork-server-lost"))
+            case AgentLost(host=host) if self._run.uses(host):
                 self._run.lose(event)
-                self._host_lost(event)
-            case HostLost():
+                with self._run.caused_by(host_cause(host)):
+                    self._host_lost(event)
+            case AgentLost():
                 pass  # it was to join, and cannot
 
     def _started(self, process: ProcessId, pid: int) -> None:
@@ -109,8 +123,7 @@ class Recovery:
         self._run.fleet.apply(record, Event.SPAWNED, self._run.now_s())
         if record.state == State.KILLING:
             self._run.launcher.kill(process)
-        data: dict[str, JournalValue] = {"pid": pid, "life": process.life}
-        self._run.note("process_started", f"{process} has pid {pid}", process=process.name, data=data)
+        self._run.note(ProcessStarted(process, pid), record.cause)
 
     def _start_failed(self, process: ProcessId, reason: str) -> None:
         record = self._run.fleet.find(process)
@@ -120,7 +133,7 @@ class Recovery:
         self._run.fleet.apply(record, Event.SPAWN_FAILED, now_s)
         self._revoke(process)
         self._run.deaths.append(Death(process.name, now_s, "start", reason, process.life))
-        self._run.note("process_lost", f"{process} could not be started: {reason}", process=process.name)
+        self._run.note(ProcessStartFailed(process, reason), record.cause)
 
     def _exited(self, event: Exited) -> None:
         record = self._run.fleet.find(event.process)
@@ -132,26 +145,19 @@ class Recovery:
         self._run.fleet.apply(record, Event.EXIT_CLEAN if event.code == 0 else Event.EXIT_OTHER, now_s)
         asked = before in (State.STOPPING, State.DRAINED) or record.state == State.EXITED
         asked = asked or record.kill_kind == "unwanted"
-        cause = self._cause(record, event)
-        if asked:
-            self._run.note("process_ended", f"{event.process}: {cause}", process=event.process.name)
-        else:
-            if self._run.uses(record.spec.host):  # else it is nobody's fault
-                death = Death(event.process.name, now_s, _death_kind(record), cause, event.process.life)
-                self._run.deaths.append(death)
-            said = f"{event.process} was lost while {before.value}: {cause}"
-            if record.failure is not None and not record.kill_reason:  # what it reported was told when it came
-                said = f"{event.process} ended after it had reported {record.failure.error_type}"
-            self._run.note(
-                "process_lost",
-                said,
-                process=event.process.name,
-                durable=True,
-                data={"code": event.code, "life": event.process.life, "pid": event.pid},
-            )
-        self._ended(record, asked=asked)
+        reason = self._reason(record, event)
+        with self._run.caused_by(self._run.plan_cause if asked else exit_cause(event.process)):
+            if asked:
+                self._run.note(ProcessEnded(event.process, reason))
+            else:
+                if self._run.uses(record.spec.host):  # else it is nobody's fault
+                    death = Death(event.process.name, now_s, _death_kind(record), reason, event.process.life)
+                    self._run.deaths.append(death)
+                reported = record.failure.error_type if record.failure is not None and not record.kill_reason else ""
+                self._run.note(ProcessLost(event.process, event.pid, event.code, before.value, reason, reported))
+            self._ended(record, asked=asked)
 
-    def _cause(self, record: ProcessRecord, event: Exited) -> str:
+    def _reason(self, record: ProcessRecord, event: Exited) -> str:
         if record.kill_reason:
             return f"killed: {record.kill_reason}"
         if record.failure is not None:
@@ -164,13 +170,14 @@ class Recovery:
         try:
             self._run.directory.write_error(record.process, report)
         except OSError as error:  # the journal has its first line
-            self._run.note("warning", f"what {record.process} reports is not kept: {error}")
+            self._run.note(ReportNotKept(record.process, str(error)))
         record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
         self._run.fleet.apply(record, Event.REPORT, self._run.now_s())
-        said = f"{record.process}: {report.error_type}: {report.message}"
-        if report.error_type in USER_ERRORS:  # the run ends with this error, and shows it whole then, once
-            said = f"{record.process} reports an error that ends the run: {report.error_type}"
-        self._run.note("failure", said, process=record.process.name)
+        ends_run = report.error_type in USER_ERRORS
+        self._run.note(
+            ProcessReported(record.process, report.error_type, report.message, ends_run=ends_run),
+            exit_cause(record.process),
+        )
 
     # --- what should be done --------------------------------------------------------------------------------
 
@@ -222,9 +229,9 @@ class Recovery:
             case Repin(process=process, spec=spec):
                 self._repin(process, spec)
             case Drain(process=process, reason=reason):
-                self._tell(process, Event.DRAIN, wire_control.Drain(), f"drained: {reason}", now_s)
+                self._tell(process, Event.DRAIN, wire_control.Drain(), ProcessDraining(process, reason), now_s)
             case StopProcess(process=process, reason=reason):
-                self._tell(process, Event.STOP, wire_control.Stop(), f"stopped: {reason}", now_s)
+                self._tell(process, Event.STOP, wire_control.Stop(), ProcessStopping(process, reason), now_s)
             case GiveUp():
                 raise self._give_up(action)
 
@@ -232,10 +239,11 @@ class Recovery:
         run, spec = self._run, action.spec
         process = ProcessId(spec.role, spec.index, action.life)
         record = run.fleet.request(process, spec, now_s)
+        record.cause = run.plan_cause
+        if action.is_restart:
+            record.cause = exit_cause(ProcessId(spec.role, spec.index, action.life - 1))
         run.restarts += action.is_restart
-        run.note(
-            "decision", f"starting {process} ({action.reason})", process=process.name, data={"cores": list(spec.cores)}
-        )
+        run.note(ProcessStarting(process, action.reason, spec.cores), record.cause)
         run.launcher.spawn(
             process,
             run.entries.of(spec.role),
@@ -251,13 +259,7 @@ class Recovery:
         if record is None:
             return
         record.asked = spec
-        cores = ", ".join(map(str, spec.cores))
-        self._run.note(
-            "decision",
-            f"{process} moves to cores {cores} with {spec.threads} thread{'s' * (spec.threads != 1)}",
-            process=process.name,
-            data={"cores": list(spec.cores), "threads": spec.threads},
-        )
+        self._run.note(ProcessRepinning(process, spec.cores, spec.threads), self._run.plan_cause)
         self._run.send(process, wire_control.Repin(spec.cores, spec.threads))
 
     def _issue(self, record: ProcessRecord) -> KeyPair | None:
@@ -323,16 +325,21 @@ class Recovery:
         if action.kind == "hang" and record.pid:
             self._run.launcher.kill(action.process, signal.SIGUSR1)  # faulthandler writes all stacks to the log
             record.kill_at_s = now_s + STACK_DUMP_S
-        self._run.note("decision", f"kill {action.process}: {action.reason}", process=action.process.name)
+        self._run.note(ProcessKilling(action.process, action.kind, action.reason), exit_cause(action.process))
 
     def _tell(
-        self, process: ProcessId, event: Event, message: wire_control.ControlMessage, text: str, now_s: float
+        self,
+        process: ProcessId,
+        event: Event,
+        message: wire_control.ControlMessage,
+        told: ProcessDraining | ProcessStopping,
+        now_s: float,
     ) -> None:
         record = self._run.fleet.find(process)
         if record is None:
             return
         self._run.fleet.apply(record, event, now_s)
-        self._run.note("decision", f"{process} is {text}", process=process.name)
+        self._run.note(told, self._run.plan_cause)
         self._run.send(process, message)
 
     def _give_up(self, action: GiveUp) -> ElastichostError:

@@ -9,6 +9,7 @@ import msgspec
 from elastichost.errors import HistoryError
 from elastichost.history import WAIT_S, History, history_path
 from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
+from elastichost.runs.events import HistoryUnavailable
 from elastichost.supervisor.run import Run
 from elastichost.tuner.choice import best_known
 from elastichost.tuner.facts import Configuration
@@ -71,7 +72,7 @@ def remember(run: Run, record: JobRecord | None) -> None:
         with History(path, wait_s=WAIT_S if record.is_measured else SHORT_WAIT_S) as history:
             history.add(record)
     except HistoryError as error:
-        run.note("warning", f"history: {error}")
+        run.note(HistoryUnavailable(str(error)))
 
 
 def _with_last_block(state: TunerState, settings: TunerSettings) -> TunerState:

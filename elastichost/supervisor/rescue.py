@@ -28,12 +28,13 @@ from elastichost.arena.undo import UndoRecord
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE, micro_ranges
+from elastichost.runs.facts import Lineage, Quarantined, TornLife
+from elastichost.runs.journal import read_journal
+from elastichost.runs.journal_replay import Recollection, replay
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.journal import read_journal
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_applied import ledger_of_applied
-from elastichost.supervisor.ledger_facts import LedgerSettings, Quarantined
-from elastichost.supervisor.recollection import Lineage, Recollection, TornLife, recollect
+from elastichost.supervisor.ledger_facts import LedgerSettings
 from elastichost.wire.applied import AppliedFold, AppliedRecords, micros_left_out, read_applied_content
 from elastichost.wire.facts import CommittedBatch
 
@@ -124,7 +125,7 @@ def _claim(run_dir: Path, early: Mapping[Path, Hold]) -> Claim:
     if not journal.exists():
         return Claim(Recollection(), reason="the run has no journal")
     try:
-        known = recollect(read_journal(journal))
+        known = replay(read_journal(journal))
     except msgspec.MsgspecError as error:
         return Claim(Recollection(), reason=f"its journal cannot be read: {error}")
     if not known.arena:

@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.host import arena_directory
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import HostLostError, NonFiniteError, ProtocolError, SampleRange
+from elastichost.runs.events import DirectoryLeftBehind, RollBackRefused, RolledBack
+from elastichost.runs.result import RollBack
 from elastichost.supervisor.heritage import Heritage
-from elastichost.supervisor.launch.events import HostLost
-from elastichost.supervisor.outcome import RollBack
+from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.run import Run
 from elastichost.supervisor.run_record import find_checkpoint, read_record
@@ -64,10 +63,12 @@ def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, her
     if isinstance(error, NonFiniteError):
         reason = refusal(error.samples, run.roll_backs)
         if error.samples is None or reason:
-            run.note("decision", f"no roll back: {reason}", now=True)
+            run.note(RollBackRefused(reason))
             raise error
         failed = error.samples
-    _end_processes(run)
+    cause = run.new_cause("roll-back")
+    with run.caused_by(cause):
+        _end_processes(run)
     source = _source(run, parts, heritage)
     found = find_checkpoint(source) if source is not None else None
     entry = RollBack(
@@ -80,7 +81,8 @@ def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, her
         reason=error.message,
     )
     run.roll_backs.append(entry)
-    _tell(run, entry, failed)
+    number = len(barred(run.roll_backs)) if entry.stop else 0
+    run.note(RolledBack(entry, number, MAX_ROLL_BACKS), cause)  # a resumed run leaves the positions out as well
     _clear_away(run, parts)
     return Heritage(
         source=source,
@@ -97,7 +99,7 @@ def _end_processes(run: Run) -> None:
     run.launcher.events()
     for host, launcher in run.machines.launchers.items() if run.machines is not None else ():
         if launcher.lost and run.uses(host):  # whether or not anybody was told
-            run.lose(HostLost(host, launcher.host.shown, launcher.lost))
+            run.lose(AgentLost(host, launcher.host.shown, launcher.lost))
     while True:
         with contextlib.suppress(ProtocolError):
             if run.control.receive() is None:
@@ -121,24 +123,11 @@ def _samples_of(found: FoundCheckpoint | None) -> int:
     return read_record(found.manifest).samples_applied if found is not None else 0
 
 
-def _tell(run: Run, entry: RollBack, failed: SampleRange) -> None:
-    where = f"the checkpoint {entry.checkpoint}" if entry.checkpoint else "the beginning: there is no checkpoint yet"
-    count = len(barred(run.roll_backs))
-    number, left_out = (f" ({count} of {MAX_ROLL_BACKS})", f"; {failed} are left out") if entry.stop else ("", "")
-    run.note("decision", f"roll back{number}: {entry.reason}", now=True)
-    run.note(
-        "roll_back",
-        f"back to {where}; {entry.samples} samples trained since are given up{left_out}",
-        now=True,
-        data=msgspec.to_builtins(entry),  # a resumed run leaves them out as well
-    )
-
-
 def _clear_away(run: Run, parts: Parts) -> None:
     parts.checkpointer.close()
     parts.memory.close()
     parts.arena.close()
     for problem in remove_directories(*run.arenas):
-        run.note("left_behind", problem)
+        run.note(DirectoryLeftBehind(problem))
     run.arena = arena_directory(run.run_id)
     run.torn_batches = 0  # what was torn is gone with the rows

@@ -8,6 +8,7 @@ import msgspec
 
 from elastichost.errors import JobFailedError
 from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.runs.events import BucketsMoving, HandoverReverted, HandoverStarted, ShardMapPublished
 from elastichost.sharding import ShardMap, even_shard_map, rebalanced_shard_map
 from elastichost.specs import TableSpec
 from elastichost.supervisor.handover import HandOver, HandOverEffect, Publish, SendMap
@@ -18,7 +19,7 @@ from elastichost.supervisor.mover import Mover, moves_between, partly_moved
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.recovery import Holdings
 from elastichost.supervisor.run import Run
-from elastichost.supervisor.shard_map_messages import for_servers, for_workers, named, owner_frames
+from elastichost.supervisor.shard_map_messages import for_servers, for_workers, owner_frames
 from elastichost.wire.control import BucketsMeasured, Copied, Forgotten, Membership, Ready, Restore, ShardMapUpdate
 from elastichost.wire.facts import CommittedBatch, ServerAddress
 
@@ -43,7 +44,9 @@ class Roster:
         self._is_moving = False  # ... and do not all own yet what they are to: the rest goes in further rounds
         self._before = (self._made_for, False)  # both, before the hand-over that is under way
         self._mover = Mover(run, self._call_back)
-        self._relocation: tuple[ShardMap, str] | None = None  # other owners than the plan's, among the same PS, and why
+        # other owners than the plan's, among the same PS; why; and the cause of the lines that tell of it
+        self._relocation: tuple[ShardMap, str, str] | None = None
+        self._handover_cause = ""
         self._round_for, self._is_relocating = self._made_for, False  # of the round that was begun last
         self._is_over = self._stays = False
         self._restore_from = restore_from
@@ -148,8 +151,13 @@ class Roster:
             return
         self._round_for, self._is_relocating = wanted, self._relocation is not None
         if not self._mover.has_failed({hosts[move.target] for move in moves}):
-            self._run.note("decision", f"{len(moves)} buckets are to go to other arenas: {self._reason}")
-        self._mover.begin(moves)
+            self._run.note(BucketsMoving(len(moves), self._reason), self._cause)
+        self._mover.begin(moves, self._cause)
+
+    @property
+    def _cause(self) -> str:
+        """Of the hand-over that is wanted."""
+        return self._run.plan_cause if self._relocation is None else self._relocation[2]
 
     @property
     def _reason(self) -> str:
@@ -184,7 +192,7 @@ class Roster:
         may_begin = self._hand_over.is_settled and self._is_reached and not (self._is_over or self._stays)
         if not may_begin or self._mover.is_open or not target.servers() <= self._made_for:
             return False
-        self._relocation = target, reason
+        self._relocation = target, reason, self._run.cause
         return True
 
     def rebalance(self, target: ShardMap, reason: str) -> bool:
@@ -193,7 +201,7 @@ class Roster:
         may_begin = self._hand_over.is_settled and self._is_reached and not (self._is_over or self._stays)
         if not may_begin or self._mover.is_open or moves_between(self.shard_map, target, self.hosts):
             return False
-        self._begin(target, self._made_for, reason=reason)
+        self._begin(target, self._made_for, reason=reason, cause=self._run.cause)
         return True
 
     def _follow_round(self, wanted: frozenset[int]) -> None:
@@ -222,21 +230,19 @@ class Roster:
         *,
         is_last: bool = True,
         reason: str = "",
+        cause: str = "",
     ) -> None:
         self._before = (self._made_for, self._is_moving)
         self._made_for, self._is_moving = made_for, not is_last
-        why = reason or self._reason
+        why, self._handover_cause = reason or self._reason, cause or self._cause
         self._relocation = None if is_last else self._relocation
-        self._run.note(
-            "decision",
-            f"hand over: {named(self.shard_map)} -> {named(target)}: {why}",
-            data={"servers": sorted(target.servers()), "epoch": self.shard_map.epoch},
-        )
+        before, after = _owners(self.shard_map), _owners(target)
+        self._run.note(HandoverStarted(self.shard_map.epoch, before, after, why), self._handover_cause)
         self._perform(self._hand_over.begin(target, self._run.now_s(), moved))
 
     def _call_back(self, reason: str) -> None:
         self._made_for, self._is_moving = self._before
-        self._run.note("decision", f"what was being handed over goes back: {reason}")
+        self._run.note(HandoverReverted(reason), self._handover_cause)
         self._perform(self._hand_over.call_back())
 
     def _goal(self, wanted: frozenset[int]) -> ShardMap:
@@ -331,17 +337,10 @@ class Roster:
         took_s = now_s - published.began_s
         if published.moved and published.shard_map.epoch > 1:
             self._moves.append((published.moved, took_s))
-        self._run.note(
-            "shard_map",
-            f"epoch {update.epoch}: {', '.join(map(str, published.lives))}"
-            + (f"; {published.moved} buckets changed hands in {1000 * took_s:.0f} ms" if published.moved else ""),
-            data={
-                "epoch": update.epoch,
-                "moved": published.moved,
-                "took_s": took_s,
-                "servers": [process.index for process in published.lives],
-            },
-        )
+        # without a hand-over of our own it is published because a parameter server has come back
+        cause, self._handover_cause = self._handover_cause or self._run.cause, ""
+        lives = tuple(map(str, published.lives))
+        self._run.note(ShardMapPublished(update.epoch, lives, published.moved, took_s), cause)
 
     def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
         owners = shard_map.servers()
@@ -391,3 +390,8 @@ class Roster:
 
     def _membership(self) -> Membership:
         return Membership(self._member_epoch, tuple(sorted(self._members.items())))
+
+
+def _owners(shard_map: ShardMap) -> tuple[int, ...]:
+    """Indices of the PS that own buckets, or the dense vector."""
+    return tuple(sorted(shard_map.servers()))

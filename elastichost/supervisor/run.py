@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from typing_extensions import Buffer
 
 from elastichost.clock import Clock
 from elastichost.config import JobSpec
 from elastichost.errors import ProtocolError
-from elastichost.metrics import FrontierPoint, JournalValue
-from elastichost.observer import RunObserver
+from elastichost.metrics import FrontierPoint
 from elastichost.plan import Plan, ProcessId
+from elastichost.runs.decisions import Recorder
+from elastichost.runs.events import AnyEvent, HostLost, PlanChanged, PlanOrigin, ProcessUnreachable
+from elastichost.runs.journal import Journal
+from elastichost.runs.observer import RunObserver
+from elastichost.runs.result import LostHost, RollBack
 from elastichost.supervisor.disk_space import DiskSpace
-from elastichost.supervisor.journal import Journal
 from elastichost.supervisor.kernel_state import KernelState, kernel_state
 from elastichost.supervisor.keyring import Keyring
-from elastichost.supervisor.launch.events import HostLost
+from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.launch.several import HostsLauncher
 from elastichost.supervisor.machines import Machines
 from elastichost.supervisor.observed import Fleet, ProcessRecord
-from elastichost.supervisor.outcome import LostHost, RollBack
 from elastichost.supervisor.pinning import capacity_of
 from elastichost.supervisor.place import Place
 from elastichost.supervisor.reconcile import Death, Limits
-from elastichost.supervisor.recording import Recorder
 from elastichost.supervisor.rundir import RunDirectory
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import ControlMessage
@@ -38,10 +39,7 @@ from elastichost.wire.facts import ServerAddress
 from elastichost.wire.keys import gate_at
 from elastichost.wire.sockets import ControlServer
 
-__all__ = ["Entries", "PlanCause", "Run"]
-
-# of a plan: the first one of a supervisor, a command's, one that the tuner only tries, any other
-PlanCause = Literal["start", "scale", "trial", ""]
+__all__ = ["Entries", "Run", "exit_cause", "host_cause"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +107,10 @@ class Run:
     elsewhere: dict[int, Place] = field(default_factory=dict)
     space: DiskSpace = field(default_factory=DiskSpace)
     supervisor_pid: int = field(default_factory=os.getpid)
+    supervisor_number: int = 1  # counts the supervisors of the run
+    cause: str = ""  # of what is being handled: `JournalLine.cause`
+    plan_cause: str = ""  # of the newest plan
+    _causes: int = 0
 
     @property
     def control_address(self) -> str:
@@ -145,11 +147,9 @@ class Run:
         assert isinstance(self.launcher, HostsLauncher)
         self.launcher.there[host] = launcher
 
-    def lose(self, event: HostLost) -> None:
+    def lose(self, event: AgentLost) -> None:
         """That machine is used no more."""
-        self.note(
-            "host_lost", f"host {event.name}: {event.reason}", now=True, data={"host": event.host, "name": event.name}
-        )
+        self.note(HostLost(event.host, event.name, event.reason), host_cause(event.host))
         self.elsewhere.pop(event.host, None)
 
     def deafen(self, host: int) -> None:
@@ -203,27 +203,31 @@ class Run:
     def now_s(self) -> float:
         return self.clock.now_s()
 
-    def decided(self, reason: str, cause: PlanCause = "") -> None:
-        """The plan is a new one: why. cause: for whoever resumes the run."""
-        self.last_decision, plan = reason, self.plan
+    def decided(self, reason: str, origin: PlanOrigin = "", cause: str | None = None) -> None:
+        """The plan is a new one: why. origin: for a resume. cause: of this, and of what follows from the plan later;
+        None: that of what is being handled."""
+        self.last_decision, plan, self.plan_cause = reason, self.plan, self.cause if cause is None else cause
         if plan.workers:
             self.size = len(plan.workers), len(plan.servers)
-        data: dict[str, JournalValue] = {
-            "workers": len(plan.workers),
-            "servers": len(plan.servers),
-            "processes": [f"{spec.role}-{spec.index}" for spec in plan.processes],
-            "worker_cores": max((spec.threads for spec in plan.workers), default=0),
-            "access": plan.access,
-            "cause": cause,
-        }
-        self.note("decision", f"plan: {reason}", data=data)
+        self.note(
+            PlanChanged(
+                workers=len(plan.workers),
+                servers=len(plan.servers),
+                worker_cores=max((spec.threads for spec in plan.workers), default=0),
+                processes=tuple(f"{spec.role}-{spec.index}" for spec in plan.processes),
+                access=plan.access,
+                reason=reason,
+                origin=origin,
+            ),
+            self.plan_cause,
+        )
 
     def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Buffer] = ()) -> bool:
         """False when that life cannot be reached: it is ending, and its exit will be seen."""
         try:
             self.control.send(process, message, frames)
         except ProtocolError as error:
-            self.note("unreachable", f"{type(message).__name__} not sent: {error}", process=process.name)
+            self.note(ProcessUnreachable(process, type(message).__name__, str(error)))
             return False
         return True
 
@@ -231,15 +235,30 @@ class Run:
         for process in processes:
             self.send(process, message, frames)
 
-    def note(
-        self,
-        kind: str,
-        text: str,
-        *,
-        process: str = "",
-        durable: bool = False,
-        now: bool = False,
-        data: dict[str, JournalValue] | None = None,
-    ) -> None:
-        """Writes a line of the journal (which tells the observer)."""
-        self.journal.write(kind, text, process=process, durable=durable, now=now, data=data)
+    def note(self, event: AnyEvent, cause: str | None = None) -> None:
+        """Writes a line of the journal (which tells the observer). cause: None: that of what is being handled."""
+        self.journal.write(event, self.cause if cause is None else cause)
+
+    def new_cause(self, kind: str) -> str:
+        """An id that no line of this run's journal has yet: "scale-1.4" is of the first supervisor, its fourth."""
+        self._causes += 1
+        return f"{kind}-{self.supervisor_number}.{self._causes}"
+
+    @contextmanager
+    def caused_by(self, cause: str) -> Iterator[None]:
+        """Lines that are noted within have this cause."""
+        before, self.cause = self.cause, cause
+        try:
+            yield
+        finally:
+            self.cause = before
+
+
+def host_cause(host: int) -> str:
+    """Of all that follows from the loss of a machine."""
+    return f"host-lost-{host}"
+
+
+def exit_cause(process: ProcessId) -> str:
+    """Of all that follows from the end of an incarnation; it is known before the end is."""
+    return f"exit-{process}"

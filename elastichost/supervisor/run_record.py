@@ -17,9 +17,9 @@ from elastichost.checkpoint.format import (
 )
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import CheckpointError
-from elastichost.supervisor.judging import JudgeMemory
+from elastichost.runs.facts import EvaluationMemory
+from elastichost.runs.result import Lookups
 from elastichost.supervisor.ledger_facts import LedgerState
-from elastichost.supervisor.outcome import Lookups
 
 __all__ = ["RunRecord", "find_checkpoint", "load_dense", "read_record"]
 
@@ -31,7 +31,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dense_version: int
     dense_step: int  # updates of the dense optimizer so far (Adam's bias correction)
     samples_applied: int
-    judge: JudgeMemory = JudgeMemory()
+    judge: EvaluationMemory = EvaluationMemory()
     lookups: Lookups = Lookups()
 
 

@@ -28,7 +28,7 @@ def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None,
     for file, problem in others.items():
         space.look(file, problem, now_s)
     if (told := space.note(space_words(run.directory.path) if space.files else "", now_s)) is not None:
-        run.note(told.kind, told.text, data=told.data)
+        run.note(told)
     since_s = space.held_since_s
     if since_s is not None and stopping_s is not None and now_s - max(since_s, stopping_s) > STOP_WITHOUT_SPACE_S:
         raise without_space(run, parts.checkpointer.newest if parts is not None else None)

@@ -6,31 +6,18 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
-from elastichost.plan import Plan
+from elastichost.runs.events import Counts, PlanReached
+from elastichost.runs.events.text import RECOVERED
 from elastichost.wire.commands import Figure, Refused, Scale
 
-__all__ = ["Counts", "Dip", "Pace", "ScaledFigures", "Watch", "gpu_refusal", "refusal", "scaled_text"]
+__all__ = ["Dip", "Pace", "Watch", "figures_of", "gpu_refusal", "refusal"]
 
 WINDOW_S = 0.2
 BEFORE_S = 2.0
-RECOVERED = 0.9  # of the rate before
 FIRST_SAMPLES_S = 5.0  # so long a newcomer is waited for when all else is done: there may be nothing to train
 AFTER_S = 1.0  # so long the throughput is watched when everyone trains
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """What a plan is made of. `worker_cores`: threads of a worker."""
-
-    workers: int
-    servers: int
-    worker_cores: int
-
-    @classmethod
-    def of(cls, plan: Plan) -> Counts:
-        return cls(len(plan.workers), len(plan.servers), max((spec.threads for spec in plan.workers), default=1))
 
 
 def refusal(command: Scale, max_workers: int, max_servers: int, cores: int) -> Refused | None:
@@ -126,41 +113,20 @@ class Dip:
 # --- one change -------------------------------------------------------------------------------------------------------
 
 
-class ScaledFigures(msgspec.Struct, frozen=True):
-    """What a change of the plan took. Times in seconds since the request, None where there was nothing to measure."""
-
-    before: Counts
-    after: Counts
-    reached_s: float
-    first_sample_s: dict[int, float | None]  # of each new worker
-    handover_s: float | None  # freeze to publish, of all hand-overs together
-    buckets_moved: int
-    rate_before: float
-    dip: float | None
-    recovered_s: float | None
-
-    @property
-    def lost_s(self) -> float:
-        """Seconds of training at the rate before that the change lost: the dip taken as a triangle. Of a change to
-        fewer processes that is none of its own; the time to reach the plan bounds it."""
-        depth = 1.0 - min(1.0, self.dip) if self.dip is not None else 0.0
-        lasted_s = self.recovered_s if self.recovered_s is not None else self.reached_s
-        return depth * lasted_s / 2
-
-    def data(self) -> dict[str, Figure]:
-        """For the journal and for programs."""
-        first = {f"worker-{index}": at_s for index, at_s in self.first_sample_s.items()}
-        return {
-            **{f"{name}_before": getattr(self.before, name) for name in Counts.__struct_fields__},
-            **{f"{name}_after": getattr(self.after, name) for name in Counts.__struct_fields__},
-            "reached_s": self.reached_s,
-            "request_to_first_sample_s": first,
-            "handover_s": self.handover_s,
-            "buckets_moved": self.buckets_moved,
-            "samples_per_s_before": self.rate_before,
-            "dip": self.dip,
-            "recovered_s": self.recovered_s,
-        }
+def figures_of(reached: PlanReached) -> dict[str, Figure]:
+    """For programs: the answer to `scale --json`."""
+    first = {f"worker-{index}": at_s for index, at_s in reached.first_sample_s.items()}
+    return {
+        **{f"{name}_before": getattr(reached.before, name) for name in Counts.__struct_fields__},
+        **{f"{name}_after": getattr(reached.after, name) for name in Counts.__struct_fields__},
+        "reached_s": reached.reached_s,
+        "request_to_first_sample_s": first,
+        "handover_s": reached.handover_s,
+        "buckets_moved": reached.buckets_moved,
+        "samples_per_s_before": reached.rate_before,
+        "dip": reached.dip,
+        "recovered_s": reached.recovered_s,
+    }
 
 
 @dataclass(slots=True)
@@ -171,6 +137,7 @@ class Watch:
     after: Counts
     newcomers: Mapping[int, int]
     dip: Dip
+    cause: str = ""  # of the plan
     first_sample_s: dict[int, float] = field(default_factory=dict)
     hand_overs: list[tuple[int, float]] = field(default_factory=list)  # (buckets moved, seconds)
     _reached_s: float | None = None
@@ -198,10 +165,10 @@ class Watch:
             return since_s >= self._all_train_s + AFTER_S
         return self._reached_s is not None and since_s >= self._reached_s + FIRST_SAMPLES_S
 
-    def figures(self) -> ScaledFigures:
+    def figures(self) -> PlanReached:
         """Call when it is over."""
         assert self._reached_s is not None
-        return ScaledFigures(
+        return PlanReached(
             before=self.before,
             after=self.after,
             reached_s=self._reached_s,
@@ -212,32 +179,3 @@ class Watch:
             dip=self.dip.dip,
             recovered_s=self.dip.recovered_s,
         )
-
-
-def scaled_text(figures: ScaledFigures) -> str:
-    """What happened, in a line or two."""
-    changes = [
-        f"{name.replace('_', ' ')} {old} -> {new}"
-        for name in Counts.__struct_fields__
-        if (old := getattr(figures.before, name)) != (new := getattr(figures.after, name))
-    ]
-    parts = [f"{', '.join(changes) or 'as it was'} in {_words(figures.reached_s)}"]
-    for index, at_s in figures.first_sample_s.items():
-        when = "has nothing to train" if at_s is None else f"trained its first sample after {_words(at_s)}"
-        parts.append(f"worker-{index} {when}")
-    if figures.handover_s is not None:
-        parts.append(f"{figures.buckets_moved} buckets changed hands in {_words(figures.handover_s)}")
-    if figures.dip is not None:
-        parts.append(_throughput_words(figures.dip, figures.recovered_s))
-    return "; ".join(parts)
-
-
-def _throughput_words(dip: float, recovered_s: float | None) -> str:
-    if dip >= RECOVERED:
-        return f"throughput never below {100 * min(dip, 1.0):.0f} % of before"
-    back = "and stays lower" if recovered_s is None else f"and was back after {_words(recovered_s)}"
-    return f"throughput fell to {100 * dip:.0f} % of before {back}"
-
-
-def _words(seconds: float) -> str:
-    return f"{1000 * seconds:.0f} ms" if seconds < 10 else f"{seconds:.1f} s"

@@ -13,6 +13,7 @@ from elastichost.checkpoint.format import load_manifest
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.checkpoint.mirror import Mirror, Mirrored
 from elastichost.errors import CheckpointError
+from elastichost.runs.events import MirrorMissing
 from elastichost.supervisor.launch.agent_messages import CheckpointKept
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.run import Run
@@ -33,7 +34,7 @@ def mirror_of(run: Run) -> Mirror | HostMirror | None:
     launchers = run.machines.launchers.values() if run.machines is not None else ()
     found = next((one for one in launchers if one.host.shown == name and not one.lost), None)
     if found is None:
-        run.note("warning", f"checkpoint.mirror: there is no host {name!r} in this run; checkpoints have no mirror")
+        run.note(MirrorMissing(name))
         return None
     return HostMirror(found, f"{directory}/{run.directory.identity.folder}", settings.keep)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from elastichost.runs.events import ProcessSlow
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import ProcessRecord
 from elastichost.supervisor.recovery import Recovery
-from elastichost.supervisor.run import Run
+from elastichost.supervisor.run import Run, exit_cause
 from elastichost.supervisor.training import Training
 from elastichost.tuner.health import HealthSettings, HealthState, Remark, WorkerSpeed, observe
 from elastichost.tuner.health_record import is_telling, packed, rounded
@@ -49,7 +50,7 @@ class StragglerWatch:
             if remark.replace:
                 recovery.replace(remark.process, f"replaced: {remark.reason}")
             else:
-                self._run.note("decision", f"{remark.process} is slow: {remark.reason}", process=remark.process.name)
+                self._run.note(ProcessSlow(remark.process, remark.reason), exit_cause(remark.process))
 
     def _record(self, speeds: list[WorkerSpeed], remarks: tuple[Remark, ...], now_s: float) -> None:
         is_due = bool(speeds) and now_s - self._recorded_s >= RECORDED_EVERY_S

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-import msgspec
-
 from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.plan import ProcessId
+from elastichost.runs.events import BatchTorn, LeaseGranted, LeasesSettled, SamplesQuarantined
+from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import Quarantined, Settlement
+from elastichost.supervisor.ledger_facts import Settlement
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import ProcessRecord
-from elastichost.supervisor.recollection import TornLife
-from elastichost.supervisor.run import Run
+from elastichost.supervisor.run import Run, exit_cause
 from elastichost.wire.control import Fence, Fenced, LeaseGrant, LeaseProgress, Settle, Settled, Unsettled
 from elastichost.wire.facts import Lease
 
@@ -79,18 +78,10 @@ class Training:
 
     def _note_lease(self, lease: Lease, worker: ProcessId) -> None:
         self._run.note(
-            "lease",
-            f"lease {lease.lease_id}: positions {lease.start} to {lease.stop} of unit {lease.unit}",
-            process=worker.name,
-            durable=True,
-            data={
-                "lease": lease.lease_id,
-                "epoch": lease.epoch,
-                "unit": lease.unit,
-                "start": lease.start,
-                "stop": lease.stop,
-                "life": worker.life,
-            },
+            LeaseGranted(
+                worker, lease=lease.lease_id, epoch=lease.epoch, unit=lease.unit, start=lease.start, stop=lease.stop
+            ),
+            cause="",
         )
 
     def progressed(self, process: ProcessId, message: LeaseProgress) -> None:
@@ -168,12 +159,7 @@ class Training:
         if batches <= 0:
             return
         self._run.torn_batches += batches
-        self._run.note(
-            "torn_batch",
-            str(TornLife(process.index, process.life, batches)),
-            process=process.name,
-            data={"life": process.life, "batches": batches},
-        )
+        self._run.note(BatchTorn(process, batches), exit_cause(process))
 
     def _settle_rows(self, process: ProcessId) -> None:
         """Every PS applies what the life has committed and drops what it has not."""
@@ -203,11 +189,7 @@ class Training:
 
     def _settled(self, process: ProcessId, settlement: Settlement) -> None:
         self._run.note(
-            "settled",
-            f"{process}: {settlement.trained} samples found applied, {settlement.returned} given back",
-            process=process.name,
-            durable=True,
-            data={"trained": settlement.trained, "skipped": settlement.skipped, "returned": settlement.returned},
+            LeasesSettled(process, settlement.trained, settlement.skipped, settlement.returned), exit_cause(process)
         )
         for entry in settlement.quarantined:
             self._note_quarantine(process, entry)
@@ -216,23 +198,10 @@ class Training:
     def _note_barred(self) -> None:
         """What a roll back has barred is given up when its turn comes."""
         for entry in self.ledger.newly_barred():
-            self._run.note(
-                "quarantine",
-                f"positions {entry.start} to {entry.stop} of unit {entry.unit}: the run was rolled back because of "
-                "them; they are left out",
-                now=True,
-                data=msgspec.to_builtins(entry),
-            )
+            self._run.note(SamplesQuarantined(entry, "roll_back"))
 
     def _note_quarantine(self, process: ProcessId, entry: Quarantined) -> None:
-        self._run.note(
-            "quarantine",
-            f"positions {entry.start} to {entry.stop} of unit {entry.unit}: {entry.failures} lives of workers died "
-            "on them; they are left out",
-            process=process.name,
-            now=True,
-            data=msgspec.to_builtins(entry),  # a resumed run leaves them out as well
-        )
+        self._run.note(SamplesQuarantined(entry, "deaths", process.name), exit_cause(process))
 
 
 def miscount(error: ProtocolError) -> JobFailedError:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 
-import msgspec
-
 from elastichost.arena.dense import DenseStore
 from elastichost.job_features import JobFeatures, JobRecord
-from elastichost.metrics import JournalValue
+from elastichost.runs.events import TunerDecided, TunerFailed, TunerOff, TunerOnlyWatches
+from elastichost.runs.events.text import text_of
+from elastichost.runs.journal import utc_now
 from elastichost.supervisor.commanding import Commander
 from elastichost.supervisor.counting import Counter
-from elastichost.supervisor.journal import utc_now
 from elastichost.supervisor.parts import Parts
 from elastichost.supervisor.preflight import Preparation
 from elastichost.supervisor.remembering import record_of, remember
 from elastichost.supervisor.retrying import Retries, failed, may_try, succeeded, waits_s
-from elastichost.supervisor.run import Run
+from elastichost.supervisor.run import Run, exit_cause
 from elastichost.supervisor.trying import Change, begun, failed_newcomer, without, without_room
 from elastichost.supervisor.tuner_settings import Links, configuration_of, tuner_settings
 from elastichost.tuner.facts import Configuration
@@ -64,7 +63,7 @@ class AutoTuner:
         self._next_s, self._looked_s = now_s + EVERY_S, now_s
         if self._commander.was_asked and not self._only_watches:
             self._only_watches = True
-            self._run.note("decision", "tuner: a size was asked for: it stays; from now on the tuner only watches")
+            self._run.note(TunerOnlyWatches())
         ledger = self._parts.training.ledger
         look = Look(
             at_s=now_s,
@@ -107,7 +106,8 @@ class AutoTuner:
             else:
                 self._retries, _ = failed(self._retries, _servers(len(change.after.servers)), now_s)
             self._change = None
-            self._commander.follow(without(change, gone), now_s)
+            with self._run.caused_by(exit_cause(gone.process)):
+                self._commander.follow(without(change, gone), now_s)
         elif change.more_servers and self._parts.roster.full_s > change.began_s:
             many = _servers(len(change.after.servers))
             self._retries, _ = failed(self._retries, many, now_s)
@@ -150,7 +150,7 @@ class AutoTuner:
 
     def _give_up(self, error: Exception) -> None:
         self._has_failed = True
-        self._run.note("warning", f"tuner: gives up, the plan stays: {type(error).__name__}: {error}")
+        self._run.note(TunerFailed(type(error).__name__, str(error)))
 
     def _configuration(self) -> Configuration | None:
         """What runs, once it is what the plan wants."""
@@ -168,14 +168,18 @@ class AutoTuner:
     def _follow(self, decision: Decision, now_s: float) -> None:
         if not self._may_try(decision.configuration, self._configuration(), now_s):
             return  # it was told when it failed
-        text = f"tuner{', which only watches' * self._only_watches}: {decision.reason}"
-        self._run.note("decision", text, data=_data(decision))
+        with self._run.caused_by(self._run.new_cause("tuner")):
+            self._carry_out(decision, now_s)
+
+    def _carry_out(self, decision: Decision, now_s: float) -> None:
+        decided = TunerDecided(decision, only_watches=self._only_watches)
+        self._run.note(decided)
         if self._only_watches:
             return
         wanted = decision.configuration
         present = self._configuration()
         if present is None or wanted == present:
-            self._run.last_decision = text
+            self._run.last_decision = text_of(decided)
             return
         command = Scale(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
         try:
@@ -187,7 +191,7 @@ class AutoTuner:
         before = self._run.plan
         self._commander.follow(plan, now_s, "trial" if decision.kind == "try" else "")
         self._change = begun(before, plan, self._run.fleet, now_s)
-        self._run.last_decision = text
+        self._run.last_decision = text_of(decided)
 
 
 def _import_solvers(settings: TunerSettings) -> None:
@@ -202,11 +206,6 @@ def _servers(count: int) -> str:
     return f"{count} PS"
 
 
-def _data(decision: Decision) -> dict[str, JournalValue]:
-    facts = msgspec.to_builtins(decision)
-    return {name: value for name, value in facts.items() if name != "reason"}
-
-
 def open_tuner(run: Run, prepared: Preparation, parts: Parts, commander: Commander) -> AutoTuner | None:
     """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
     cores = len(prepared.cores)
@@ -214,6 +213,6 @@ def open_tuner(run: Run, prepared: Preparation, parts: Parts, commander: Command
     prior, links = prepared.beginning.first.prior, Links(run.bandwidth_bytes_per_s, run.capacity(cores))
     settings = tuner_settings(run.job, parts.arena.model, run.plan, all_cores, prior, links)
     if isinstance(settings, str):
-        run.note("decision", f"tuner: {settings}")
+        run.note(TunerOff(settings))
         return None
     return AutoTuner(run, parts, commander, settings)

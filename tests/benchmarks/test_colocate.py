@@ -34,7 +34,7 @@ from elastichost.datasets import open_reader
 from elastichost.datasets.remote import batch_bytes
 from elastichost.dispatcher.facts import HostStatus, JobStatus
 from elastichost.dispatcher.timeline import Moment
-from elastichost.metrics import JournalEvent
+from elastichost.runs.events import AnyEvent, HostPrepared, JobSubmitted, JournalLine
 from elastichost.tuner.colocation.settings import Settings
 
 CORES, GB = 2, 1 << 30
@@ -166,8 +166,8 @@ def test_arms_that_share_the_host_are_expected_to_take_no_longer() -> None:
 # --- recording --------------------------------------------------------------------------------------------------------
 
 
-def event(kind: str, at_s: float, process: str = "") -> JournalEvent:
-    return JournalEvent("", at_s, kind, "", process)
+def line(event: AnyEvent, at_s: float) -> JournalLine:
+    return JournalLine("", at_s, event)
 
 
 def test_times_are_from_the_moment_the_host_is_ready() -> None:
@@ -179,10 +179,11 @@ def test_times_are_from_the_moment_the_host_is_ready() -> None:
     host = HostStatus(
         directory="", pid=1, commands="", policy="fifo", cores=2, memory_bytes=GB, elapsed_s=40.0, jobs=tuple(statuses)
     )
-    events = [event("submitted", 101.0, "dense-a-1"), event("submitted", 101.5, "dense-a-2"), event("prepared", 120.0)]
+    submitted = [line(JobSubmitted("dense-a-1"), 101.0), line(JobSubmitted("dense-a-2"), 101.5)]
+    lines = [*submitted, line(HostPrepared(19.0), 120.0)]
     moments = [Moment(elapsed_s, "dense-a-1", "running", 2.0, GB, GB, 100.0, 1.0, 2) for elapsed_s in (22.0, 30.0)]
     ends = {"dense-a-1": JobEnd(500, 0.75, 0.8)}
-    found = arm_run(arm("fifo"), jobs, host, events, moments, ends)
+    found = arm_run(arm("fifo"), jobs, host, lines, moments, ends)
     assert found.ready_s == 20.0 and found.makespan_s == 20.0
     first, second = found.jobs
     assert (first.started_s, first.ended_s, first.wall_s, first.workers, first.cpu_s) == (1.0, 11.0, 10.0, 2, 12.5)
@@ -190,7 +191,7 @@ def test_times_are_from_the_moment_the_host_is_ready() -> None:
     assert found.failure == "1 of 2 jobs are not done; dense-a-2: burnt"
     assert [use.at_s for use in found.uses] == [2.0, 10.0]
     with pytest.raises(ValueError, match="never ready"):
-        arm_run(arm("fifo"), jobs, host, events[:2], moments, ends)
+        arm_run(arm("fifo"), jobs, host, submitted, moments, ends)
 
 
 def test_what_is_kept_is_not_run_again_unless_it_failed(tmp_path: Path) -> None:

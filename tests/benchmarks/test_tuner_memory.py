@@ -13,6 +13,7 @@ import pytest
 from benchmarks.tuner import memory
 from benchmarks.tuner.memory import AIMS, ARMS, KINDS, LEAST_ROWS, ArmFigures, Figures, measure, simulate
 from benchmarks.tuner.memory_runs import OFF, RealRun, read_run, with_leads
+from elastichost.runs.events import AnyEvent, JournalLine, MemoryBudgetLent, MemoryBudgetSet
 from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryLook
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
@@ -90,9 +91,16 @@ def test_a_run_directory_is_read(tmp_path: Path) -> None:
     (tmp_path / "decisions.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in records))
     (tmp_path / "result.json").write_text('{"status": "done"}')
     (tmp_path / "status.json").write_text('{"samples_trained": 3000}')
-    budget = "memory: 1 MB may be used; if it grows as jobs like it did, 7 MB, at most 9 MB, are needed to its end"
-    (tmp_path / "journal.jsonl").write_text(json.dumps({"kind": "budget", "text": budget}) + "\n")
+    budget = MemoryBudgetSet(0, 1 << 20, 0, 0, 0, 1 << 20, forecast_bytes=(7.0 * (1 << 20), 9.0 * (1 << 20)))
+    write_journal(tmp_path, budget)
     found = read_run("an arm", tmp_path)
     assert (found.status, found.samples, found.alarm_s, found.dropped_s) == ("done", 3000, 2.0, 3.0)
-    assert found.foreseen == "7 MB, at most 9 MB, are needed to its end"
+    assert found.foreseen == "7.0 MiB, at most 9.0 MiB, are needed to its end"
     assert found.course[-1] == (3.0, 3000)
+    write_journal(tmp_path, MemoryBudgetLent(1 << 20), msgspec.structs.replace(budget, forecast_bytes=None), budget)
+    assert read_run("an arm", tmp_path).foreseen == "", "nothing was foreseen when it began"
+
+
+def write_journal(folder: Path, *events: AnyEvent) -> None:
+    lines = (msgspec.json.encode(JournalLine("", 0.0, event)) + b"\n" for event in events)
+    (folder / "journal.jsonl").write_bytes(b"".join(lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,8 +19,8 @@ from elastichost.chaos.invariants import (
     check_samples,
     percentile,
 )
-from elastichost.metrics import JournalEvent, JournalValue
 from elastichost.plan import ProcessId
+from elastichost.runs.events import AnyEvent, BatchTorn, LeaseGranted, LeasesSettled, RunStarted
 from elastichost.supervisor.ledger import Ledger
 from elastichost.supervisor.ledger_facts import LedgerSettings
 from elastichost.supervisor.run_record import RunRecord
@@ -39,20 +38,17 @@ class MadeUpRun:
     def __init__(self, seed: int, steps: int) -> None:
         self.random = random.Random(seed)
         self.ledger = Ledger(SETTINGS)
-        self.events: list[JournalEvent] = []
+        self.events: list[AnyEvent] = []
         self.rows: list[tuple[int, ...]] = []
         self.lives = [1, 1]
         self.sequence: dict[ProcessId, int] = {}
         self.trained: dict[ProcessId, int] = {}
         self.at: dict[int, int] = {}
-        self.note("run_started", "run", run_id="ab")
+        self.events.append(RunStarted("ab", "run"))
         for _ in range(steps):
             self.step()
         for index in range(2):
             self.end(index, died=False)
-
-    def note(self, kind: str, text: str, process: str = "", **data: JournalValue) -> None:
-        self.events.append(JournalEvent("", 0.0, kind, text, process, dict(data)))
 
     def worker(self, index: int) -> ProcessId:
         return ProcessId("worker", index, self.lives[index])
@@ -73,8 +69,8 @@ class MadeUpRun:
         worker = self.worker(index)
         lease = self.ledger.request(worker, 30.0)
         if lease is not None:
-            facts = {key: getattr(lease, key) for key in ("epoch", "unit", "start", "stop")}
-            self.note("lease", "", worker.name, lease=lease.lease_id, life=worker.life, **facts)
+            granted = LeaseGranted(worker, lease.lease_id, lease.epoch, lease.unit, lease.start, lease.stop)
+            self.events.append(granted)
             self.at[lease.lease_id] = lease.start
 
     def train(self, index: int) -> None:
@@ -104,8 +100,8 @@ class MadeUpRun:
         applied = (
             AppliedBatch(last[2], last[3], last[7], self.trained[worker], 0) if last else AppliedBatch(0, 0, 0, 0, 0)
         )
-        self.ledger.give_back(worker, applied, failed=died)
-        self.note("settled", f"{worker}: given back", worker.name)
+        settled = self.ledger.give_back(worker, applied, failed=died)
+        self.events.append(LeasesSettled(worker, settled.trained, settled.skipped, settled.returned))
         self.lives[index] += 1
 
     def facts(self) -> RunFacts:
@@ -183,8 +179,8 @@ def test_positions_that_are_pending_and_committed_are_found(facts: RunFacts) -> 
 
 
 def test_a_range_leased_while_another_life_holds_it_is_found(facts: RunFacts) -> None:
-    first = next(event for event in facts.events if event.kind == "lease")
-    again = JournalEvent("", 0.0, "lease", "", "worker-7", {**first.data, "lease": 999, "life": 1})
+    first = next(event for event in facts.events if isinstance(event, LeaseGranted))
+    again = msgspec.structs.replace(first, process=ProcessId("worker", 7, 1), lease=999)
     place = facts.events.index(first) + 1
     events = (*facts.events[:place], again, *facts.events[place:])
     broken(RunFacts(facts.settings, facts.access, events, facts.applied, facts.record), "still held")
@@ -213,8 +209,7 @@ def test_a_dense_vector_that_counted_otherwise_breaks_a(facts: RunFacts) -> None
 def test_torn_batches_are_one_a_life_and_none_with_served_access(
     facts: RunFacts, access: str, batches: tuple[int, ...], with_supervisor: bool, holds: bool
 ) -> None:
-    data: list[dict[str, Any]] = [{"batches": n, "with_supervisor": with_supervisor} for n in batches]
-    torn = [JournalEvent("", 0.0, "torn_batch", "worker-0.1 died", "worker-0", one) for one in data]
+    torn = [BatchTorn(ProcessId("worker", 0, 1), count, with_supervisor) for count in batches]
     events = (*facts.events, *torn)
     verdict = check_applied(RunFacts(facts.settings, access, events, facts.applied, facts.record))
     assert verdict.holds is holds

@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 
 from elastichost.chaos.tails import AppliedTail, JournalTail
-from elastichost.metrics import JournalEvent
+from elastichost.runs.events import JournalLine, Warned
 from elastichost.wire.applied import APPLIED_RECORD
 
 
-def line(text: str) -> bytes:
-    return msgspec.json.encode(JournalEvent("", 0.0, "note", text)) + b"\n"
+def line(message: str) -> bytes:
+    return msgspec.json.encode(JournalLine("", 0.0, Warned(message))) + b"\n"
 
 
 def append(path: Path, content: bytes) -> None:
@@ -34,9 +34,9 @@ def test_lines_are_given_once_and_only_when_they_are_whole(tmp_path: Path) -> No
     tail = JournalTail(path)
     assert tail.poll() == []
     append(path, line("one") + line("two")[:10])
-    assert [event.text for event in tail.poll()] == ["one"]
+    assert [one.event for one in tail.poll()] == [Warned("one")]
     append(path, line("two")[10:])
-    assert [event.text for event in tail.poll()] == ["two"]
+    assert [one.event for one in tail.poll()] == [Warned("two")]
     assert tail.poll() == []
 
 

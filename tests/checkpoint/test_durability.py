@@ -11,7 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from elastichost.checkpoint.format import MANIFEST_NAME
-from elastichost.supervisor.journal import LEASES_FILE, SYNC_EVERY_S, Journal
+from elastichost.plan import ProcessId
+from elastichost.runs.events import EpochStarted, LeaseGranted, RunStarted
+from elastichost.runs.journal import LEASES_FILE, SYNC_EVERY_S, Journal
 from tests.checkpoint.test_checkpoint_format import write_checkpoint
 
 
@@ -88,10 +90,10 @@ def test_a_checkpoint_that_is_replaced_is_there_under_one_name_or_the_other(tmp_
 def test_what_the_journal_must_not_lose_is_on_the_disk_at_once(tmp_path: Path, calls: list[Call]) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
-    journal.write("note", "for people")
+    journal.write(EpochStarted(1, "for people"))
     journal.sync(1e9)
     assert calls == [], "nobody waits for the disk for that"
-    journal.write("checkpoint", "a commit point", now=True)
+    journal.write(RunStarted("1", "a commit point"))
     assert calls == [Call("sync", str(path), path.stat().st_size)]
     journal.close()
 
@@ -99,15 +101,15 @@ def test_what_the_journal_must_not_lose_is_on_the_disk_at_once(tmp_path: Path, c
 def test_leases_are_on_the_disk_soon(tmp_path: Path, calls: list[Call]) -> None:
     path = tmp_path / LEASES_FILE
     journal = Journal(tmp_path / "journal.jsonl")
-    journal.write("checkpoint", "a commit point", now=True)
+    journal.write(RunStarted("1", "a commit point"))
     calls.clear()
-    journal.write("lease", "granted", durable=True, data={"lease": 1, "life": 1, "epoch": 0})
+    journal.write(LeaseGranted(ProcessId("worker", 0, 1), lease=1, epoch=0, unit=0, start=0, stop=4))
     size = path.stat().st_size
     journal.sync(journal._synced_s + SYNC_EVERY_S / 2)
     assert calls == []
     journal.sync(journal._synced_s + SYNC_EVERY_S)
     journal.sync(journal._synced_s + 10 * SYNC_EVERY_S)
     assert calls == [Call("sync", str(path), size)]
-    journal.write("lease", "granted", durable=True, data={"lease": 1, "life": 1, "epoch": 0})
+    journal.write(LeaseGranted(ProcessId("worker", 0, 1), lease=1, epoch=0, unit=0, start=0, stop=4))
     journal.close()
     assert calls[1:] == [Call("sync", str(path), path.stat().st_size)], "the last ones when it is closed"

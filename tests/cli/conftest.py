@@ -11,7 +11,11 @@ import msgspec
 import pytest
 
 from elastichost.cli import run_command_line
-from elastichost.metrics import JournalEvent, ProcessStatus, RunStatus
+from elastichost.metrics import ProcessStatus, RunStatus
+from elastichost.plan import ProcessId
+from elastichost.runs.events import JournalLine, ProcessStarted, TunerDecided
+from elastichost.tuner.decision import Decision
+from elastichost.tuner.facts import Configuration
 
 JOB = '[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n'
 
@@ -61,9 +65,13 @@ def run_directory(tmp_path: Path) -> Path:
     (run / "job.resolved.toml").write_text(JOB)
     (run.parent / "latest").symlink_to(run.name)
     write_status(run, "training", os.getpid())
-    event = JournalEvent("2026-01-01T00:00:01.000Z", 1.0, "process_started", "started [pid 7]", "worker-0", {"pid": 7})
-    later = JournalEvent("2026-01-01T00:00:02.000Z", 2.0, "decision", "stay: nothing is known yet")
-    (run / "journal.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (event, later)))
+    started = ProcessStarted(ProcessId("worker", 0, 1), 7)
+    decided = TunerDecided(Decision("settle", Configuration(1, 1), "stay, nothing is known yet"))
+    lines = (
+        JournalLine("2026-01-01T00:00:01.000Z", 1.0, started, "start-1.1"),
+        JournalLine("2026-01-01T00:00:02.000Z", 2.0, decided),
+    )
+    (run / "journal.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     (run / "logs" / "worker-0.1.log").write_text("first\nlife\n")
     (run / "logs" / "worker-0.2.log").write_text("second life\n")
     (run / "logs" / "server-0.1.log").write_text("serving\n")

@@ -16,6 +16,19 @@ from elastichost.cli.runs import find_run, is_alive, program, runs_under
 from elastichost.cli.tail import Tail
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
 from elastichost.errors import ConfigError, PreflightError
+from elastichost.plan import ProcessId
+from elastichost.runs.events import (
+    AnyEvent,
+    LeaseGranted,
+    LeasesSettled,
+    ProcessLost,
+    ProcessStarting,
+    RunEnded,
+    Warned,
+)
+from elastichost.runs.events.schema import line_schema
+from elastichost.runs.events.text import text_of
+from elastichost.runs.journal import LEASES_FILE, Journal
 from elastichost.supervisor.rundir import lock_directory, point_latest
 
 from .conftest import JOB, Elastichost, write_status
@@ -99,12 +112,157 @@ def test_no_runs_at_all(elastichost: Elastichost) -> None:
 
 def test_events_in_words_and_as_json(elastichost: Elastichost, run_directory: Path) -> None:
     assert elastichost("events").stdout.splitlines() == [
-        "00:00:01  worker-0  started [pid 7]",
-        "00:00:02  stay: nothing is known yet",
+        "00:00:01  worker-0  worker-0.1 has pid 7",
+        "00:00:02  tuner: stay, nothing is known yet",
     ]
     *events, last = elastichost("events", "--json").stdout.splitlines()
-    assert [json.loads(event)["kind"] for event in events] == ["process_started", "decision"]
+    assert [json.loads(event)["kind"] for event in events] == ["process_started", "tuner_decided"]
     assert json.loads(last) == {"schema": "elastichost/v1", "run_dir": str(run_directory), "events": 2}
+
+
+def test_each_event_as_json_has_its_line_flat_and_its_sentence(elastichost: Elastichost, run_directory: Path) -> None:
+    started, decided, _ = elastichost("events", "--json").stdout.splitlines()
+    assert json.loads(started) == {
+        "schema": "elastichost/v1",
+        "time_utc": "2026-01-01T00:00:01.000Z",
+        "monotonic_s": 1.0,
+        "cause": "start-1.1",
+        "kind": "process_started",
+        "category": "progress",
+        "process": "worker-0",
+        "data": {"life": 1, "pid": 7},
+        "text": "worker-0.1 has pid 7",
+    }
+    facts = json.loads(decided)
+    assert set(facts) == set(json.loads(started))
+    assert (facts["kind"], facts["category"], facts["process"], facts["cause"]) == ("tuner_decided", "decision", "", "")
+    assert facts["data"]["only_watches"] is False
+    assert facts["data"]["decision"]["reason"] == "stay, nothing is known yet"
+
+
+# --- which events are shown -------------------------------------------------------------------------------------------
+
+
+def lease(number: int) -> LeaseGranted:
+    return LeaseGranted(WORKER, lease=number, epoch=0, unit=0, start=64 * (number - 1), stop=64 * number)
+
+
+WORKER = ProcessId("worker", 0, 1)
+LOST = ProcessLost(WORKER, 7, -9, "running", "signal 9")
+STARTING = ProcessStarting(ProcessId("worker", 0, 2), "worker-0.1 ended: signal 9")
+# what follows the two lines of `run_directory`: event, cause
+STORY: tuple[tuple[AnyEvent, str], ...] = (
+    (lease(1), ""),
+    (LOST, "exit-worker-0.1"),
+    (LeasesSettled(WORKER, 0, 0, 64), "exit-worker-0.1"),
+    (Warned("the disk is slow"), ""),
+    (lease(2), ""),
+    (STARTING, "exit-worker-0.1"),
+    (RunEnded("done"), "stop-1.1"),
+)
+KINDS = ["process_started", "tuner_decided", *(event.kind for event, _ in STORY)]
+
+
+@pytest.fixture
+def story(run_directory: Path) -> Path:
+    """A run in which a worker is lost and replaced, and leases are granted."""
+    journal = Journal(run_directory / "journal.jsonl")
+    for event, cause in STORY:
+        journal.write(event, cause)
+    journal.close()
+    assert (run_directory / LEASES_FILE).read_bytes().count(b"\n") == 2
+    return run_directory
+
+
+def kinds_shown(elastichost: Elastichost, *arguments: str) -> list[str]:
+    """Of `events --json`, whose last line counts the others."""
+    *events, last = elastichost("events", "--json", *arguments).stdout.splitlines()
+    assert json.loads(last)["events"] == len(events)
+    return [json.loads(event)["kind"] for event in events]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kinds"),
+    [
+        (("--kind", "process_lost"), ["process_lost"]),
+        (("-k", "fault"), ["process_lost"]),
+        (("--kind", "decision"), ["tuner_decided", "process_starting"]),
+        (("--kind", "decision", "--kind", "process_lost"), ["tuner_decided", "process_lost", "process_starting"]),
+        (("--kind", "warning", "--kind", "run_ended"), ["warned", "run_ended"]),
+        (("--kind", "checkpoint_written"), []),
+    ],
+)
+@pytest.mark.usefixtures("story")
+def test_a_kind_or_a_category_chooses_events(
+    elastichost: Elastichost, arguments: tuple[str, ...], kinds: list[str]
+) -> None:
+    assert kinds_shown(elastichost, *arguments) == kinds
+
+
+@pytest.mark.usefixtures("story")
+def test_chosen_events_are_shown_in_words(elastichost: Elastichost) -> None:
+    (shown,) = elastichost("events", "--kind", "fault").stdout.splitlines()
+    assert shown.endswith(f"  worker-0  {text_of(LOST)}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "suggestion"), [("proces_lost", "process_lost"), ("decisions", "decision"), ("zzz", "")]
+)
+def test_an_unknown_kind_is_an_error(elastichost: Elastichost, run_directory: Path, kind: str, suggestion: str) -> None:
+    outcome = elastichost("events", "--kind", "fault", "--kind", kind, "--json")
+    assert outcome.code == 2
+    error = json.loads(outcome.last_line)["error"]
+    assert error["type"] == "ConfigError"
+    meant = f'; did you mean "{suggestion}"?' if suggestion else ""
+    assert error["message"] == f"there are no events of kind {kind!r}{meant}"
+    assert error["hint"].endswith("categories: progress, decision, fault, warning, lease")
+
+
+@pytest.mark.usefixtures("story")
+def test_a_cause_chooses_what_followed_from_it(elastichost: Elastichost) -> None:
+    followed = ["process_lost", "leases_settled", "process_starting"]
+    assert kinds_shown(elastichost, "--cause", "exit-worker-0.1") == followed
+    assert kinds_shown(elastichost, "-c", "exit-worker-0.1", "--kind", "decision") == ["process_starting"]
+    assert kinds_shown(elastichost, "--cause", "start-1.1") == ["process_started"]
+    assert kinds_shown(elastichost, "--cause", "exit-worker-0") == [], "a part of a cause is another cause"
+
+
+@pytest.mark.usefixtures("story")
+def test_leases_are_shown_where_they_belong_when_they_are_asked_for(elastichost: Elastichost) -> None:
+    assert kinds_shown(elastichost) == [kind for kind in KINDS if kind != "lease_granted"]
+    assert kinds_shown(elastichost, "--leases") == KINDS
+    assert kinds_shown(elastichost, "--leases", "--kind", "process_lost") == ["process_lost"]
+    for kind in ("lease", "lease_granted"):
+        assert kinds_shown(elastichost, "--kind", kind) == ["lease_granted"] * 2
+    assert text_of(lease(2)) in elastichost("events", "--leases").stdout
+
+
+def test_leases_of_another_version_are_an_error(elastichost: Elastichost, story: Path) -> None:
+    with (story / LEASES_FILE).open("a") as leases:
+        leases.write('{"journal_bytes": "many"}\n')
+    assert elastichost("events").code == 0
+    outcome = elastichost("events", "--leases")
+    assert outcome.code == 3
+    assert "journal.jsonl, or the leases beside it: not an event of this version" in outcome.stderr
+
+
+def test_leases_are_not_followed(elastichost: Elastichost, run_directory: Path) -> None:
+    for option in (("--leases",), ("--kind", "lease"), ("--kind", "lease_granted")):
+        outcome = elastichost("events", str(run_directory), "--follow", *option)
+        assert outcome.code == 2
+        assert "leases cannot be followed" in outcome.stderr
+
+
+def test_the_schema_of_a_line_is_printed_without_a_run(elastichost: Elastichost, tmp_path: Path) -> None:
+    outcome = elastichost("events", "--schema")
+    assert outcome.code == 0
+    schema = json.loads(outcome.stdout)
+    assert schema == json.loads(msgspec.json.encode(line_schema()))
+    assert set(schema["$defs"]) >= {"JournalLine", "ProcessLost", "LeaseGranted"}
+    assert not list(tmp_path.iterdir())
+
+
+# --- journals that grow -----------------------------------------------------------------------------------------------
 
 
 def test_events_leave_out_a_line_that_is_being_written(elastichost: Elastichost, run_directory: Path) -> None:
@@ -115,7 +273,8 @@ def test_events_leave_out_a_line_that_is_being_written(elastichost: Elastichost,
         journal.write("\n")
     outcome = elastichost("events")
     assert outcome.code == 3
-    assert "journal.jsonl, line 3: not a journal event" in outcome.stderr
+    assert "journal.jsonl, line 3: not an event of this version" in outcome.stderr
+    assert "versions.json" in outcome.stderr
 
 
 def test_following_ends_with_the_run(elastichost: Elastichost, run_directory: Path) -> None:

@@ -15,17 +15,17 @@ import pytest
 from elastichost.cli.report import print_report
 from elastichost.cli.runs import program
 from elastichost.cli.summary import summary
-from elastichost.supervisor import outcome
+from elastichost.runs import result
 
-RESULT = outcome.RunResult(
+RESULT = result.RunResult(
     status="done",
     exit_code=0,
     run_dir="/elsewhere/runs/shop-1",
-    samples=outcome.SampleCounts(planned=1_000_000, trained=999_990, skipped=10, quarantined=0),
-    test=outcome.TestFigures(0.79, 0.45, 0.85, 1.01, 1000, truth_auc=0.8),
+    samples=result.SampleCounts(planned=1_000_000, trained=999_990, skipped=10, quarantined=0),
+    test=result.TestFigures(0.79, 0.45, 0.85, 1.01, 1000, truth_auc=0.8),
     samples_per_s=61_234.5,
     wall_s=75.0,
-    processes=outcome.ProcessCounts(3, 1, 1),
+    processes=result.ProcessCounts(3, 1, 1),
     arena_bytes=3 << 30,
     epochs=1,
     torn_batches=0,
@@ -69,7 +69,7 @@ def test_the_last_screen_of_a_run_that_is_done() -> None:
 
 
 def test_figures_that_one_class_of_labels_cannot_have() -> None:
-    one_class = msgspec.structs.replace(RESULT, test=outcome.TestFigures(None, 0.69, None, None, 10))
+    one_class = msgspec.structs.replace(RESULT, test=result.TestFigures(None, 0.69, None, None, 10))
     assert summary(one_class).plain.splitlines()[1:5] == [
         "AUC            not defined: the test set has labels of one class only",
         "log loss       0.6900",
@@ -85,8 +85,8 @@ def test_an_emulated_run_has_no_model_to_go_on_with() -> None:
 @pytest.mark.parametrize(("status", "command"), [("stopped", "resume"), ("killed", "logs"), ("failed", "logs")])
 def test_the_next_command_fits_the_ending(status: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    result = msgspec.structs.replace(RESULT, status=status, test=None, torn_batches=2, message="asked to")
-    lines = summary(result).plain.splitlines()
+    ended = msgspec.structs.replace(RESULT, status=status, test=None, torn_batches=2, message="asked to")
+    lines = summary(ended).plain.splitlines()
     assert lines[0] == f"{status}  in 1m15s  asked to"
     assert "torn batches  2" in lines
     assert lines[-1] == f"next: elastichost {command} elsewhere/runs/shop-1"

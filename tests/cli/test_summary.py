@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.cli.summary import summary
-from elastichost.supervisor.outcome import Lookups, ProcessCounts, RunResult, SampleCounts
+from elastichost.runs.result import Lookups, ProcessCounts, RunResult, SampleCounts
 
 RESULT = RunResult(
     status="done",

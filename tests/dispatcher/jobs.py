@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from elastichost.dispatcher.core import Core
 from elastichost.dispatcher.demands import Examined, HostPower, Look, MemoryOfSize
@@ -10,13 +11,15 @@ from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn, Stop
 from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobStatus, Seen
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.resources import HostInventory
-from elastichost.supervisor.outcome import ProcessCounts, RunResult, SampleCounts
+from elastichost.runs.events import Event
+from elastichost.runs.result import ProcessCounts, RunResult, SampleCounts
 from elastichost.tuner.colocation.settings import Settings
 
 MB = 10**6
 INVENTORY = HostInventory((0, 1, 2, 3), 10_000 * MB)
 POWER = HostPower(4, 1e10)
 TOGETHER = Settings(policy="fifo", most_jobs=100)  # whatever fits, in order of arrival
+Kind = TypeVar("Kind", bound=Event)
 
 
 def request(job: str, weight: float = 1.0, shape: str = "") -> JobRequest:
@@ -168,9 +171,10 @@ class Hosted:
     def job(self, job: str) -> JobStatus:
         return next(one for one in self.status().jobs if one.job == job)
 
-    def notes(self, kind: str) -> list[str]:
-        """Of the last event."""
-        return [effect.text for effect in self.effects if isinstance(effect, Note) and effect.kind == kind]
+    def noted(self, kind: type[Kind]) -> list[Kind]:
+        """Lines of the journal of that kind among `effects`."""
+        events = [effect.event for effect in self.effects if isinstance(effect, Note)]
+        return [event for event in events if isinstance(event, kind)]
 
 
 def hosted(memory_mb: int = 4000, settings: Settings = TOGETHER, inventory: HostInventory = INVENTORY) -> Hosted:

@@ -8,6 +8,8 @@ import pytest
 from elastichost.dispatcher.effects import Examine, Kill, Spawn, Stop
 from elastichost.dispatcher.facts import Failure, Size
 from elastichost.errors import ConfigError
+from elastichost.runs.events import JobDone, JobStopped
+from elastichost.runs.events.text import text_of
 from tests.dispatcher.jobs import INVENTORY, MB, examined, hosted, look, request, running, seen
 
 OUT_OF_MEMORY = Failure("MemoryBudgetError", "resources.memory allows 1 MB")
@@ -35,7 +37,7 @@ def test_from_the_queue_to_the_end() -> None:
     status = host.job("b")
     assert (status.state, status.exit_code, status.test_auc, status.ended_s) == ("done", 0, 0.7, 8.0)
     assert (status.charged_bytes, status.memory_bytes, status.peak_bytes) == (0, 0, 700 * MB)
-    assert host.notes("done") == ["done after 7.0 s"]
+    assert host.noted(JobDone) == [JobDone("b", 7.0)]
     assert not host.core.is_empty, "a is still looked at"
 
 
@@ -280,7 +282,9 @@ def test_a_job_that_is_killed_while_the_host_stops_can_be_gone_on_with() -> None
     host.did(host.core.stop(1.0))
     host.end("a", -9)
     assert host.job("a").state == "stopped"
-    assert "saved" not in host.notes("stopped")[0]
+    (stopped,) = host.noted(JobStopped)
+    assert stopped == JobStopped("a", "/home/user/runs/a", False, "exit")
+    assert not text_of(stopped).startswith("saved")
     assert [(kept.job, has_run) for kept, has_run in host.core.unfinished()] == [("a", True)]
 
 

@@ -10,6 +10,7 @@ from elastichost.dispatcher.effects import Examine
 from elastichost.dispatcher.endings import MOST_NOT_STARTED, REST_S, is_gpu_oom
 from elastichost.dispatcher.facts import Failure
 from elastichost.resources import GpuDevice
+from elastichost.runs.events import JobRequeued
 from tests.dispatcher.jobs import INVENTORY, MB, TOGETHER, Hosted, examined, hosted, request, running
 
 NO_FORK = "fork: Resource temporarily unavailable"
@@ -26,7 +27,8 @@ def test_a_job_whose_process_cannot_be_forked_waits_and_is_tried_again() -> None
     job = host.job("a")
     assert (job.state, job.starts, job.charged_bytes, job.ended_s) == ("waiting", 0, 0, None)
     assert job.started_s is None
-    assert host.notes("requeued") == [f"its process could not be started ({NO_FORK}): it is tried again, 1 of 3 times"]
+    reason = f"its process could not be started ({NO_FORK}): it is tried again, 1 of 3 times"
+    assert host.noted(JobRequeued) == [JobRequeued("a", reason)]
     assert host.tick(3.0) == [], "it rests"
     assert host.tick(2.1 + REST_S) == ["a"]
     host.see("a", 14.0)
@@ -60,7 +62,8 @@ def test_what_looks_at_a_job_is_tried_again_after_a_rest() -> None:
     for number in range(1, MOST_NOT_STARTED + 1):
         host.end("a", None, 1.0, NO_FORK)
         assert (host.job("a").state, host.job("a").ended_s) == ("waiting", None)
-        assert f"{number} of 3 times" in host.notes("requeued")[0]
+        (requeued,) = host.noted(JobRequeued)
+        assert requeued.job == "a" and f"{number} of 3 times" in requeued.reason
         assert Examine("a", REST_S) in host.effects
     host.did(host.core.examined(examined("a"), 2.0))
     assert host.tick(3.0) == ["a"]
@@ -109,7 +112,8 @@ def test_out_of_gpu_memory_though_alone_it_goes_on_on_the_cpu() -> None:
     assert host.job("a").gpu == 0
     host.end("a", 1, 4.0, failure=OUT_OF_GPU)
     assert host.job("a").state == "waiting"
-    assert "it goes on without a GPU" in host.notes("requeued")[0]
+    (requeued,) = host.noted(JobRequeued)
+    assert requeued.job == "a" and "it goes on without a GPU" in requeued.reason
     host.submit("b", now_s=5.0)
     assert sorted(host.tick(50.0)) == ["a", "b"], "not alone any more"
     spawn = next(spawn for spawn in host.spawns[::-1] if spawn.job == "a")

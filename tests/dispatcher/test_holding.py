@@ -8,6 +8,8 @@ from elastichost.dispatcher.effects import Fence, Resize
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.holding import DIFFERS_S, Answer
 from elastichost.metrics import PlanStatus
+from elastichost.runs.events import JobShared
+from elastichost.runs.events.text import text_of
 from tests.dispatcher.jobs import INVENTORY, Hosted, hosted, look, seen
 
 
@@ -57,7 +59,9 @@ def test_a_size_that_is_refused_is_not_had() -> None:
     sees(host, "a", 2.0, 1)  # as it says itself
     host.did(host.core.answered(Answer(Resize("a", Size(has, 1, 1)), "no"), 2.1))
     assert host.job("a").workers == 1
-    assert host.notes("share") == [f"it has 1 worker, not the {has} that it was told: it counts as that"]
+    (shared,) = host.noted(JobShared)
+    assert (shared.job, shared.size, shared.cores) == ("a", "1 worker", ())
+    assert text_of(shared) == f"1 worker: it has not the {has} workers that it was told to have: it counts as it is"
 
 
 def test_one_that_refuses_is_left_alone_for_longer_each_time() -> None:

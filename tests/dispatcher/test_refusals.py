@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from elastichost.dispatcher.refusals import EVERY_S, Refusals
+from elastichost.runs.events import MessageRefused
+from elastichost.runs.events.text import text_of
 
 
 def test_the_first_at_once_and_then_how_many() -> None:
     refusals = Refusals()
-    assert refusals.note(0.0) == ""
+    assert refusals.note(0.0) is None
     refusals.add("no command: 1")
-    assert refusals.note(0.0) == "no command: 1"
+    assert refusals.note(0.0) == MessageRefused("no command: 1")
     for number in range(2, 1002):
         refusals.add(f"no command: {number}")
-        assert refusals.note(1.0) == ""
-    assert refusals.note(EVERY_S) == "1000 messages were refused; the last: no command: 1001"
-    assert refusals.note(3 * EVERY_S) == "", "nothing is said twice"
+        assert refusals.note(1.0) is None
+    told = refusals.note(EVERY_S)
+    assert told == MessageRefused("no command: 1001", 1000)
+    assert text_of(told) == "1000 messages refused; the last: no command: 1001"
+    assert refusals.note(3 * EVERY_S) is None, "nothing is told twice"

@@ -10,6 +10,8 @@ from elastichost.dispatcher.effects import Effect, Freeze, Note, Renice, Resize,
 from elastichost.dispatcher.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.tending import LOW_NICE, STILL_S, WINDOW_S, Tending, resized, shared, tended, windows_of
+from elastichost.runs.events import JobShared, JobTended
+from elastichost.runs.events.text import text_of
 from elastichost.tuner.colocation.facts import HostRoom, PlacedJob, Placement
 from elastichost.tuner.colocation.ledger import Ledger, admit
 from tests.dispatcher.jobs import MB, POWER, examined, look, request, seen
@@ -129,8 +131,10 @@ def test_the_newest_of_a_crowd_has_fewer_workers_and_then_a_low_weight_and_compu
     assert done == [Resize("newest", size=Size(1, 1, 1)), Renice("newest", LOW_NICE)]
     assert (newest.state, newest.nice) == ("running", LOW_NICE)
     assert newest.placed is not None and newest.placed.mode.workers == 1
-    reasons = [effect.text for effect in effects if isinstance(effect, Note)]
-    assert reasons[0].startswith("shrink newest: ")
+    events = [effect.event for effect in effects if isinstance(effect, Note)]
+    told = [(event.job, event.action) for event in events if isinstance(event, JobTended)]
+    assert len(events) == 2 and told == [("newest", "shrink"), ("newest", "lower")]
+    assert text_of(events[0]).startswith("shrink newest: ")
     assert first.state == "running"
 
 
@@ -189,9 +193,12 @@ def test_measured_jobs_of_open_size_get_cores_of_their_own() -> None:
     assert [len(own) for own in cores] == [2, 2]
     assert sorted(cores[0] + cores[1]) == list(CORES)
     assert all(one.placed is not None and one.placed.mode.workers == 2 for one in jobs)
-    notes = [effect for effect in effects if isinstance(effect, Note)]
-    assert {note.kind for note in notes} == {"share"}
-    assert "on cores" in notes[0].text
+    notes = [effect.event for effect in effects if isinstance(effect, Note)]
+    given = {event.job: event.cores for event in notes if isinstance(event, JobShared)}
+    assert len(given) == len(notes) == 2
+    assert given == {one.job: one.cores for one in jobs}
+    for event in notes:
+        assert f"on cores {', '.join(map(str, given[event.subject]))}: " in text_of(event)
 
 
 def test_nobody_gets_more_workers_than_the_ledger_has_memory_for() -> None:

@@ -26,6 +26,14 @@ from benchmarks.attackers import CURVE_GREETING, Target, connect, greeting, is_l
 from benchmarks.hostile_supervisor import ENDED, INSIDERS
 from elastichost.arena.host import arena_root
 from elastichost.plan import ProcessId
+from elastichost.runs.events import (
+    BatchTorn,
+    HostLost,
+    ProcessLost,
+    ProcessReported,
+    ProcessStartFailed,
+    SamplesQuarantined,
+)
 from elastichost.wire.codec import Codec, Frame
 from elastichost.wire.control import ControlMessage, Fenced, Heartbeat, Hello, LeaseProgress, Stop
 from elastichost.wire.data import (
@@ -68,8 +76,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
         yield victims
         victims.go_on()
         assert outcome_of(run) == expected, "the same losses, and the same model"
-        for kind in ("process_lost", "failure", "host_lost", "torn_batch", "quarantine", "warning"):
-            assert [event.text for event in run.events(kind)] == []
+        for kind in (ProcessLost, ProcessStartFailed, ProcessReported, HostLost, BatchTorn, SamplesQuarantined):
+            assert run.events(kind) == []
+        assert [line.event for line in run.lines() if line.event.category == "warning"] == []
         assert run.result()["processes"]["restarts"] == 0
 
 

@@ -13,6 +13,7 @@ from benchmarks.attackers import Target, gates_of
 from benchmarks.hostile_supervisor import read_keys
 from elastichost.plan import ProcessId
 from elastichost.results.export import export
+from elastichost.runs.events import CommandRefused, MessageRefused, RunStarted
 from elastichost.wire.applied import read_applied
 from elastichost.wire.keys import KeyPair, Pass
 from elastichost.wire.sockets import DataClient
@@ -121,7 +122,7 @@ class Attacked:
         self.pids = {"supervisor": run.process.pid, **{name: run.pid(name) for name in ("server-0", "server-1")}}
         keys = read_keys(run.run_dir)
         self.keys: dict[str, KeyPair] = keys
-        self.job_id = int(str(run.events("run_started")[0].data["run_id"]), 16)
+        self.job_id = int(run.events(RunStarted)[0].run_id, 16)
         self.gates = {name: self._gate(name, pid) for name, pid in self.pids.items()}
 
     def _gate(self, name: str, pid: int) -> Target:
@@ -174,11 +175,13 @@ class Attacked:
         self.run.wait_until(is_as_before)
 
     def refused(self) -> list[str]:
-        return [event.text for event in self.run.events("refused")]
+        """What was wrong with the messages and commands that the supervisor refused, in order."""
+        events = (line.event for line in self.run.lines())
+        return [event.error for event in events if isinstance(event, MessageRefused | CommandRefused)]
 
     def wait_refused(self, words: str) -> None:
         """Until the supervisor's journal has it."""
-        self.run.wait_until(lambda: any(words in text for text in self.refused()))
+        self.run.wait_until(lambda: any(words in error for error in self.refused()))
 
     def log_of(self, name: str) -> str:
         """Of a PS on the supervisor's machine."""

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from elastichost.runs.events import CommandRefused, HostLost, MessageRefused
 from tests.hosts.keys import ROOT
 from tests.system.test_machines import SAMPLES, assert_done
 from tests.system.test_run import JOB, Supervised, folder
@@ -84,7 +85,7 @@ def test_a_job_trains_over_two_machines_and_a_short_cut_loses_nothing(bed: Bed, 
     run.wait_until(lambda: stands_still(run))
     bed.heal(1)
     assert_done(run)
-    assert run.events("host_lost") == [] and run.events("process_lost") == []
+    assert run.events(HostLost) == [] and run.lost() == []
 
 
 def stands_still(run: Supervised) -> bool:
@@ -101,7 +102,7 @@ def test_a_machine_that_hears_and_is_not_heard_for_a_while_loses_nothing(bed: Be
     run.wait_until(lambda: stands_still(run))
     bed.unmute(1, 0)
     assert_done(run)
-    assert run.events("host_lost") == [] and run.events("process_lost") == []
+    assert run.events(HostLost) == [] and run.lost() == []
 
 
 def test_only_who_has_a_key_is_let_in_on_any_port(bed: Bed, folder: Path) -> None:
@@ -113,7 +114,7 @@ def test_only_who_has_a_key_is_let_in_on_any_port(bed: Bed, folder: Path) -> Non
     addresses = [f"tcp://{place}" for place in heard]
     assert bed.run(1, [sys.executable, "-c", KNOCKING, *addresses]).wait(60) == 0
     assert_done(run)
-    assert run.events("refused") == []
+    assert run.events(MessageRefused, CommandRefused) == []
 
 
 def test_doctor_measures_the_link(bed: Bed, folder: Path) -> None:

@@ -16,9 +16,10 @@ import pytest
 
 from elastichost.config_hosts import HostsFile, read_hosts
 from elastichost.errors import PreflightError
+from elastichost.runs.events import CheckpointWritten, HostLost, RowsRolledBack
 from elastichost.supervisor.hosts_check import check_hosts
 from elastichost.supervisor.launch.agent_process import agent_command
-from elastichost.supervisor.launch.events import Exited, HostLost, Started
+from elastichost.supervisor.launch.events import AgentLost, Exited, Started
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.ray_cluster import hosts_on_ray
 from tests.hosts.keys import ROOT
@@ -151,7 +152,7 @@ def test_whichever_of_them_is_killed_the_host_is_lost_and_nothing_stays(
     assert launcher.opened is not None
     agent = psutil.Process(launcher.opened.pid)
     os.kill({"relay": launcher.pid, "agent": agent.pid, "actor": agent.ppid()}[whom], signal.SIGKILL)
-    lost, *_ = (event for event in collect(launcher, HostLost, Exited) if isinstance(event, HostLost))
+    lost, *_ = (event for event in collect(launcher, AgentLost, Exited) if isinstance(event, AgentLost))
     assert lost.name == launcher.host.shown
     for pid in json.loads(path.read_text()):
         wait_until(lambda pid=pid: is_gone(pid))
@@ -212,22 +213,22 @@ def test_a_job_trains_on_three_nodes_through_kills_and_changes_of_size(bed: RayB
     scale(run, servers=2)
     run.assert_done()
     assert_trained_once(run)
-    assert len(run.events("process_lost")) == 2 and run.events("host_lost") == []
+    assert len(run.lost()) == 2 and run.events(HostLost) == []
 
 
 def test_a_run_goes_on_when_a_node_is_lost(bed: RayBed, folder: Path) -> None:
     run = OnRay(bed, folder, rows=FEWER, every_s=1)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     bed.kill(bed.nodes[-1])
-    run.wait_until(lambda: run.events("rows_rolled_back"))
+    run.wait_until(lambda: run.events(RowsRolledBack))
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"]["trained"] == FEWER
     assert_trained_once(run)
     (lost,) = run.result()["lost_hosts"]
     assert lost["checkpoint"]
-    assert any("Ray does not run on the node" in event.text for event in run.events("host_lost"))
+    assert any("Ray does not run on the node" in event.reason for event in run.events(HostLost))
 
 
 def test_a_new_node_joins_and_resume_takes_the_nodes_there_are(bed: RayBed, folder: Path) -> None:

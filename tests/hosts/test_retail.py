@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from elastichost.supervisor.journal import read_journal
+from elastichost.runs.events import HostJoined, HostLost, RowsRolledBack
 from tests.hosts.keys import ROOT
 from tests.system.test_retail import GOOD_AUC, RETAIL, SAMPLES, check_every_sample_once, command
 from tests.system.test_retail import pytestmark as of_retail
@@ -75,21 +75,20 @@ def test_one_joins_one_is_cut_off_one_dies_and_the_quality_is_that_of_one_machin
         run.wait_trained(trained + 50_000)
         for pid in run.pids_there(bed, 1):
             os.kill(pid, signal.SIGKILL)
-        run.wait_until(lambda: run.events("rows_rolled_back"))
+        run.wait_until(lambda: run.events(RowsRolledBack))
         code, errors = run.finish()
         assert code == 0, errors
         for host in bed.hosts:
             assert run.pids_there(bed, host) == [] and bed.listens(host) == [], "nothing is left, on any of them"
     result = run.result()
     print(json.dumps({key: result[key] for key in ("samples", "test", "lost_hosts", "torn_batches", "wall_s")}))
-    lost_s, went_on_s = (run.events(kind)[0].monotonic_s for kind in ("host_lost", "rows_rolled_back"))
+    lost_s, went_on_s = (run.lines(kind)[0].monotonic_s for kind in (HostLost, RowsRolledBack))
     print(f"{went_on_s - lost_s:.2f} s from the loss of a host until its rows were there again")
     assert result["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
     check_every_sample_once(run.run_dir)
     (lost,) = result["lost_hosts"]
     assert lost["name"] == "host1" and lost["rows"] >= lost["rows_restored"] > 0
-    kinds = [event.kind for event in read_journal(run.run_dir / "journal.jsonl")]
-    assert kinds.count("host_joined") == kinds.count("host_lost") == 1, "who was only cut off is not lost"
+    assert len(run.events(HostJoined)) == len(run.events(HostLost)) == 1, "who was only cut off is not lost"
     assert result["test"]["auc"] >= GOOD_AUC
     # Everything there was killed, whoever cleans up too: that is for `clean` to do.
     cleaned = subprocess.run([sys.executable, "-m", "elastichost", "clean"], cwd=ROOT, capture_output=True, text=True)

@@ -17,7 +17,7 @@ from elastichost.arena.host import arena_root
 from elastichost.config_hosts import HostSection, HostsFile
 from elastichost.errors import PreflightError
 from elastichost.supervisor.hosts_check import check_hosts
-from elastichost.supervisor.launch.events import Exited, HostLost, Started
+from elastichost.supervisor.launch.events import AgentLost, Exited, Started
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from tests.hosts.keys import ROOT, SshKeys
 from tests.system.test_agent import LIMIT_S, collect, directories, is_gone, spawn, wait_until
@@ -86,7 +86,7 @@ def test_when_ssh_is_killed_the_host_is_lost_and_ends_all_by_itself(launcher: Re
     path = spawn(launcher, tmp_path, "sleep", child=True)
     wait_until(path.exists, launcher)
     os.kill(launcher.pid, signal.SIGKILL)
-    collect(launcher, HostLost, Exited)
+    collect(launcher, AgentLost, Exited)
     for pid in map(int, path.read_text().strip("[]").split(",")):
         wait_until(lambda pid=pid: is_gone(pid))
     wait_until(lambda: not any(path.exists() for path in there))

@@ -298,17 +298,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "commit points of the journal are not synced",
-        "supervisor/journal.py",
+        "runs/journal.py",
         "                os.fdatasync(descriptor)\n",
         "                pass\n",
         DURABILITY,
     ),
     Mutation(
         "a journal line that must last is forgotten",
-        "supervisor/journal.py",
-        "self._unsynced = self._unsynced or durable or now",
-        "self._unsynced = self._unsynced or now",
-        DURABILITY,
+        "runs/journal.py",
+        'self._unsynced = self._unsynced or event.durability != "later"',
+        'self._unsynced = self._unsynced or event.durability == "at_once"',
+        ("tests/runs/test_journal.py", *DURABILITY),
     ),
     # --- order and grace --------------------------------------------------------------------------------------------
     Mutation(

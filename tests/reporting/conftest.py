@@ -19,15 +19,21 @@ import pytest
 from elastichost.arena.host import arena_root
 from elastichost.reporting.assemble import read_report
 from elastichost.reporting.facts import Report
-from elastichost.supervisor.recording import read_records
+from elastichost.runs.decisions import read_records
+from elastichost.runs.events import CheckpointStarted, CheckpointWritten, EvaluationStarted, ProcessReady, RunEnded
 from elastichost.tuner.records import BalanceLooked, Record, TunerLooked
 from tests.reporting.remains import (
     BEGAN_S,
     NOW,
-    event,
+    STARTED,
+    evaluated,
+    line,
+    lost,
+    plan,
     status,
     tuned,
-    write_events,
+    worker,
+    write_journal,
     write_lines,
     write_metrics,
     write_run,
@@ -80,19 +86,19 @@ block_s = 0.5
 def full(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Of a run of two minutes with everything that a report can tell."""
     run = write_run(tmp_path_factory.mktemp("full") / "run")
-    write_events(
+    write_journal(
         run,
-        event(0.0, "run_started"),
-        event(0.5, "decision", "plan: cold start", workers=2, servers=2, access="served"),
-        event(30.0, "decision", "plan: try 3 workers", workers=3, servers=2, access="served"),
-        event(40.0, "decision", "checkpoint: every 40 s"),
-        event(41.0, "checkpoint", "step-400"),
-        event(50.0, "decision", "evaluate: half of it"),
-        event(52.0, "evaluation", "auc 0.7", samples=5000, auc=0.7),
-        event(60.0, "process_lost", "worker-0.1 was lost", "worker-0"),
-        event(60.2, "ready", "worker-0.2 is ready", "worker-0"),
-        event(119.0, "evaluation", "auc 0.75", samples=11900, auc=0.75),
-        event(120.0, "run_ended", "done"),
+        line(0.0, STARTED),
+        line(0.5, plan(2, 2, "cold start", "served")),
+        line(30.0, plan(3, 2, "try 3 workers", "served")),
+        line(40.0, CheckpointStarted(1, "every 40 s")),
+        line(41.0, CheckpointWritten("/runs/shop/checkpoints/step-400", 400, 500, 1 << 20, 1.0, 0.1, 0)),
+        line(50.0, EvaluationStarted(5000, "half of it")),
+        line(52.0, evaluated(5000, 0.7)),
+        line(60.0, lost(worker())),
+        line(60.2, ProcessReady(worker(life=2))),
+        line(119.0, evaluated(11900, 0.75)),
+        line(120.0, RunEnded("done")),
     )
     (run / "metrics.db").unlink()
     write_metrics(run / "metrics.db", [status(float(at_s), 100 * at_s) for at_s in range(121)])

@@ -9,10 +9,20 @@ import msgspec
 
 from elastichost.dispatcher.facts import HostStatus, JobStatus
 from elastichost.dispatcher.timeline import Timeline
-from elastichost.metrics import JournalEvent, JournalValue
-from tests.reporting.remains import event, write_events
+from elastichost.runs.events import (
+    AnyEvent,
+    JobCancelled,
+    JobDone,
+    JobExamined,
+    JobFailed,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+    JournalLine,
+)
+from tests.reporting.remains import line, write_journal
 
-__all__ = ["MIB", "OFFSET_S", "host", "job", "note", "write_batch", "write_host", "write_timeline"]
+__all__ = ["MIB", "OFFSET_S", "began", "host", "host_line", "job", "write_batch", "write_host", "write_timeline"]
 
 MIB = 1 << 20
 OFFSET_S = 3.0  # the dispatcher began so long after BEGAN_S
@@ -37,9 +47,13 @@ def host(directory: Path, *jobs: JobStatus, **facts: object) -> HostStatus:
     return msgspec.structs.replace(known, **facts)
 
 
-def note(at_s: float, kind: str, job: str = "", text: str = "", /, **data: JournalValue) -> JournalEvent:
-    """at_s: since the dispatcher began."""
-    return event(OFFSET_S + at_s, kind, text, job, **data)
+def host_line(at_s: float, event: AnyEvent) -> JournalLine:
+    """A line of the host's journal. at_s: since the dispatcher began."""
+    return line(OFFSET_S + at_s, event)
+
+
+def began(job: str, reason: str) -> JobStarted:
+    return JobStarted(job, reason, workers=2, charged_bytes=100 * MIB, speeds={job: 1.0})
 
 
 def write_timeline(path: Path, statuses: Iterable[HostStatus]) -> None:
@@ -57,22 +71,22 @@ def write_batch(directory: Path) -> Path:
     """Twenty seconds: `ads` (dense) from 2 to 12, beside it from 4 on `news` (input), which runs out of memory at 8,
     waits, and runs again from 13 to 19; `toys` is cancelled before it starts, `lies` fails at 16."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_events(
+    write_journal(
         directory,
-        note(1.0, "submitted", "ads"),
-        note(1.0, "submitted", "news"),
-        note(1.0, "submitted", "lies"),
-        note(1.5, "examined", "ads"),
-        note(2.0, "start", "ads", "nothing runs"),
-        note(4.0, "start", "news", "worth goes from 1.00 to 1.80"),
-        note(6.0, "submitted", "toys"),
-        note(7.0, "cancelled", "toys"),
-        note(8.0, "requeued", "news", "ran out of memory; once more, alone"),
-        note(12.0, "done", "ads", "done after 10.0 s"),
-        note(13.0, "start", "news", "alone"),
-        note(14.0, "start", "lies", "fits"),
-        note(16.0, "failed", "lies", "DataError: no such file"),
-        note(19.0, "done", "news", "done after 6.0 s"),
+        host_line(1.0, JobSubmitted("ads")),
+        host_line(1.0, JobSubmitted("news")),
+        host_line(1.0, JobSubmitted("lies")),
+        host_line(1.5, JobExamined("ads", "dense", 300 * MIB, 900, {"rows": 200 * MIB})),
+        host_line(2.0, began("ads", "nothing runs")),
+        host_line(4.0, began("news", "worth goes from 1.00 to 1.80")),
+        host_line(6.0, JobSubmitted("toys")),
+        host_line(7.0, JobCancelled("toys")),
+        host_line(8.0, JobRequeued("news", "ran out of memory; once more, alone")),
+        host_line(12.0, JobDone("ads", 10.0)),
+        host_line(13.0, began("news", "alone")),
+        host_line(14.0, began("lies", "fits")),
+        host_line(16.0, JobFailed("lies", "DataError: no such file")),
+        host_line(19.0, JobDone("news", 6.0)),
     )
     write_timeline(directory / "timeline.db", (_second(directory, float(at_s)) for at_s in range(2, 20)))
     final = host(

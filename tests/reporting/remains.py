@@ -9,7 +9,27 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from elastichost.metrics import JournalEvent, JournalValue, PlanStatus, ProcessStatus, RunStatus
+from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
+from elastichost.plan import Access, ProcessId
+from elastichost.runs.events import (
+    AnyEvent,
+    CheckpointStarted,
+    CheckpointWritten,
+    Counts,
+    EvaluationFinished,
+    EvaluationStarted,
+    JournalLine,
+    LeaseGranted,
+    LeasesSettled,
+    PlanChanged,
+    PlanReached,
+    ProcessConnected,
+    ProcessLost,
+    ProcessReady,
+    RunEnded,
+    RunStarted,
+)
+from elastichost.runs.facts import EvaluationMemory
 from elastichost.supervisor.meter import MetricsStore
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, Workload
@@ -21,10 +41,17 @@ __all__ = [
     "BEGAN_S",
     "NOW",
     "SETTINGS",
-    "event",
+    "STARTED",
+    "evaluated",
+    "line",
+    "lost",
+    "plan",
+    "reached",
+    "server",
     "status",
     "tuned",
-    "write_events",
+    "worker",
+    "write_journal",
     "write_lines",
     "write_metrics",
     "write_run",
@@ -35,18 +62,47 @@ BEGAN_S = 1000.0  # of the monotonic clock
 JOB = '[job]\nname = "shop"\n[train]\nmode = "async"\nbatch_size = 64\nepochs = 2\n[resources]\nmemory = "1GiB"\n'
 
 
-def event(at_s: float, kind: str, text: str = "", process: str = "", /, **data: JournalValue) -> JournalEvent:
-    """at_s: after BEGAN_S."""
+STARTED = RunStarted("shop-1", "shop-1")
+
+
+def line(at_s: float, event: AnyEvent) -> JournalLine:
+    """A line of the journal. at_s: after BEGAN_S."""
     utc = f"2026-01-01T00:{int(at_s) // 60 % 60:02d}:{at_s % 60:06.3f}Z"
-    return JournalEvent(utc, BEGAN_S + at_s, kind, text or kind, process, data)
+    return JournalLine(utc, BEGAN_S + at_s, event)
+
+
+def worker(index: int = 0, life: int = 1) -> ProcessId:
+    return ProcessId("worker", index, life)
+
+
+def server(index: int = 0, life: int = 1) -> ProcessId:
+    return ProcessId("server", index, life)
+
+
+def plan(workers: int, servers: int, reason: str, access: Access = "direct") -> PlanChanged:
+    names = [f"worker-{index}" for index in range(workers)] + [f"server-{index}" for index in range(servers)]
+    return PlanChanged(workers, servers, 1, tuple(names), access, reason)
+
+
+def reached(before: int, after: int, reached_s: float) -> PlanReached:
+    """Another number of workers."""
+    return PlanReached(Counts(before, 1, 1), Counts(after, 1, 1), reached_s, {}, None, 0, 100.0, None, None)
+
+
+def lost(process: ProcessId) -> ProcessLost:
+    return ProcessLost(process, pid=4000, code=-9, state="running", reason="signal 9")
+
+
+def evaluated(samples: int, auc: float | None, logloss: float | None = None) -> EvaluationFinished:
+    return EvaluationFinished(samples, 100, 0.4, auc, logloss, None, EvaluationMemory(samples), "the best so far")
 
 
 def write_lines(path: Path, lines: Iterable[msgspec.Struct]) -> None:
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
-def write_events(run: Path, *events: JournalEvent) -> None:
-    write_lines(run / "journal.jsonl", events)
+def write_journal(run: Path, *lines: JournalLine) -> None:
+    write_lines(run / "journal.jsonl", lines)
 
 
 def status(elapsed_s: float, samples: int, **facts: object) -> RunStatus:
@@ -84,20 +140,22 @@ def write_run(run: Path, *, state: str = "done") -> Path:
     run.mkdir(parents=True)
     (run / "job.resolved.toml").write_text(JOB)
     (run / "versions.json").write_text('{"python": "3.11.7", "platform": "Linux", "elastichost": "0.1.0"}')
-    write_events(
+    write_journal(
         run,
-        event(0.0, "run_started"),
-        event(0.5, "decision", "plan: cold start", workers=1, servers=1, access="direct"),
-        event(1.0, "lease", "lease 1", "worker-0", lease=1),
-        event(3.0, "decision", "checkpoint: every 3 s", cut=1),
-        event(3.5, "checkpoint", "step-300", samples=300),
-        event(4.0, "process_lost", "worker-0.1 was lost while running: signal 9", "worker-0", life=1),
-        event(4.25, "ready", "worker-0.2 is ready", "worker-0"),
-        event(6.0, "decision", "evaluate: half of it", samples=600),
-        event(6.4, "evaluation", "auc 0.7", samples=600, auc=0.7, logloss=0.6),
-        event(7.0, "decision", "plan: asked for workers=2", workers=2, servers=1, access="direct"),
-        event(8.0, "scaled", "workers 1 -> 2 in 100 ms"),
-        event(10.0, "run_ended", state),
+        line(0.0, STARTED),
+        line(0.5, plan(1, 1, "cold start")),
+        line(0.9, ProcessConnected(worker())),
+        line(1.0, LeaseGranted(worker(), lease=1, epoch=0, unit=0, start=0, stop=64)),
+        line(3.0, CheckpointStarted(1, "every 3 s")),
+        line(3.5, CheckpointWritten("/runs/shop/checkpoints/step-300", 300, 500, 1 << 20, 0.5, 0.1, 0)),
+        line(4.0, lost(worker())),
+        line(4.1, LeasesSettled(worker(), trained=10, skipped=0, returned=54)),
+        line(4.25, ProcessReady(worker(life=2))),
+        line(6.0, EvaluationStarted(600, "half of it")),
+        line(6.4, evaluated(600, 0.7, 0.6)),
+        line(7.0, plan(2, 1, "asked for workers=2")),
+        line(8.0, reached(1, 2, 0.1)),
+        line(10.0, RunEnded(state)),
     )
     write_metrics(run / "metrics.db", [status(float(at_s), 100 * at_s) for at_s in range(11)])
     ended = status(10.0, 1000, state=state, run_dir=str(run))

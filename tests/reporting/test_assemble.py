@@ -11,8 +11,20 @@ import pytest
 from elastichost.reporting.assemble import read_report
 from elastichost.reporting.facts import Report
 from elastichost.reporting.page import page_of
+from elastichost.runs.events import ProcessReady, RunEnded, RunFailed
 from elastichost.tuner.facts import Configuration
-from tests.reporting.remains import NOW, event, status, write_events, write_metrics, write_run
+from tests.reporting.remains import (
+    NOW,
+    STARTED,
+    line,
+    lost,
+    plan,
+    status,
+    worker,
+    write_journal,
+    write_metrics,
+    write_run,
+)
 
 
 def read(run: Path, *, is_running: bool = False) -> Report:
@@ -58,9 +70,9 @@ def test_files_cut_anywhere_give_a_report(tmp_path: Path, name: str) -> None:
 
 def test_a_run_that_was_killed_and_resumed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    first = [event(0, "run_started"), event(1, "decision", "plan: cold start", workers=2, servers=1)]
-    second = [event(500, "run_started"), event(504, "process_lost", "worker-0.3 was lost", "worker-0")]
-    write_events(run, *first, event(6, "ready"), *second)
+    first = [line(0, STARTED), line(1, plan(2, 1, "cold start")), line(6, ProcessReady(worker()))]
+    second = [line(500, STARTED), line(504, lost(worker(life=3)))]
+    write_journal(run, *first, *second)
     (run / "metrics.db").unlink()
     write_metrics(
         run / "metrics.db", [*(status(float(at), 10 * at) for at in range(7)), status(0.0, 0), status(5.0, 60)]
@@ -74,7 +86,8 @@ def test_a_run_that_was_killed_and_resumed(tmp_path: Path) -> None:
 
 def test_what_a_run_failed_with_is_told(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", state="failed")
-    write_events(run, event(0, "run_started"), event(1, "failed", "server-0 ended 4 times"), event(2, "run_ended"))
+    failed = RunFailed("RestartBudgetError", "server-0 ended 4 times")
+    write_journal(run, line(0, STARTED), line(1, failed), line(2, RunEnded("failed")))
     report = read(run)
     assert report.overview.message == "server-0 ended 4 times"
     assert "server-0 ended 4 times" in page_of(report)

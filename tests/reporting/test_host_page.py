@@ -18,8 +18,9 @@ from elastichost.reporting.host_assemble import read_host_report
 from elastichost.reporting.host_facts import HostReport
 from elastichost.reporting.host_figures import core_figure, gantt_figure, host_memory_figure, speed_figure
 from elastichost.reporting.host_page import host_page_of
-from tests.reporting.host_remains import host, job, note, write_batch, write_host
-from tests.reporting.remains import NOW, write_events, write_run
+from elastichost.runs.events import JobSubmitted
+from tests.reporting.host_remains import began, host, host_line, job, write_batch, write_host
+from tests.reporting.remains import NOW, write_journal, write_run
 from tests.reporting.test_markup import Seen
 
 ALL = (gantt_figure, core_figure, host_memory_figure, speed_figure)
@@ -143,7 +144,7 @@ def test_titles_of_marks_are_in_the_page(report: HostReport) -> None:
 def test_what_a_host_says_is_text(tmp_path: Path) -> None:
     told = job(HOSTILE, "failed", kind=HOSTILE, why=HOSTILE, started_s=2.0, ended_s=3.0)
     write_host(tmp_path, host(tmp_path, told, policy=HOSTILE, isolation=(HOSTILE,), elapsed_s=4.0))
-    write_events(tmp_path, note(1.0, "submitted", HOSTILE), note(2.0, "start", HOSTILE, HOSTILE))
+    write_journal(tmp_path, host_line(1.0, JobSubmitted(HOSTILE)), host_line(2.0, began(HOSTILE, HOSTILE)))
     page = host_page_of(read(tmp_path))
     assert "script" not in Seen(page).tags
     assert Seen(page).text.count("alert(1)") >= 5

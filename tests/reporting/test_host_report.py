@@ -10,11 +10,22 @@ import msgspec
 import pytest
 
 from elastichost.errors import PreflightError
-from elastichost.metrics import JournalEvent
-from elastichost.reporting.host_assemble import read_host_report
+from elastichost.reporting import host_story
+from elastichost.reporting.host_assemble import QUIET, read_host_report
 from elastichost.reporting.host_facts import HostReport, JobRow
-from tests.reporting.host_remains import MIB, host, job, note, write_batch, write_host, write_timeline
-from tests.reporting.remains import NOW, event, write_events
+from elastichost.runs.events import JobSubmitted, JournalLine
+from elastichost.runs.events.schema import event_classes
+from tests.reporting.host_remains import (
+    MIB,
+    began,
+    host,
+    host_line,
+    job,
+    write_batch,
+    write_host,
+    write_timeline,
+)
+from tests.reporting.remains import NOW, line, write_journal
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +114,7 @@ def test_stacked_lines_come_down_where_nobody_ran(tmp_path: Path) -> None:
     rows = [host(tmp_path, job("a", "running", cpu_cores=1.0), elapsed_s=at_s) for at_s in (5.0, 6.0, 40.0, 41.0)]
     write_timeline(tmp_path / "timeline.db", rows)
     write_host(tmp_path, host(tmp_path, job("a", started_s=4.0, ended_s=42.0), elapsed_s=42.0))
-    write_events(tmp_path, note(1.0, "submitted", "a"))
+    write_journal(tmp_path, host_line(1.0, JobSubmitted("a")))
     course = read(tmp_path).course
     assert course.at_s == (4.0, 5.0, 6.0, 6.0, 39.0, 40.0, 41.0, 41.0)
     assert course.lines[0].cores == (0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0)
@@ -134,16 +145,20 @@ def test_speeds_are_compared_while_the_same_jobs_run(report: HostReport) -> None
 
 def test_decisions_are_told_with_their_reasons(report: HostReport) -> None:
     told = [(round(one.at_s, 3), one.kind, one.process) for one in report.decisions]
-    assert told[:3] == [(2.0, "start", "ads"), (4.0, "start", "news"), (7.0, "cancelled", "toys")]
-    assert not {"submitted", "examined"} & {one.kind for one in report.decisions}
-    assert "once more, alone" in {one.text for one in report.decisions if one.kind == "requeued"}.pop()
+    assert told[:3] == [(2.0, "job_started", "ads"), (4.0, "job_started", "news"), (7.0, "job_cancelled", "toys")]
+    assert not {"job_submitted", "job_examined"} & {one.kind for one in report.decisions}
+    assert "once more, alone" in {one.text for one in report.decisions if one.kind == "job_requeued"}.pop()
 
 
-def after(directory: Path, *earlier: JournalEvent) -> Path:
+def test_kinds_that_are_named_exist() -> None:
+    assert {one.__struct_config__.tag for one in event_classes()} >= {host_story.STARTS, *host_story.ENDS, *QUIET}
+
+
+def after(directory: Path, *earlier: JournalLine) -> Path:
     """The batch, with what was in the journal before."""
     write_batch(directory)
     journal = (directory / "journal.jsonl").read_bytes()
-    write_events(directory, *earlier)
+    write_journal(directory, *earlier)
     with (directory / "journal.jsonl").open("ab") as file:
         file.write(journal)
     return directory
@@ -154,13 +169,13 @@ def test_an_earlier_dispatcher_of_the_directory_is_left_out(tmp_path: Path, repo
     directory.mkdir()
     before = [host(directory, job("ads", "running", cpu_cores=9.0), elapsed_s=100.0 + at_s) for at_s in range(9)]
     write_timeline(directory / "timeline.db", before)
-    after(directory, event(-500.0, "submitted", "", "ads"), event(-499.0, "start", "of before", "ads"))
+    after(directory, line(-500.0, JobSubmitted("ads")), line(-499.0, began("ads", "of before")))
     found = read(directory)
     assert (found.course, found.jobs, found.decisions) == (report.course, report.jobs, report.decisions)
 
 
 def test_a_journal_from_before_the_machine_was_started_anew_is_left_out(tmp_path: Path, report: HostReport) -> None:
-    earlier = event(90_000.0, "submitted", "", "ads"), event(90_001.0, "start", "of before", "ads")
+    earlier = line(90_000.0, JobSubmitted("ads")), line(90_001.0, began("ads", "of before"))
     assert read(after(tmp_path / "batch", *earlier)).decisions == report.decisions
 
 

@@ -8,7 +8,6 @@ import math
 import msgspec
 import pytest
 
-from elastichost.metrics import JournalValue
 from elastichost.reporting.facts import PlanChange, TunerDecision
 from elastichost.reporting.knowledge import Knowledge, decisions_of_journal, with_outcomes
 from elastichost.reporting.tables import decision_table
@@ -145,10 +144,9 @@ def test_a_model_that_cannot_be_fitted_is_told() -> None:
 
 def test_decisions_of_the_journal_alone(records: list[Record]) -> None:
     made = decisions_in(records)
-    data: list[dict[str, JournalValue]] = [msgspec.to_builtins(one) for _, one in made]
-    told = decisions_of_journal([(1.0, str(one.pop("reason")), one) for one in data] + [(2.0, "", {"kind": "odd"})])
-    assert [(one.kind, one.configuration, one.reason) for one in told] == [
-        (one.kind, one.configuration, one.reason) for _, one in made
+    told = decisions_of_journal(made)
+    assert [(one.at_s, one.kind, one.configuration, one.reason) for one in told] == [
+        (at_s, one.kind, one.configuration, one.reason) for at_s, one in made
     ]
     assert all(one.measured is None for one in told)
 

@@ -4,38 +4,62 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elastichost.metrics import JournalEvent
 from elastichost.reporting.assemble import read_report
 from elastichost.reporting.facts import MemoryStep, Report
 from elastichost.reporting.memory import MOST_STEPS, budget_bytes_of, memory_steps_of
 from elastichost.reporting.page import page_of
 from elastichost.reporting.sessions import axis_of, chapters_of
-from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryLook
+from elastichost.runs.events import (
+    AnyEvent,
+    ForkServerThreads,
+    JournalLine,
+    LookupsWithoutRow,
+    MemoryActed,
+    MemoryActionMeasured,
+    MemoryBudgetLent,
+    MemoryBudgetSet,
+    MemoryForecastFailed,
+    MemoryFreed,
+    MemoryFull,
+    MemoryMoveRefused,
+    MemoryWarned,
+    RunEnded,
+)
+from elastichost.runs.events.text import text_of
+from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
-from tests.reporting.remains import BEGAN_S, NOW, event, write_events, write_lines, write_run
+from tests.reporting.remains import BEGAN_S, NOW, STARTED, line, write_journal, write_lines, write_run
 
-DROPPED = "what dropping rows did: +3.0 MB in the 9,000 samples since, where +90.0 MB were to be expected"
+MEASURED = MemoryActionMeasured("evict", 3e6, 9e7, samples=9000, dropped_rows=500, rounds=2, left_out=0, horizon=8192)
 
 
-def told() -> list[JournalEvent]:
+def budget_set(host: int, budget_bytes: int) -> MemoryBudgetSet:
+    return MemoryBudgetSet(host, budget_bytes, 10 * 10**6, 20 * 10**6, 5 * 10**6, 865 * 10**6)
+
+
+def acted(action: MemoryKind, reason: str, chance: float, exceeds_in_s: float | None) -> MemoryActed:
+    return MemoryActed(action, 0, reason, chance, 600.0, exceeds_in_s)
+
+
+def told() -> list[JournalLine]:
     return [
-        event(0, "run_started"),
-        event(1, "budget", "memory: 900.0 MB may be used; rows take 10.0 MB", host=0, budget_bytes=9 * 10**8),
-        event(2, "memory", "rows unseen for 8192 samples are dropped", kind="evict", chance=0.6, exceeds_in_s=95.0),
-        event(3, "memory", "rows unseen for 7000 samples are dropped", kind="evict", chance=0.3, exceeds_in_s=None),
-        event(4, "memory", "an id gets a row at its 2. sighting", kind="admit", chance=0.3, exceeds_in_s=40),
-        event(5, "warning", "memory: all of the 900.0 MB is used", host=0, used_bytes=1, private_bytes=2),
-        event(6, "warning", "the fork server has 2 threads"),
-        event(7, "memory", DROPPED, kind="evict", grown_bytes=3e6, expected_bytes=9e7),
-        event(8, "memory", "new ids get rows again; 7 sightings went without one", left_out=7),
-        event(9, "warning", "memory: memory will not suffice in about 9 s", kind="warn", chance=1.0, exceeds_in_s=9.0),
-        event(10, "memory", "buckets do not move now: something else is changing hands"),
-        event(11, "run_ended", "done"),
+        line(0, STARTED),
+        line(1, budget_set(0, 9 * 10**8)),
+        line(2, acted("evict", "rows unseen for 8192 samples are dropped", 0.6, 95.0)),
+        line(3, acted("evict", "rows unseen for 7000 samples are dropped", 0.3, None)),
+        line(4, acted("admit", "an id gets a row at its 2. sighting", 0.3, 40)),
+        line(5, MemoryFull(0, 9 * 10**8, 1, 2, 3, is_files=False)),
+        line(6, ForkServerThreads(2)),
+        line(7, MEASURED),
+        line(8, MemoryFreed(7)),
+        line(9, MemoryWarned(0, "memory will not suffice in about 9 s", 1.0, 600.0, 9.0)),
+        line(10, MemoryMoveRefused(0, too_few=False)),
+        line(11, RunEnded("done")),
     ]
 
 
-def steps(events: list[JournalEvent]) -> tuple[MemoryStep, ...]:
-    chapters = chapters_of(events)
+def steps(lines: list[JournalLine]) -> tuple[MemoryStep, ...]:
+    chapters = chapters_of(lines)
     return memory_steps_of(chapters, axis_of(chapters, []))
 
 
@@ -54,31 +78,42 @@ def test_what_was_told_is_in_order_and_what_an_action_did_is_with_it() -> None:
     ]
     assert [(one.exceeds_in_s, one.chance) for one in found[1:4]] == [(95.0, 0.6), (None, 0.3), (40.0, 0.3)]
     assert [bool(one.effect) for one in found] == [False, True, *[False] * 6], "both of the evictions were measured so"
-    assert found[1].effect.startswith("+3.0 MB")
-    assert found[0].text == "900.0 MB may be used; rows take 10.0 MB"
+    assert found[1].effect == text_of(MEASURED)
+    assert "+2.9 MiB within 9,000 samples, where +85.8 MiB were expected without it" in found[1].effect
+    assert [one.text for one in found] == [text_of(told()[int(one.at_s)].event) for one in found]
+    assert "budget 858.3 MiB; rows 9.5 MiB" in found[0].text
+
+
+def test_what_is_no_action_is_a_note() -> None:
+    events: tuple[AnyEvent, ...] = (
+        MemoryMoveRefused(0, too_few=True),
+        MemoryForecastFailed("ValueError", "no such table"),
+        LookupsWithoutRow(100, 50, "50 of 100 lookups found no row"),
+    )
+    found = steps([line(0, STARTED), *(line(at, event) for at, event in enumerate(events, start=1))])
+    assert [(one.kind, one.text) for one in found] == [("note", text_of(event)) for event in events]
 
 
 def test_an_effect_of_another_session_belongs_to_no_action_of_this_one() -> None:
-    begun = [event(0, "run_started"), event(1, "memory", "rows are dropped", kind="evict", chance=1.0)]
-    later = [event(100, "run_started"), event(101, "memory", DROPPED, kind="evict", grown_bytes=1.0)]
+    begun = [line(0, STARTED), line(1, acted("evict", "rows are dropped", 1.0, None))]
+    later = [line(100, STARTED), line(101, MEASURED)]
     assert [one.effect for one in steps([*begun, *later])] == [""]
 
 
 def test_of_very_many_the_first_and_the_last_are_told() -> None:
-    many = [event(at, "memory", f"number {at}") for at in range(3 * MOST_STEPS)]
-    found = steps([event(0, "run_started"), *many])
+    many = [MemoryForecastFailed("ValueError", f"number {at}") for at in range(3 * MOST_STEPS)]
+    found = steps([line(0, STARTED), *(line(at, event) for at, event in enumerate(many))])
     assert len(found) == MOST_STEPS
-    assert (found[0].text, found[-1].text) == ("number 0", f"number {3 * MOST_STEPS - 1}")
+    assert (found[0].text, found[-1].text) == (text_of(many[0]), text_of(many[-1]))
 
 
 def test_budgets_of_all_hosts_add_up_and_the_last_session_counts() -> None:
-    def budget(at: float, host: int, size: int) -> JournalEvent:
-        return event(at, "budget", "memory: so much", host=host, budget_bytes=size)
-
-    first = [event(0, "run_started"), budget(1, 0, 100), budget(1, 1, 200)]
+    first = [line(0, STARTED), line(1, budget_set(0, 100)), line(1, budget_set(1, 200))]
     assert budget_bytes_of(chapters_of(first)) == 300
-    assert budget_bytes_of(chapters_of([*first, event(50, "run_started"), budget(51, 0, 150)])) == 350
-    assert budget_bytes_of(chapters_of([event(0, "run_started")])) is None
+    again = [*first, line(50, STARTED), line(51, budget_set(0, 150))]
+    assert budget_bytes_of(chapters_of(again)) == 350
+    assert budget_bytes_of(chapters_of([*again, line(52, MemoryBudgetLent(90))])) == 290
+    assert budget_bytes_of(chapters_of([line(0, STARTED)])) is None
 
 
 def read(run: Path) -> Report:
@@ -87,7 +122,7 @@ def read(run: Path) -> Report:
 
 def test_the_page_tells_it_in_plain_words(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    write_events(run, *told())
+    write_journal(run, *told())
     looks = [
         MemoryLooked(
             BEGAN_S + at_s,
@@ -106,7 +141,7 @@ def test_the_page_tells_it_in_plain_words(tmp_path: Path) -> None:
         "The job may use 858.3 MiB. Of that at most 800.0 MiB were taken",
         "rows dropped",
         "rows unseen for 8192 samples are dropped",
-        "+3.0 MB in the 9,000 samples since",
+        "+2.9 MiB within 9,000 samples",
         "1m35s",
         "ids admitted later",
         "all is used",

@@ -7,10 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from elastichost.plan import ProcessId
 from elastichost.reporting.assemble import read_report
 from elastichost.reporting.facts import Gap, Report
 from elastichost.reporting.page import page_of
-from tests.reporting.remains import NOW, event, write_events, write_run
+from elastichost.runs.events import CheckpointStarted, CheckpointWritten, ProcessLost, ReportNotKept, RunFailed, Warned
+from tests.reporting.remains import NOW, STARTED, line, plan, write_journal, write_run
 from tests.reporting.test_markup import Seen
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> ]]> --> $\\frac{$ \x00\u202e"
@@ -51,15 +53,18 @@ def test_day_and_night_are_both_there(page: str) -> None:
 
 def test_what_a_run_says_is_escaped_wherever_it_is_told(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    write_events(
+    process = ProcessId(HOSTILE, 0, 1)
+    write_journal(
         run,
-        event(0, "run_started"),
-        event(1, "decision", f"plan: {HOSTILE}", workers=1, servers=1, access=HOSTILE),
-        event(2, "scaled", HOSTILE),
-        event(3, "decision", f"checkpoint: {HOSTILE}"),
-        event(4, "checkpoint", HOSTILE),
-        event(5, "process_lost", HOSTILE, HOSTILE),
-        event(6, "warning", HOSTILE, HOSTILE),
+        line(0, STARTED),
+        line(1, plan(1, 1, HOSTILE)),
+        line(2, Warned(HOSTILE)),
+        line(3, CheckpointStarted(1, HOSTILE)),
+        line(4, CheckpointWritten(HOSTILE, 300, 500, 1 << 20, 0.5, 0.1, 0)),
+        line(5, ProcessLost(process, 4000, -9, HOSTILE, HOSTILE)),
+        line(5, ProcessLost(process, 4000, -9, HOSTILE, HOSTILE, reported=HOSTILE)),
+        line(6, ReportNotKept(process, HOSTILE)),
+        line(7, RunFailed(HOSTILE, HOSTILE, is_bug=True)),
     )
     (run / "job.resolved.toml").write_text(f"[job]\nname = {msgspec.json.encode(HOSTILE[:-2]).decode()}")
     (run / "versions.json").write_bytes(msgspec.json.encode({"platform": HOSTILE, HOSTILE: HOSTILE}))
@@ -69,7 +74,7 @@ def test_what_a_run_says_is_escaped_wherever_it_is_told(tmp_path: Path) -> None:
     page = page_of(report)
     seen = Seen(page)
     assert not {"script", "img"} & set(seen.tags)
-    assert seen.text.count("alert(2)") >= 12
+    assert seen.text.count("alert(2)") >= 30
     assert "\x00" not in page
     assert "\u202e" not in page
 

@@ -21,9 +21,9 @@ from elastichost.arena.dense import DenseStore
 from elastichost.checkpoint.places import CheckpointSource, RunIdentity
 from elastichost.config import JobSpec
 from elastichost.job_features import JobFeatures
-from elastichost.observer import SilentObserver
 from elastichost.plan import Plan
 from elastichost.ps.loop import ServerLoop
+from elastichost.runs.observer import SilentObserver
 from elastichost.supervisor.beginning import Beginning
 from elastichost.supervisor.heritage import Heritage
 from elastichost.supervisor.loop import Supervisor
@@ -238,7 +238,7 @@ def live(chosen: Scenario) -> History:
                 invariants.check_end(stage)
         finally:
             world.close()
-        counts = Counter(kind for kind, _, _ in stage.journal.lines)
+        counts = Counter(event.kind for event in stage.journal.events)
         counts["checkpoint taken"] = stage.checkpoints.committed
         activate(None)
     return History(chosen, world.violations, world.log, world.events, time.perf_counter() - began_s, counts)

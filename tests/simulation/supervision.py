@@ -14,6 +14,8 @@ import numpy as np
 from elastichost.checkpoint.blocks import BlockRecord
 from elastichost.plan import ProcessId
 from elastichost.ps.snapshot import SnapshotResult
+from elastichost.runs.events import AnyEvent
+from elastichost.runs.events.text import text_of
 from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started
 from elastichost.supervisor.loop import Supervisor
 from elastichost.wire.commands import Command
@@ -98,16 +100,16 @@ class SimCommands(Endpoint):
 
 
 class SimJournal:
-    """`journal.Journal`: the lines go into the history's log."""
+    """`runs.journal.Journal`: the lines go into the history's log."""
 
     problem = ""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+        self.events: list[AnyEvent] = []
 
-    def write(self, kind: str, text: str, *, data: dict[str, Any] | None = None, **more: object) -> None:
-        self.lines.append((kind, text, data or {}))
-        active().note(f"{kind}: {text}")
+    def write(self, event: AnyEvent, cause: str = "") -> None:
+        self.events.append(event)
+        active().note(f"{event.kind} ({cause}): {text_of(event)}")
 
     def sync(self, now_s: float) -> None:
         """There is no disk."""

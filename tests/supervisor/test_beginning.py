@@ -9,8 +9,8 @@ import pytest
 from elastichost.config import load_job
 from elastichost.datasets import open_reader
 from elastichost.resources import GpuDevice
+from elastichost.runs.journal_replay import EndedSize
 from elastichost.supervisor.beginning import Beginning, begin
-from elastichost.supervisor.recollection import EndedSize
 
 JOB = """
 [model]

@@ -11,6 +11,7 @@ import pytest
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.runs.events import MessageRefused
 from elastichost.supervisor.control import MESSAGES_PER_TURN, Dispatcher
 from elastichost.supervisor.lifecycle import Event, State
 from elastichost.supervisor.observed import MOST_BEATS, Fleet, ProcessRecord
@@ -31,6 +32,7 @@ from elastichost.wire.control import (
     Stop,
 )
 from elastichost.wire.facts import AppliedBatch, Lease, StepSample
+from tests.supervisor.noted import Noted
 
 WORKER, SERVER, OTHER = ProcessId("worker", 0, 1), ProcessId("server", 0, 1), ProcessId("server", 1, 1)
 WAY = (Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK)
@@ -44,7 +46,7 @@ class Scene:
 
     fleet: Fleet = field(default_factory=Fleet)
     told: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    noted: Noted = field(default_factory=Noted)
     queue: list[Envelope[ControlMessage]] = field(default_factory=list)
     expelled: list[ProcessId] = field(default_factory=list)
 
@@ -83,7 +85,7 @@ class Scene:
             control=control,
             keyring=None,
             now_s=lambda: 1.0,
-            note=lambda kind, text, **_: self.notes.append(f"{kind}: {text}"),
+            **self.noted.attributes,
         )
         recovery: Any = SimpleNamespace(reported=reported, expel=lambda process, reason: self.expelled.append(process))
         return Dispatcher(run, recovery, lambda: parts)
@@ -157,9 +159,9 @@ def test_a_flood_ends_no_turn_and_fills_no_journal() -> None:
     scene.queue = [said(WORKER, Stop())] * (MESSAGES_PER_TURN + 500)
     dispatcher.take()
     assert len(scene.queue) == 500, "the rest of the loop has its turn"
-    assert 0 < len(scene.notes) < 50
+    assert 0 < len(scene.noted.of(MessageRefused)) < 50
     dispatcher.take()
-    assert scene.queue == [] and len(scene.notes) < 50
+    assert scene.queue == [] and len(scene.noted.events) < 50
 
 
 def test_heartbeats_without_end_are_not_kept() -> None:

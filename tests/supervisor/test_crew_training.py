@@ -18,6 +18,7 @@ from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.ps.applied_log import AppliedLog
+from elastichost.runs.events import MicroBatchesAssigned, SamplesQuarantined
 from elastichost.supervisor.crew_training import REASSIGN_EVERY_S, CrewTraining
 from elastichost.supervisor.ledger import Ledger, LedgerSettings
 from elastichost.supervisor.lifecycle import State
@@ -26,6 +27,7 @@ from elastichost.wire.applied import left_out_words
 from elastichost.wire.control import Crew, Fence, Heartbeat, StepsGrant
 from elastichost.wire.facts import StepSample
 from tests.arena.conftest import build_model
+from tests.supervisor.noted import Noted
 
 BATCH, MICROS = 4, 4
 
@@ -41,7 +43,7 @@ class Stage:
         self.log = AppliedLog(directory)
         self.now_s, self.may_grant = 0.0, True
         self.sent: list[tuple[ProcessId, Any]] = []
-        self.notes: list[tuple[str, str]] = []
+        self.noted = Noted()
         self.fleet = Fleet()
         run: Any = SimpleNamespace(
             now_s=lambda: self.now_s,
@@ -50,7 +52,7 @@ class Stage:
             job=SimpleNamespace(train=SimpleNamespace(micro_batches=MICROS)),
             send=lambda process, message: self.sent.append((process, message)),
             send_all=lambda processes, message: self.sent.extend((process, message) for process in tuple(processes)),
-            note=lambda kind, text, **more: self.notes.append((kind, text)),
+            **self.noted.attributes,
         )
         self.ledger = Ledger(LedgerSettings(units=(12, 20), epochs=1, batch_size=BATCH))
         self.may_tell = True
@@ -181,7 +183,7 @@ def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None
     stage.now_s += REASSIGN_EVERY_S
     stage.training.serve()
     assert stage.to(1, Crew)[-1].workers == (0, 0, 0, 1)
-    assert any("a step would take" in text for _, text in stage.notes)
+    assert any("a step would take" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
 
 
 def test_nobody_asks_for_a_lease(stage: Stage) -> None:
@@ -211,7 +213,7 @@ def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> N
     stage.training.committed_step()
     (entry,) = stage.ledger.quarantined
     assert (entry.unit, entry.start, entry.stop, entry.failures) == (0, 6, 8, 3)
-    assert [kind for kind, _ in stage.notes].count("quarantine") == 1
+    assert [event.entry for event in stage.noted.of(SamplesQuarantined)] == [entry]
     assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.samples_quarantined) == (10, 0, 2)
 
 
@@ -226,7 +228,7 @@ def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(s
     stage.commit(4, stage.lease_of(4))
     stage.training.committed_step()
     assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.quarantined) == (4, 0, ())
-    assert "quarantine" not in [kind for kind, _ in stage.notes]
+    assert not stage.noted.of(SamplesQuarantined)
 
 
 def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_it(stage: Stage) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from elastichost.runs.events import DiskFreed, DiskFull
+from elastichost.runs.events.text import text_of
 from elastichost.supervisor.disk_space import AGAIN_S, DiskSpace
 
 NO_SPACE = "No space left on device"
@@ -13,19 +17,17 @@ def test_it_is_told_once_then_now_and_then_and_when_it_is_over() -> None:
     space.look("status.json", NO_SPACE, 1.0)
     told = space.note("/data", 1.0)
     assert told is not None
-    assert told.kind == "disk_full"
-    assert "status.json on /data" in told.text
-    assert NO_SPACE in told.text
-    assert "free some space" in told.text
-    assert "Training goes on" in told.text
+    assert told == DiskFull(("status.json",), "/data", NO_SPACE, 0.0, is_training_held=False)
+    assert "free some space" in text_of(told)
+    assert "Training goes on" in text_of(told)
     assert space.note("/data", 2.0) is None
     again = space.note("/data", 1.0 + AGAIN_S)
     assert again is not None
-    assert f"for {AGAIN_S:.0f} s" in again.text
+    assert isinstance(again, DiskFull) and again.since_s == pytest.approx(AGAIN_S)
     space.look("status.json", "", 70.0)
     over = space.note("", 70.0)
     assert over is not None
-    assert over.kind == "disk_free"
+    assert isinstance(over, DiskFreed)
     assert space.note("", 71.0) is None
 
 
@@ -39,8 +41,10 @@ def test_training_waits_for_some_files_only() -> None:
     assert space.held_since_s == 5.0
     told = space.note("/data", 5.0)
     assert told is not None, "another file: told at once"
-    assert "applied.bin, status.json" in told.text
-    assert "Training waits" in told.text
+    assert isinstance(told, DiskFull)
+    assert told.files == ("applied.bin", "status.json")
+    assert told.is_training_held
+    assert "Training waits" in text_of(told)
     space.look("applied.bin", NO_SPACE, 9.0, must_wait=True)
     assert space.held_since_s == 5.0
     space.look("applied.bin", "", 9.0, must_wait=True)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
+from elastichost.runs.facts import EvaluationMemory
+from elastichost.runs.result import TestFigures as Figures
 from elastichost.supervisor.early_stop import EarlyStop
 from elastichost.supervisor.evaluation import EvaluationRound
-from elastichost.supervisor.judging import JudgeMemory, figures
+from elastichost.supervisor.judging import figures
 from elastichost.supervisor.ledger import Ledger, LedgerSettings
-from elastichost.supervisor.outcome import TestFigures as Figures
 from elastichost.supervisor.run_record import RunRecord
 from elastichost.wire.control import EvaluationGrant, EvaluationScores
 
@@ -125,10 +126,10 @@ def test_early_stop_goes_on_from_what_it_remembered() -> None:
 
 
 def test_a_checkpoint_keeps_what_the_evaluations_said_and_an_older_one_is_read() -> None:
-    memory = JudgeMemory(400, Figures(0.75, 0.5, None, 1.0, 90), 0.76, 1)
+    memory = EvaluationMemory(400, Figures(0.75, 0.5, None, 1.0, 90), 0.76, 1)
     record = RunRecord(Ledger(LedgerSettings((10,), 1, 4)).state(), 5, 6, 7, memory)
     text = msgspec.json.encode(record)
     assert msgspec.json.decode(text, type=RunRecord) == record
     older = msgspec.json.decode(text)
     del older["judge"]
-    assert msgspec.convert(older, RunRecord).judge == JudgeMemory()
+    assert msgspec.convert(older, RunRecord).judge == EvaluationMemory()

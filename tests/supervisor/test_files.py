@@ -1,4 +1,4 @@
-"""Journal, run directory, meter and metrics: real files."""
+"""Run directory, meter and metrics: real files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ import pytest
 from elastichost.config import JobSpec, load_job
 from elastichost.dispatcher.directory import HostDirectory
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.metrics import JournalEvent, JournalValue, ProcessStatus, RunStatus
+from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
-from elastichost.supervisor import journal as journal_module
+from elastichost.runs.journal import Journal
 from elastichost.supervisor import meter
-from elastichost.supervisor.journal import LEASES_BYTES, LEASES_FILE, Journal, follow, read_journal
 from elastichost.supervisor.meter import Meter, MetricsStore
-from elastichost.supervisor.recollection import recollect
 from elastichost.supervisor.rundir import RunDirectory, new_run_path
 from elastichost.wire.control import FailureReport
 from tests.full_disk import file_limit
@@ -36,122 +34,6 @@ def job(tmp_path: Path) -> JobSpec:
     path = tmp_path / "job.toml"
     path.write_text('[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n')
     return load_job(path, environ={})
-
-
-def test_the_journal_is_read_back_and_told(tmp_path: Path) -> None:
-    heard: list[JournalEvent] = []
-    journal = Journal(tmp_path / "journal.jsonl", heard.append)
-    journal.write("lease", "one", process="worker-0", durable=True, data={"start": 3})
-    assert (tmp_path / "journal.jsonl").stat().st_size == 0, "leases are beside it"
-    journal.sync(1e9)
-    journal.write("commit", "two", now=True)
-    journal.close()
-    assert list(read_journal(tmp_path / "journal.jsonl")) == heard
-    assert [event.kind for event in heard] == ["lease", "commit"]
-    assert heard[0].data == {"start": 3}
-
-
-def test_a_line_cut_short_by_a_crash_is_left_out_and_the_next_run_appends(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = Journal(path)
-    journal.write("a", "whole")
-    journal.close()
-    with path.open("ab") as file:
-        file.write(b'{"time_utc": "20')
-    assert [event.kind for event in read_journal(path)] == ["a"]
-    again = Journal(path)
-    again.write("b", "after the crash")
-    again.close()
-    assert [event.kind for event in read_journal(path)] == ["a", "b"]
-
-
-def lease(journal: Journal, number: int, worker: int = 0, life: int = 1, epoch: int = 0) -> None:
-    data: dict[str, JournalValue] = {"lease": number, "life": life, "epoch": epoch, "unit": 3, "start": 0, "stop": 9}
-    journal.write("lease", f"lease {number}", process=f"worker-{worker}", data=data)
-
-
-def test_lines_wait_for_space_in_order_and_none_is_cut(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    heard: list[JournalEvent] = []
-    journal = Journal(path, heard.append)
-    journal.write("a", "before")
-    with file_limit(path.stat().st_size + 20):  # a part of the next line still fits
-        journal.write("b", "on the full disk")
-        lease(journal, 1)
-        journal.write("c", "commit", now=True)
-        assert "too large" in journal.problem
-        assert [event.kind for event in read_journal(path)] == ["a"], "no half line"
-        assert path.read_bytes().endswith(b"\n")
-        assert [event.kind for event in heard] == ["a", "b", "lease", "c"], "it is told all the same"
-    journal.sync(1e12)
-    assert not journal.problem
-    journal.write("d", "after")
-    journal.close()
-    assert [event.kind for event in read_journal(path)] == ["a", "b", "lease", "c", "d"]
-
-
-def test_what_waits_for_space_is_bounded_but_for_what_a_resume_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal_module, "HELD_BYTES", 2000)
-    journal = Journal(tmp_path / "journal.jsonl")
-    with file_limit(0):
-        for number in range(50):
-            journal.write("note", f"of no need {number}")
-        journal.write("torn_batch", "needed")
-        assert journal.dropped > 0
-        assert journal._held_bytes < 3000
-    journal.close()
-    events = list(read_journal(tmp_path / "journal.jsonl"))
-    assert len(events) == 51 - journal.dropped
-    assert events[-1].kind == "torn_batch"
-
-
-def test_a_week_of_leases_stays_small_and_tells_a_resume_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    (tmp_path / "whole").mkdir()
-    journal, all_of_it = Journal(path), Journal(tmp_path / "whole" / "journal.jsonl", keeps_leases=True)
-    largest = 0
-    for number in range(1, 16_001):
-        if number in (5000, 12_000):  # from a checkpoint: the epoch goes back
-            for one in (journal, all_of_it):
-                data: dict[str, JournalValue] = {"path": "/arena", "origin": "checkpoint", "lineage": {"epoch": 1}}
-                one.write("arena", "another", data=data)
-        for one in (journal, all_of_it):
-            lease(one, number, worker=number % 3, life=1 + number // 4000, epoch=min(number // 2000, 1))
-        largest = max(largest, (tmp_path / LEASES_FILE).stat().st_size)
-    journal.close()
-    all_of_it.close()
-    assert largest < LEASES_BYTES + 1000
-    assert (tmp_path / "whole" / LEASES_FILE).stat().st_size > 3 * LEASES_BYTES
-    found, wanted = (recollect(read_journal(one)) for one in (path, tmp_path / "whole" / "journal.jsonl"))
-    assert found == wanted
-    assert found.next_lease_id == 16_001
-    assert found.lives == {"worker-0": 4, "worker-1": 5, "worker-2": 4}
-    kinds = [event.kind for event in read_journal(path)]
-    assert kinds.count("leases_folded") == 1
-
-
-def test_leases_stand_in_the_journal_where_they_were_granted(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    for begun in range(2):  # two supervisors
-        journal = Journal(path)
-        journal.write("run_started", str(begun))
-        lease(journal, 2 * begun + 1)
-        journal.write("settled", str(begun))
-        lease(journal, 2 * begun + 2)
-        journal.close()
-    texts = [event.text for event in read_journal(path)]
-    assert texts == ["0", "lease 1", "0", "lease 2", "1", "lease 3", "1", "lease 4"]
-
-
-def test_follow_gives_all_lines_and_ends(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    for number in range(3):
-        journal.write("line", str(number))
-    events = [event.text for event in follow(tmp_path / "journal.jsonl", lambda: True)]
-    journal.close()
-    assert events == ["0", "1", "2"]
 
 
 def test_runs_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path, job: JobSpec) -> None:

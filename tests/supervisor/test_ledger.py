@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from elastichost.batches import MIN_SAMPLES, batch_stop
 from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.ledger import Ledger, LedgerSettings, Quarantined, Span
+from elastichost.runs.facts import Quarantined
+from elastichost.supervisor.ledger import Ledger, LedgerSettings, Span
 from elastichost.supervisor.ledger_facts import epoch_order
 from elastichost.wire.facts import AppliedBatch, Lease
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
+from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.applied_again import fold_of_ledger
 from elastichost.supervisor.ledger import Ledger, LedgerSettings
 from elastichost.supervisor.ledger_applied import ledger_of_applied
-from elastichost.supervisor.ledger_facts import LedgerState, Quarantined
+from elastichost.supervisor.ledger_facts import LedgerState
 from elastichost.wire.applied import APPLIED_RECORD, AppliedRecords
 from elastichost.wire.applied_fold import fold_records
 from elastichost.wire.facts import AppliedBatch, Lease

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from elastichost.arena.watermarks import Watermarks
+from elastichost.runs.result import Lookups
 from elastichost.supervisor.lookups import LookupCount
-from elastichost.supervisor.outcome import Lookups
 
 
 def test_all_hosts_and_what_was_counted_before_the_arena_are_added_up(tmp_path: Path) -> None:

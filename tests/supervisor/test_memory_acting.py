@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
+from elastichost.runs.events import MemoryActionMeasured, MemoryMoveRefused, Warned
 from elastichost.sharding import ShardMap, even_shard_map, moved_buckets
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.memory_acting import MemoryActor, relocated
@@ -21,6 +22,7 @@ from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.memory import MemoryState, decide
 from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
 from elastichost.wire.commands import Scale
+from tests.supervisor.noted import Noted
 
 TABLES = tuple(TableSpec(f"t{i}", i, (f"f{i}",), "int", rows=rows) for i, rows in enumerate((0, 0, 3000)))
 
@@ -73,20 +75,20 @@ def a_model() -> ModelSpec:
 
 
 class Scene:
-    """Two hosts with real arenas. said: (text, data) of what was noted; asked: sizes; relocations: maps."""
+    """Two hosts with real arenas. noted: events; asked: sizes; relocations: maps."""
 
     def __init__(self, directory: Path, hosts: dict[int, int] = {0: 0, 1: 1}, *, may_move: bool = True) -> None:  # noqa: B006
         self.arenas = []
         for host in range(2):
             (directory / str(host)).mkdir()
             self.arenas.append(Arena.create(directory / str(host), plan_layout(a_model(), 7, 1 << 26), whole=host == 0))
-        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.noted = Noted()
         self.asked: list[tuple[Scale, str]] = []
         self.relocations: list[ShardMap] = []
         self.followed: list[Any] = []
         self.shard_map = even_shard_map(a_model().tables, tuple(sorted(hosts)), epoch=3)
         self.run: Any = SimpleNamespace(
-            note=lambda kind, text, data=None, **_: self.said.append((text, data or {})),
+            **self.noted.attributes,
             plan=initial_plan(cores=(0, 1), workers=3, servers=len(hosts)),
         )
         self.refused = set[int]()
@@ -168,7 +170,7 @@ def test_a_worker_goes_and_warnings_are_told(scene: Scene) -> None:
     scene.do("shrink", workers=2)
     assert scene.asked == [(Scale(workers=2), "a worker fewer, to save memory")]
     assert len(scene.followed) == 1
-    assert ("a warning", {}) in scene.said
+    assert Warned("a warning") in scene.noted.events
 
 
 def test_buckets_go_to_ps_that_are_there_else_one_is_started(scene_of: Callable[..., Scene]) -> None:
@@ -185,12 +187,12 @@ def test_buckets_go_to_ps_that_are_there_else_one_is_started(scene_of: Callable[
 def test_what_cannot_move_now_is_told(scene_of: Callable[..., Scene]) -> None:
     scene = scene_of(may_move=False)
     scene.do("move", host=0, target=1, share=0.5)
-    assert [text for text, _ in scene.said] == ["buckets do not move now: something else is changing hands"]
+    assert scene.noted.events == [MemoryMoveRefused(0, too_few=False)]
     scene.do("move", host=0, target=1, share=0.0001)
-    assert "too few buckets" in scene.said[-1][0]
+    assert scene.noted.events[-1] == MemoryMoveRefused(0, too_few=True)
     assert scene.refused == {1}, "it is not asked for again at once"
     scene.do("move", host=0, target=1, share=0.0001)
-    assert len(scene.said) == 2, "nor told again"
+    assert len(scene.noted.events) == 2, "nor told again"
 
 
 def test_what_an_action_did_is_measured_when_its_time_has_come(scene: Scene) -> None:
@@ -202,15 +204,15 @@ def test_what_an_action_did_is_measured_when_its_time_has_come(scene: Scene) -> 
     scene.arenas[1].board.server(1).note_evicted(700)
     scene.arenas[0].board.server(5).note_evicted(30)
     scene.actor.measure(MemoryState(), look(1500), 20.0)
-    assert scene.said == []
+    assert scene.noted.events == []
     scene.roster.hosts = {0: 0}
     scene.actor.measure(MemoryState(), look(1500, 60_000), 25.0)
-    ((text, data),) = scene.said
-    assert text.startswith("what dropping rows did: ") and "730 rows dropped in 2 rounds" in text
-    assert (data["kind"], data["grown_bytes"], data["dropped_rows"], data["samples"]) == ("evict", 500, 730, 10_000)
+    (told,) = scene.noted.of(MemoryActionMeasured)
+    assert (told.action, told.grown_bytes, told.samples) == ("evict", 500, 10_000)
+    assert (told.dropped_rows, told.rounds) == (730, 2)
     assert scene.actor.is_busy, "the effect of the other is not known yet"
     scene.actor.measure(MemoryState(), look(1500, 60_000), 27.0)
-    assert scene.said[1][1]["kind"] == "admit"
+    assert scene.noted.of(MemoryActionMeasured)[1].action == "admit"
     assert not scene.actor.is_busy
 
 
@@ -222,6 +224,6 @@ def test_rows_that_were_to_be_expected_are_told_beside_what_came(scene: Scene) -
         state, _ = decide(state, before, float(second))
     scene.actor.perform(MemoryDecision("evict", "", horizon=100), before, state, scene.commander, 40.0)
     scene.actor.measure(state, msgspec.structs.replace(before, samples=59_000), 60.0)
-    ((_, data),) = scene.said
-    assert data["grown_bytes"] == 0
-    assert data["expected_bytes"] == pytest.approx(2e6, rel=0.2)
+    (told,) = scene.noted.of(MemoryActionMeasured)
+    assert told.grown_bytes == 0
+    assert told.expected_bytes == pytest.approx(2e6, rel=0.2)

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from elastichost.arena.memory_board import MemoryBoard
 from elastichost.errors import JobFailedError
+from elastichost.runs.events import MemoryFreed
 from elastichost.supervisor.memory_budget import Shares
 from elastichost.supervisor.memory_shortage import BUSY_S, FREE_S, FULL_S, MEASURED_S, MOST_FREE_S, Shortage
+from tests.supervisor.noted import Noted
 
 EVERY_S = 0.05
 
 
 class Scene:
-    """Hosts with real boards. said: (kind, text)."""
+    """Hosts with real boards. noted: events."""
 
     def __init__(self, directory: Path, *, may_leave_out: bool, hosts: int = 2) -> None:
         self.boards = []
@@ -29,8 +31,8 @@ class Scene:
             if not (directory / str(host) / "memory").exists():
                 MemoryBoard.create(directory / str(host), 1)
             self.boards.append(MemoryBoard(directory / str(host), 1))
-        self.said: list[tuple[str, str]] = []
-        run: Any = SimpleNamespace(note=lambda kind, text, **_: self.said.append((kind, text)))
+        self.noted = Noted()
+        run: Any = SimpleNamespace(**self.noted.attributes)
         self.shortage = Shortage(
             run, self.boards, lambda fact: JobFailedError(f"host {fact.host}"), may_leave_out=may_leave_out
         )
@@ -85,7 +87,7 @@ class Scene:
 def test_a_job_without_a_way_out_ends_after_a_while(tmp_path: Path, facts: dict[str, bool], after_s: float) -> None:
     scene = Scene(tmp_path, may_leave_out=False)
     assert scene.lasts(1, **facts) == pytest.approx(after_s, abs=3 * EVERY_S)
-    assert scene.leaves_out == {False} and scene.said == []
+    assert scene.leaves_out == {False} and scene.noted.events == []
 
 
 def test_a_want_that_passes_ends_nothing_and_does_not_add_up(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_a_want_that_passes_ends_nothing_and_does_not_add_up(tmp_path: Path) -> 
         scene.look(0)
         for _ in range(round(1.5 * FREE_S / EVERY_S)):
             scene.look()
-    assert scene.said == []
+    assert scene.noted.events == []
 
 
 def test_ids_are_left_out_on_all_hosts_and_get_rows_again(tmp_path: Path) -> None:
@@ -108,8 +110,8 @@ def test_ids_are_left_out_on_all_hosts_and_get_rows_again(tmp_path: Path) -> Non
     for _ in range(round(1.5 * FREE_S / EVERY_S)):
         scene.look()
     assert scene.leaves_out == {False}
-    assert [kind for kind, _ in scene.said] == ["warning", "memory"]
-    assert scene.said[1][1] == "new ids get rows again; 34 sightings went without one"
+    assert scene.noted.kinds == ["memory_full", "memory_freed"]
+    assert scene.noted.events[1] == MemoryFreed(34)
 
 
 def test_nothing_is_left_out_while_processes_are_about_to_be_measured(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_a_host_that_is_full_again_and_again_is_told_of_less_and_less_often(tmp_
     scene = Scene(tmp_path, may_leave_out=True)
     for turn in range(round(600 / EVERY_S)):
         scene.look(*((0,) if turn % round(2 / EVERY_S) == 0 else ()))
-    assert len(scene.said) <= 4
+    assert len(scene.noted.events) <= 4
     for _ in range(round(2 * MOST_FREE_S / EVERY_S)):
         scene.look()
     assert scene.leaves_out == {False}
@@ -150,6 +152,6 @@ def test_warnings_and_their_ends_take_turns(
         for full, is_measured, times in turns:
             for _ in range(times):
                 scene.look(*full, is_measured=is_measured)
-        kinds = [kind for kind, _ in scene.said]
-        assert kinds == ["warning", "memory"] * (len(kinds) // 2) + ["warning"] * (len(kinds) % 2)
+        kinds = scene.noted.kinds
+        assert kinds == ["memory_full", "memory_freed"] * (len(kinds) // 2) + ["memory_full"] * (len(kinds) % 2)
         assert scene.leaves_out == {len(kinds) % 2 == 1}

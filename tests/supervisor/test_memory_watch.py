@@ -21,14 +21,16 @@ from elastichost.errors import ExitCode, MemoryBudgetError
 from elastichost.job_features import Estimates
 from elastichost.plan import Plan, ProcessId, ProcessSpec
 from elastichost.ps.store import RowStore
+from elastichost.runs.decisions import Recorder
+from elastichost.runs.events import MemoryBudgetSet, MemoryForecastFailed, MemoryFreed, MemoryFull
 from elastichost.sharding import BUCKETS_PER_TABLE, even_shard_map
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.host import memory_of_host
 from elastichost.supervisor.memory_gauge import MemoryGauge
 from elastichost.supervisor.memory_private import EXPECTED_BYTES
 from elastichost.supervisor.memory_watch import MemoryWatch
-from elastichost.supervisor.recording import Recorder
 from elastichost.tuner.memory_growth import forecast
+from tests.supervisor.noted import Noted
 
 MB = 1 << 20
 PRIVATE = 5 * MB
@@ -59,7 +61,7 @@ def model(evict_after_samples: int = 0) -> ModelSpec:
 
 
 class Scene:
-    """One host, one PS, one worker that is planned. `said`: (kind, text) of what was noted. PS take EXPECTED_BYTES of
+    """One host, one PS, one worker that is planned. `noted`: its events. PS take EXPECTED_BYTES of
     their own, which is known once they `are_measured`."""
 
     def __init__(
@@ -75,7 +77,7 @@ class Scene:
         path = directory / "job.toml"
         path.write_text(JOB.format(memory=memory, mode=mode))
         servers = (ProcessSpec(role="server", index=0, cores=(), threads=1),)
-        self.said: list[tuple[str, str]] = []
+        self.noted = Noted()
         self.now_s, self.grant_takes_s = 100.0, 0.0
         kinds = {"live": lambda *_: (), "working": lambda *_: self.workers, "named": lambda *_: None}
         fleet: Any = type("Fleet", (list,), kinds)
@@ -91,7 +93,7 @@ class Scene:
             elsewhere={},
             launcher=SimpleNamespace(server_pid=FORK_SERVER),
             now_s=lambda: self.now_s + self.grant_takes_s,
-            note=lambda kind, text, **_: self.said.append((kind, text)),
+            **self.noted.attributes,
             recorder=Recorder(),
         )
         roster: Any = SimpleNamespace(
@@ -176,13 +178,14 @@ def test_a_want_that_passes_ends_nothing(scene: Callable[..., Scene]) -> None:
     assert made.see() == 2000
     for _ in range(100):
         made.look()
-    assert [kind for kind, _ in made.said] == ["budget"]
+    assert made.noted.kinds == ["memory_budget_set"]
 
 
 def test_with_a_way_out_ids_go_without_a_row_until_some_is_free(scene: Callable[..., Scene]) -> None:
     made = scene(60 * MB, "act")
     made.train(100)
-    assert [kind for kind, text in made.said if "all of the" in text] == ["warning"]
+    (full,) = made.noted.of(MemoryFull)
+    assert not full.is_files, "all of the budget is used"
     assert made.arena.board.leaves_out
     assert made.see(500) < 500
     made.arena.board.set_horizon(1, 1)
@@ -194,8 +197,8 @@ def test_with_a_way_out_ids_go_without_a_row_until_some_is_free(scene: Callable[
     for _ in range(30):
         made.look()
     assert not made.arena.board.leaves_out
-    (said,) = [text for kind, text in made.said if kind == "memory" and "get rows again" in text]
-    assert f"{made.arena.board.server(0).left_out} sightings went without one" in said
+    (freed,) = made.noted.of(MemoryFreed)
+    assert freed.left_out == made.arena.board.server(0).left_out
 
 
 def test_processes_that_are_to_come_and_those_that_were_measured_count(scene: Callable[..., Scene]) -> None:
@@ -212,15 +215,15 @@ def test_the_budget_is_told_once_when_all_is_measured(scene: Callable[..., Scene
     made.are_measured = False
     for _ in range(30):
         made.look()
-    assert made.said == []
+    assert made.noted.events == []
     made.are_measured = True
     for _ in range(30):
         made.look()
-    ((kind, text),) = made.said
-    assert kind == "budget"
-    assert f"{(EXPECTED_BYTES + 2 * PRIVATE + 60 * MB) / 1e6:,.1f} MB may be used" in text
-    assert f"the processes {(EXPECTED_BYTES + 2 * PRIVATE) / 1e6:,.1f} MB" in text
-    assert "jobs like it" not in text
+    (told,) = made.noted.of(MemoryBudgetSet)
+    assert made.noted.events == [told]
+    assert told.budget_bytes == EXPECTED_BYTES + 2 * PRIVATE + 60 * MB
+    assert told.private_bytes == EXPECTED_BYTES + 2 * PRIVATE
+    assert told.forecast_bytes is None, "no job like it is known"
 
 
 def test_while_processes_are_measured_no_job_ends(scene: Callable[..., Scene]) -> None:
@@ -271,7 +274,7 @@ def test_a_fault_of_the_tuner_ends_the_foresight_and_not_the_run(
     made = scene(60 * MB, "act")
     monkeypatch.setattr("elastichost.supervisor.memory_watch.decide", fails)
     made.train(100)
-    assert [text for _, text in made.said if "not foreseen any more: ZeroDivisionError: by nothing" in text]
+    assert made.noted.of(MemoryForecastFailed) == [MemoryForecastFailed("ZeroDivisionError", "by nothing")]
     assert made.arena.board.leaves_out, "grants hold, and what follows from them"
 
 
@@ -325,8 +328,9 @@ def test_a_watch_learns_what_the_next_one_of_such_a_job_foresees(scene: Callable
     assert math.exp(found.mean["rows_by_1e6_samples"]) == pytest.approx(6 * 1e6**0.75, rel=0.1)
     later = scene(600 * MB, "watch", known=found)
     trained(later, 2)
-    (told,) = [text for kind, text in later.said if kind == "budget"]
-    assert "if it grows as jobs like it did" in told
+    (told,) = later.noted.of(MemoryBudgetSet)
+    assert told.forecast_bytes is not None
+    assert 0 < told.forecast_bytes[0] <= told.forecast_bytes[1]
     state: Any = later.watch._state
     foreseen = forecast(state.growth, 8e5)
     assert foreseen is not None

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from elastichost.plan import Access, Plan, ProcessId, ProcessSpec
+from elastichost.runs.events import AnyEvent, BucketsMoved, BucketsMoving, MoveAborted, ShardMapPublished
 from elastichost.specs import TableSpec
 from elastichost.supervisor import migration
 from elastichost.supervisor.lifecycle import Event
@@ -42,6 +43,7 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.facts import ServerAddress
 from elastichost.worker.exchange import MapsLeft
+from tests.supervisor.noted import Noted
 
 Key = tuple[int, int]
 HOSTS = 2
@@ -93,13 +95,14 @@ class World(RuleBasedStateMachine):
         self.workers: tuple[int, dict[Key, int]] = (0, {})  # epoch and owners, as workers know them
         self.moved: list[int] = []
         self.said: list[tuple[float, str]] = []  # moves that were announced or given up
+        self.noted = Noted()
         self.run = SimpleNamespace(
             fleet=Fleet(),
             plan=plan({0, *servers}, self.access),
             now_s=lambda: self.now_s,
             send=self.send,
             send_all=self.send_all,
-            note=self.note,
+            **{**self.noted.attributes, "note": self.note},
             keyring=None,
             elsewhere={},
             address_of=self.address_of,
@@ -121,13 +124,13 @@ class World(RuleBasedStateMachine):
         for process in processes:
             self.send(process, message, frames)
 
-    def note(self, kind: str, text: str, **more: Any) -> None:
-        if kind == "move_aborted" or "to other arenas" in text:
-            self.said.append((self.now_s, kind))
-        if kind == "moved":
-            assert more["now"], "the line is on the disk before anybody acts by it"
-            self.moved.append(more["data"]["buckets"])
-        if kind == "shard_map":
+    def note(self, event: AnyEvent, cause: str | None = None) -> None:
+        if isinstance(event, MoveAborted | BucketsMoving):
+            self.said.append((self.now_s, event.kind))
+        if isinstance(event, BucketsMoved):
+            assert event.durability == "at_once", "the line is on the disk before any process acts by it"
+            self.moved.append(event.buckets)
+        if isinstance(event, ShardMapPublished):
             present = self.roster.shard_map
             owners = {
                 (table, bucket): owner for table, row in enumerate(present.owners) for bucket, owner in enumerate(row)
@@ -565,7 +568,7 @@ def test_a_plan_for_which_there_is_no_room_is_tried_ever_more_seldom_and_told_on
     full.turns(2000.0)
     waits = [after - before for before, after in zip(full.at_s, full.at_s[1:], strict=False)]
     assert [round(wait / 30.0) for wait in waits] == [1, 2, 4, 8, 16, 20]
-    assert [kind for _, kind in full.world.said] == ["decision", "move_aborted"]
+    assert [kind for _, kind in full.world.said] == ["buckets_moving", "move_aborted"]
     assert full.world.roster.may_cut, "checkpoints are taken meanwhile"
     full.is_full = False
     full.turns(700.0)

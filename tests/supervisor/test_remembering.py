@@ -18,6 +18,7 @@ from elastichost.errors import MemoryBudgetError
 from elastichost.history import WAIT_S, History
 from elastichost.job_features import Estimates, JobFeatures, JobRecord
 from elastichost.plan import Plan, ProcessSpec
+from elastichost.runs.events import HistoryUnavailable
 from elastichost.supervisor import remembering
 from elastichost.supervisor.beginning import Beginning, begin
 from elastichost.supervisor.loop import Supervisor
@@ -30,6 +31,7 @@ from elastichost.tuner.memory_growth import GrowthState, is_foreknown, observe
 from elastichost.tuner.memory_prior import BETA, ROWS, learnt
 from elastichost.tuner.policy import TunerSettings, TunerState
 from elastichost.tuner.profile import BlockSettings
+from tests.supervisor.noted import Noted
 
 JOB = """
 [job]
@@ -126,7 +128,7 @@ def test_a_run_that_was_killed_for_memory_teaches_how_memory_grows(
     assert kept is not None and not kept.is_measured and kept.parameters == Estimates() and not kept.ended_well
     assert kept.memory.mean == whole.mean, "what it grew by in all is not known"
     assert all(kept.memory.sd[name] > whole.sd[name] for name in (ROWS, BETA))
-    remember(Told(), kept)  # type: ignore[arg-type]
+    remember(Noted(), kept)  # type: ignore[arg-type]
     second = beginning(spec)
     assert second.first.memory.mean == pytest.approx(whole.mean) and second.first.prior is None
     assert "how its memory grew is known" in second.plan.reason
@@ -171,16 +173,6 @@ def test_a_supervisor_whose_run_fails_remembers_it_and_says_why_it_failed() -> N
     assert told == [{"has_failed": True}]
 
 
-class Told:
-    """A run that keeps what is noted."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, kind: str, text: str) -> None:
-        self.said.append(f"{kind}: {text}")
-
-
 def test_a_memory_of_it_does_not_keep_a_failed_run_waiting(
     tmp_path: Path, history: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,11 +188,12 @@ def test_a_memory_of_it_does_not_keep_a_failed_run_waiting(
     with History(history):
         other = sqlite3.connect(history, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        run = Told()
+        run = Noted()
         remember(run, kept)  # type: ignore[arg-type]
         other.execute("ROLLBACK")
         other.close()
-    assert len(run.said) == 1 and "other runs are writing" in run.said[0]
+    (told,) = run.of(HistoryUnavailable)
+    assert "other runs are writing" in told.error
     assert waits_s == [remembering.SHORT_WAIT_S] and waits_s[0] < WAIT_S
 
 
@@ -237,8 +230,8 @@ def test_without_the_history_nothing_is_known(tmp_path: Path, history: Path, fac
 
 
 def test_a_history_that_cannot_be_written_is_told(tmp_path: Path, history: Path) -> None:
-    run = Told()
+    run = Noted()
     history.parent.mkdir()
     history.write_bytes(np.random.default_rng(1).bytes(9000))
     end(run, beginning(job(tmp_path, warm_start="false")), Estimates())
-    assert len(run.said) == 1 and run.said[0].startswith("warning: history: ")
+    assert run.kinds == ["history_unavailable"]

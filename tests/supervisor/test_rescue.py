@@ -21,10 +21,11 @@ from elastichost.arena.layout import plan_layout
 from elastichost.arena.owner import Owner, owner_of
 from elastichost.arena.staging import StagingArea, stamp_of
 from elastichost.arena.watermarks import Watermarks
-from elastichost.metrics import JournalEvent
+from elastichost.plan import ProcessId
+from elastichost.runs.events import AnyEvent, ArenaOpened, BatchTorn, JournalLine, LeaseGranted, RunStarted
+from elastichost.runs.facts import ArenaOrigin, Lineage, TornLife
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.ledger_facts import LedgerSettings
-from elastichost.supervisor.recollection import Lineage, TornLife
 from elastichost.supervisor.rescue import Claim, Misfit, Rescued, claim_arena, rescue
 from elastichost.wire.applied import APPLIED_RECORD, applied_bytes, read_applied_content
 from elastichost.wire.applied_fold import fold_records
@@ -49,10 +50,10 @@ class Left:
     arena: Path
     owner: Owner
 
-    def note(self, kind: str, process: str = "", **data: Any) -> None:
-        event = JournalEvent("2026-01-01T00:00:00.000Z", 0.0, kind, kind, process, data)
+    def note(self, event: AnyEvent) -> None:
+        line = JournalLine("2026-01-01T00:00:00.000Z", 0.0, event)
         with (self.run_dir / "journal.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode(event) + b"\n")
+            file.write(msgspec.json.encode(line) + b"\n")
 
     def try_it(
         self,
@@ -74,6 +75,10 @@ class Left:
         return found.reason
 
 
+def opened(arena: Path, origin: ArenaOrigin, lineage: Lineage | None = None) -> ArenaOpened:
+    return ArenaOpened(str(arena), (str(arena),), 0, origin, lineage)
+
+
 @pytest.fixture
 def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
     (tmp_path / "arenas").mkdir()
@@ -89,10 +94,11 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
     arena = Arena.create(left.arena, plan_layout(model_of(), SEED, 1 << 24))
     dense = DenseStore(arena)
     dense.load(np.ones(4, np.float32), None, 1, 0, 0)
-    left.note("run_started")
-    left.note("arena", path=str(left.arena), origin="new", lineage=msgspec.to_builtins(Lineage(SETTINGS.data)))
+    left.note(RunStarted("run", "run"))
+    left.note(opened(left.arena, "new", Lineage(SETTINGS.data)))
     for number, (worker, life) in enumerate(((0, 1), (1, 2))):
-        left.note("lease", f"worker-{worker}", lease=number + 1, epoch=0, life=life, unit=number, start=0, stop=16)
+        process = ProcessId("worker", worker, life)
+        left.note(LeaseGranted(process, lease=number + 1, epoch=0, unit=number, start=0, stop=16))
     records = np.zeros(4, APPLIED_RECORD)
     for version, (worker, life, sequence, unit, start) in enumerate(
         ((0, 1, 1, 0, 0), (1, 2, 1, 1, 0), (0, 1, 2, 0, 4)), 1
@@ -122,7 +128,7 @@ def test_everything_is_recovered_and_the_arena_is_taken_over(left: Left, first: 
     if first > 1:
         fold(left.run_dir, first)
     Watermarks(left.arena).note_begun(1, 2, 3)  # two batches on the way
-    left.note("torn_batch", "worker-0", life=1)
+    left.note(BatchTorn(ProcessId("worker", 0, 1)))
     found = left.try_it()
     assert isinstance(found, Rescued)
     assert (found.dense.version(), found.ledger.trained, found.ledger.samples_accounted) == (4, 12, 12)
@@ -211,7 +217,7 @@ def test_records_that_lack_a_batch_or_tell_of_others_do_not_fit(left: Left) -> N
 
 
 def test_an_arena_that_was_not_filled_does_not_fit(left: Left) -> None:
-    left.note("arena", path=str(left.arena), origin="checkpoint")
+    left.note(opened(left.arena, "checkpoint"))
     assert "not all restored" in left.misfit()
 
 
@@ -274,7 +280,8 @@ def test_what_earlier_supervisors_of_the_run_left_is_removed(left: Left) -> None
 
 
 def test_no_journal_or_a_broken_one_is_a_reason(left: Left) -> None:
-    left.note("quarantine", "worker-0", epoch="first")
+    with (left.run_dir / "journal.jsonl").open("ab") as file:
+        file.write(b'{"time_utc": "", "monotonic_s": 0.0, "event": {"kind": "epoch_started", "epoch": "first"}}\n')
     assert "journal cannot be read" in claim_reason(left)
     (left.run_dir / "journal.jsonl").unlink()
     assert "no journal" in claim_reason(left)

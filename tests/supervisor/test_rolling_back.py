@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from elastichost.errors import SampleRange
-from elastichost.metrics import JournalEvent
-from elastichost.supervisor.outcome import RollBack
-from elastichost.supervisor.recollection import recollect
+from elastichost.runs.events import AnyEvent, ArenaOpened, JournalLine, RolledBack, ShardMapPublished
+from elastichost.runs.journal_replay import replay
+from elastichost.runs.result import RollBack
 from elastichost.supervisor.rolling_back import MAX_ROLL_BACKS, barred, refusal
 
 
@@ -26,17 +24,13 @@ def test_never_twice_to_the_same_positions_nor_too_often() -> None:
 
 
 def test_the_journal_tells_of_roll_backs_through_every_arena() -> None:
-    def event(kind: str, **data: object) -> JournalEvent:
-        return JournalEvent("", 0.0, kind, "", data=data)  # type: ignore[arg-type]
-
-    known = recollect(
-        [
-            event("arena", path="/a", origin="new"),
-            event("shard_map"),
-            event("roll_back", **msgspec.to_builtins(back(7))),
-            event("arena", path="/a", origin="checkpoint"),
-        ]
-    )
+    happened: list[AnyEvent] = [
+        ArenaOpened("/a", ("/a",), 0),
+        ShardMapPublished(1, ("server-0.1",), 0, 0.0),
+        RolledBack(back(7), 1, MAX_ROLL_BACKS),
+        ArenaOpened("/a", ("/a",), 0, "checkpoint"),
+    ]
+    known = replay(JournalLine("", 0.0, event) for event in happened)
     assert known.roll_backs == (back(7),)
     assert barred(known.roll_backs) == (SampleRange(0, 0, 7, 17),)
     assert not known.is_whole

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from elastichost.supervisor.scaling import Counts, Dip, Pace, Watch, gpu_refusal, refusal, scaled_text
+from elastichost.runs.events import Counts
+from elastichost.runs.events.text import text_of
+from elastichost.supervisor.scaling import Dip, Pace, Watch, figures_of, gpu_refusal, refusal
 from elastichost.tuner.cold_start import initial_plan
 from elastichost.wire.commands import Scale
 
@@ -100,12 +102,12 @@ def test_it_is_over_a_moment_after_everybody_trains() -> None:
     assert figures.reached_s == pytest.approx(0.3)
     assert figures.first_sample_s == {1: pytest.approx(0.2), 2: pytest.approx(1.6)}
     assert (figures.buckets_moved, figures.handover_s) == (48, pytest.approx(0.015))
-    data = figures.data()
+    data = figures_of(figures)
     assert data["request_to_first_sample_s"] == {"worker-1": pytest.approx(0.2), "worker-2": pytest.approx(1.6)}
     assert (data["workers_before"], data["servers_after"]) == (1, 2)
-    assert scaled_text(figures) == (
+    assert text_of(figures) == (
         "workers 1 -> 3, servers 1 -> 2 in 300 ms; worker-1 trained its first sample after 200 ms; "
-        "worker-2 trained its first sample after 1600 ms; 48 buckets changed hands in 15 ms; "
+        "worker-2 trained its first sample after 1600 ms; 48 buckets changed owners in 15 ms; "
         "throughput never below 100 % of before"
     )
 
@@ -116,11 +118,11 @@ def test_a_newcomer_with_nothing_to_train_is_not_waited_for_for_ever() -> None:
     assert not seen.is_over(105.0)
     assert seen.is_over(105.6)
     assert seen.figures().first_sample_s == {1: None}
-    assert "worker-1 has nothing to train" in scaled_text(seen.figures())
+    assert "worker-1 has nothing to train" in text_of(seen.figures())
 
 
 def test_a_dip_in_words() -> None:
     seen = watch({})
     run_through(seen.dip, [1000, 300, 1000, 1000])
     seen.observe(100.81, 661, [], is_reached=True)
-    assert "throughput fell to 30 % of before and was back after 400 ms" in scaled_text(seen.figures())
+    assert "throughput fell to 30 % of before and was back after 400 ms" in text_of(seen.figures())

@@ -7,13 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.runs.decisions import Recorder, read_records
+from elastichost.runs.events import AnyEvent
 from elastichost.supervisor.lifecycle import Event
 from elastichost.supervisor.observed import Fleet
-from elastichost.supervisor.recording import Recorder, read_records
 from elastichost.supervisor.straggling import StragglerWatch
 from elastichost.tuner.replay import replay
 from elastichost.wire.control import Heartbeat
 from elastichost.wire.facts import StepSample
+from tests.supervisor.noted import Noted
 
 FAST, SLOW = 200, 100  # samples a second
 
@@ -27,7 +29,7 @@ def started(fleet: Fleet, index: int, life: int, now_s: float) -> ProcessId:
 
 
 def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells_it(tmp_path: Path) -> None:
-    fleet, said, path = Fleet(), list[tuple[float, str]](), tmp_path / "decisions.jsonl"
+    fleet, said, path = Fleet(), list[tuple[float, AnyEvent]](), tmp_path / "decisions.jsonl"
     recorder = Recorder(path)
     clock = SimpleNamespace(now_s=0.0)
     run: Any = SimpleNamespace(
@@ -35,7 +37,7 @@ def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells
         fleet=fleet,
         recorder=recorder,
         now_s=lambda: clock.now_s,
-        note=lambda kind, text, **_: said.append((clock.now_s, text)),
+        note=lambda event, cause: said.append((clock.now_s, event)),
     )
     training: Any = SimpleNamespace(has_work=lambda process: True)
     watch = StragglerWatch(run)
@@ -66,13 +68,13 @@ def test_what_tells_nothing_is_recorded_once_a_minute(tmp_path: Path) -> None:
     """Twenty workers, one of them slow for good: an hour of looks."""
     fleet, path, clock = Fleet(), tmp_path / "decisions.jsonl", SimpleNamespace(now_s=0.0)
     recorder = Recorder(path)
-    said = list[str]()
+    noted = Noted()
     run: Any = SimpleNamespace(
         job=SimpleNamespace(supervision=SimpleNamespace(straggler_s=5.0), train=SimpleNamespace(mode="async")),
         fleet=fleet,
         recorder=recorder,
         now_s=lambda: clock.now_s,
-        note=lambda kind, text, **_: said.append(text),
+        **noted.attributes,
     )
     training: Any = SimpleNamespace(has_work=lambda process: True)
     watch = StragglerWatch(run)
@@ -87,7 +89,7 @@ def test_what_tells_nothing_is_recorded_once_a_minute(tmp_path: Path) -> None:
             fleet.heartbeat(record, Heartbeat(second, sample), clock.now_s)
         watch.look(training, SimpleNamespace(), clock.now_s)  # type: ignore[arg-type]
     recorder.close()
-    assert len(said) == 1
+    assert noted.kinds == ["process_slow"]
     records = list(read_records(path))
     assert 60 <= len(records) <= 70
     assert path.stat().st_size < 40_000

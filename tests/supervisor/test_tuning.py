@@ -13,14 +13,14 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
-from elastichost.job_features import JobFeatures
+from elastichost.job_features import Estimates, JobFeatures
 from elastichost.plan import Plan, ProcessId, ProcessSpec
+from elastichost.runs.decisions import Recorder, read_records
+from elastichost.runs.events import PlanOrigin, TunerFailed
 from elastichost.specs import DenseSpec, ModelSpec, TableSpec
 from elastichost.supervisor import tuning
 from elastichost.supervisor.lifecycle import State
 from elastichost.supervisor.observed import Fleet
-from elastichost.supervisor.recording import Recorder, read_records
-from elastichost.supervisor.run import PlanCause
 from elastichost.supervisor.tuning import AutoTuner
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.cold_start import resized_plan
@@ -28,19 +28,20 @@ from elastichost.tuner.decision import Kind
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.policy import Decision, TunerSettings, measured
 from elastichost.tuner.records import TunerLooked
+from tests.supervisor.noted import Noted
 
 MODEL = ModelSpec((TableSpec("small", 0, ("f",), "int", rows=100),), (), DenseSpec((), 8, 8), 0, 1)
 SETTINGS = TunerSettings(Workload(100), Bounds(Configuration(1, 1), Configuration(4, 1)))
 
 
 class Scene:
-    """A run of one worker and one PS, as the tuner sees it. `said`: (kind, text) of what was noted."""
+    """A run of one worker and one PS, as the tuner sees it. `noted`: its events."""
 
     def __init__(self, folder: Path) -> None:
         self.arena = Arena.create(folder / "arena", plan_layout(MODEL, 7, 1 << 28))
         self.followed: list[tuple[float, int]] = []  # when, and the PS of the plan
-        self.causes: list[PlanCause] = []  # of each of them
-        self.path, self.said = folder / "decisions.jsonl", list[tuple[str, str]]()
+        self.causes: list[PlanOrigin] = []  # of each of them
+        self.path, self.noted = folder / "decisions.jsonl", Noted()
         self.recorder = Recorder(self.path)
         specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
         run: Any = SimpleNamespace(
@@ -48,7 +49,7 @@ class Scene:
             plan=Plan(specs, "direct", "a test"),
             fleet=Fleet(),
             recorder=self.recorder,
-            note=lambda kind, text, **_: self.said.append((kind, text)),
+            **self.noted.attributes,
             last_decision="",
             shares_host=False,
             cpu_elsewhere_s=lambda record: None,
@@ -61,7 +62,7 @@ class Scene:
             judge=idle,
             training=SimpleNamespace(ledger=ledger, has_work=lambda process: True),
             balancer=SimpleNamespace(hot_share=None),
-            memory=SimpleNamespace(most_workers=None),
+            memory=SimpleNamespace(most_workers=None, learnt=lambda is_whole: Estimates()),
             roster=SimpleNamespace(full_s=-math.inf),
         )
         commander: Any = SimpleNamespace(
@@ -75,7 +76,7 @@ class Scene:
         self.tuner = AutoTuner(run, parts, commander, SETTINGS)
         self.tuner._importing.join()
 
-    def follow(self, plan: Plan, now_s: float, cause: PlanCause = "") -> None:
+    def follow(self, plan: Plan, now_s: float, cause: PlanOrigin = "") -> None:
         self.causes.append(cause)
         self.run.plan, self.commander.is_settled = plan, False
         self.followed.append((now_s, len(plan.servers)))
@@ -108,8 +109,7 @@ def test_a_fault_of_the_tuner_is_told_once_and_ends_nothing(
     monkeypatch.setattr(tuning, "advance", fail)
     for second in range(5):
         scene.tuner.look(float(second))
-    assert [kind for kind, _ in scene.said] == ["warning"]
-    assert type(fault).__name__ in scene.said[0][1]
+    assert scene.noted.events == [TunerFailed(type(fault).__name__, str(fault))]
     assert len(scene.looks()) == 1
     assert scene.tuner.record(JobFeatures("a:build"), ended_well=True) is None
 
@@ -120,7 +120,7 @@ def test_a_fault_at_the_end_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(tuning, "record_of", fail)
     assert scene.tuner.record(JobFeatures("a:build"), ended_well=True) is None
-    assert "gives up" in scene.said[0][1]
+    assert scene.noted.events == [TunerFailed("RuntimeError", "no end of steps")]
 
 
 def test_the_time_in_which_the_supervisor_stood_still_is_not_measured(scene: Scene) -> None:
@@ -140,10 +140,10 @@ def test_a_plan_for_whose_ps_there_is_no_memory_is_taken_back_and_rests(scene: S
         assert f"and 2 PS are left alone for {wait_s:.0f} s" in scene.run.plan.reason
         scene.commander.is_settled = True
         scene.tuner.take_back(now_s + 3.0)
-        told = len(scene.said)
+        told = len(scene.noted.events)
         for servers in (2, 3):
             scene.wants(servers, now_s + 1.0 + wait_s)
-        assert len(scene.said) == told and scene.followed[-1][1] == 1
+        assert len(scene.noted.events) == told and scene.followed[-1][1] == 1
         now_s += 2.0 + wait_s
 
 

@@ -16,8 +16,9 @@ import psutil
 
 from elastichost.dispatcher.facts import HostStatus, JobStatus, read_host
 from elastichost.errors import PreflightError
-from elastichost.metrics import JournalEvent, RunStatus, read_status
-from elastichost.supervisor.journal import read_journal
+from elastichost.metrics import RunStatus, read_status
+from elastichost.runs.events import Event, JournalLine
+from tests.system.journals import Kind, events_of, lines_of
 from tests.system.test_run import LIMIT_S, TRAINED, zygote
 
 __all__ = [
@@ -215,10 +216,15 @@ class Host:
 
         return self.wait(find)
 
-    def notes(self, kind: str, job: str = "") -> list[str]:
+    def events(self, kind: type[Kind], job: str = "") -> list[Kind]:
+        """Events of a kind in the host's own journal, in order; of one job, if one is named."""
         path = self.directory / "journal.jsonl"
-        events = read_journal(path) if path.exists() else []
-        return [event.text for event in events if event.kind == kind and (not job or event.process == job)]
+        events = events_of(path, kind) if path.exists() else []
+        return [event for event in events if not job or event.subject == job]
+
+    def lines(self, *kinds: type[Event]) -> list[JournalLine]:
+        """Lines of the host's own journal with events of these kinds, in order."""
+        return lines_of(self.directory / "journal.jsonl", *kinds)
 
     def finish(self) -> tuple[int, str]:
         """(exit code, stderr)"""
@@ -235,8 +241,9 @@ def result(job: JobStatus) -> dict[str, object]:
     return facts
 
 
-def events(job: JobStatus, kind: str) -> list[JournalEvent]:
-    return [event for event in read_journal(Path(job.run_dir) / "journal.jsonl") if event.kind == kind]
+def events(job: JobStatus, *kinds: type[Kind]) -> list[Kind]:
+    """Events of these kinds in the journal of the job's run, in order."""
+    return events_of(Path(job.run_dir) / "journal.jsonl", *kinds)
 
 
 def assert_all_trained(job: JobStatus, rows: int = ROWS) -> None:

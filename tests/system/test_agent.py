@@ -23,7 +23,7 @@ from elastichost.config_hosts import HostSection
 from elastichost.errors import ArenaFullError, PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.agent_messages import SourceFile, WordsChanged
-from elastichost.supervisor.launch.events import Exited, HostLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import AgentLost, Exited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.launch.waiting import wait_readable
 from tests.supervisor.test_memory_gauge import model
@@ -186,8 +186,8 @@ def test_words_that_are_not_the_supervisors_end_the_agent(hosts: Hosts) -> None:
     there = Arena.attach(directories(launcher)[0])
     of_servers = np.flatnonzero(there.board.of_servers)[:1]
     launcher.set_words(*Changes(of_servers, np.ones(1, np.int64)).packed())
-    lost = collect(launcher, HostLost)[0]
-    assert isinstance(lost, HostLost)
+    lost = collect(launcher, AgentLost)[0]
+    assert isinstance(lost, AgentLost)
     assert "not the sender's to write" in lost.reason
     assert not there.board.words[of_servers].any()
     there.close()
@@ -229,8 +229,8 @@ def test_a_killed_agent_is_a_lost_host_and_leaves_nothing(hosts: Hosts, tmp_path
     path = spawn(launcher, tmp_path, "sleep", child=True)
     wait_until(path.exists, launcher)
     os.kill(launcher.pid, signal.SIGKILL)
-    lost, *_, exited = collect(launcher, HostLost, Exited)
-    assert isinstance(lost, HostLost) and isinstance(exited, Exited)
+    lost, *_, exited = collect(launcher, AgentLost, Exited)
+    assert isinstance(lost, AgentLost) and isinstance(exited, Exited)
     assert (lost.host, lost.name, exited.process, exited.code) == (1, "h1", WORKER, -signal.SIGKILL)
     for pid in json.loads(path.read_text()):
         wait_until(lambda pid=pid: is_gone(pid))
@@ -245,8 +245,8 @@ def test_a_silent_host_is_lost_and_its_agent_is_replaced_when_it_is_asked_again(
     path = spawn(cut_off, tmp_path, "sleep")
     wait_until(path.exists, cut_off)
     os.kill(cut_off.pid, signal.SIGSTOP)
-    lost = collect(cut_off, HostLost)[0]
-    assert isinstance(lost, HostLost) and "silent" in lost.reason
+    lost = collect(cut_off, AgentLost)[0]
+    assert isinstance(lost, AgentLost) and "silent" in lost.reason
     again = hosts.opened()
     assert directories(again) == directories(cut_off)
     for pid in (cut_off.pid, *json.loads(path.read_text())):

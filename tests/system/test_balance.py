@@ -7,6 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from elastichost.runs.events import (
+    BalancingOff,
+    BucketsMoving,
+    BucketsStay,
+    HandoverStarted,
+    ShardMapPublished,
+)
 from elastichost.tuner.rebalance import BOUND
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
@@ -32,17 +39,15 @@ def test_a_busy_server_gives_buckets_and_nothing_is_lost(folder: Path) -> None:
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": ROWS, "trained": ROWS, "skipped": 0, "quarantined": 0}
-    (moved,) = [
-        event for event in run.events("decision") if "times its share; " in event.text and "hand over" in event.text
-    ]
+    (moved,) = [event for event in run.events(HandoverStarted) if "times its share; " in event.reason]
     before, buckets, after = re.findall(
-        r"has (\S+) times its share; (\d+) buckets? moved make it (\d\.\d+)", moved.text
+        r"has (\S+) times its share; (\d+) buckets? moved make it (\d\.\d+)", moved.reason
     )[0]
     assert float(before) > 1.5
     assert float(after) <= BOUND
-    published = [event for event in run.events("shard_map") if event.data["moved"] == int(buckets)]
+    published = [event for event in run.events(ShardMapPublished) if event.moved == int(buckets)]
     assert len(published) == 1
-    assert len([event for event in run.events("decision") if event.text.startswith("buckets stay")]) <= 3
+    assert len(run.events(BucketsStay)) <= 3
 
 
 def test_with_direct_access_nothing_is_done(folder: Path) -> None:
@@ -50,5 +55,6 @@ def test_with_direct_access_nothing_is_done(folder: Path) -> None:
     run = Lopsided(folder, template=template("direct"), build=f"{folder}/slow.py:build", rows=ROWS // 3)
     code, errors = run.finish()
     assert code == 0, errors
-    (said,) = [event for event in run.events("decision") if "bucket" in event.text]
-    assert said.text.startswith("buckets are not moved by load: with direct access")
+    (off,) = run.events(BalancingOff)
+    assert off.reason.startswith("with direct access")
+    assert run.events(BucketsStay, BucketsMoving, HandoverStarted) == []

@@ -97,7 +97,7 @@ def test_a_death_at_the_point_loses_nothing(
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": way.samples, "trained": way.samples, "skipped": 0, "quarantined": 0}
     assert_died_there(run, point)
-    killed = len(run.events("process_lost"))
+    killed = len(run.lost())
     if point.role != "supervisor":  # whose workers die with it, within their batches
         is_torn = point.role == "worker" and point.name != "worker.batch.begin" and DIRECT in way.train
         assert run.result()["torn_batches"] <= (killed if is_torn else 0)
@@ -116,11 +116,11 @@ def scale(run_dir: Path, what: str) -> None:
 
 def assert_died_there(run: Supervised, point: CrashPoint) -> None:
     """First lives of the point's role were killed, and nobody else."""
-    lost = {(str(event.process), event.data["life"], event.data["code"]) for event in run.events("process_lost")}
+    lost = run.lost()
     role = ROLES[point.role]
     assert bool(lost) == (role != "supervisor"), lost
-    assert {name.partition("-")[0] for name, _, _ in lost} <= {role}
-    assert {(life, code) for _, life, code in lost} <= {(1, -signal.SIGKILL)}
+    assert {event.process.role for event in lost} <= {role}
+    assert {(event.process.life, event.code) for event in lost} <= {(1, -signal.SIGKILL)}
 
 
 def assert_each_position_once(run_dir: Path, samples: int) -> None:

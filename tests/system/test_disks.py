@@ -16,6 +16,18 @@ import pytest
 
 from elastichost.checkpoint.format import checkpoint_directories, latest, load_manifest, verify_blocks
 from elastichost.results.assemble import find_checkpoint, load_run_job
+from elastichost.runs.events import (
+    ArenaOpened,
+    CheckpointFailed,
+    CheckpointMirrored,
+    CheckpointWritten,
+    DiskFreed,
+    DiskFull,
+    MirrorFailed,
+    RunStarted,
+    Warned,
+)
+from elastichost.runs.events.text import text_of
 from elastichost.wire.applied import read_applied
 from tests.checkpoint.test_checkpoint_format import flip
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
@@ -44,18 +56,18 @@ def test_a_full_disk_is_told_and_training_goes_on_until_it_has_room(folder: Path
     run = Supervised(folder, template=LARGE, build=f"{folder}/slow.py:build", rows=150_000, every_s=0.3)
     run.wait_trained(1)
     server = run.pid("server-0")
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     limit_files(server, FULL_BYTES)
-    run.wait_until(lambda: len(run.events("checkpoint_failed")) >= 3)
-    for number, event in enumerate(run.events("checkpoint_failed")[:3], start=1):
-        assert event.data["failed_in_a_row"] == number
-        assert "cannot write" in event.text
-        assert "the newest good one is step-" in event.text
+    run.wait_until(lambda: len(run.events(CheckpointFailed)) >= 3)
+    for number, event in enumerate(run.events(CheckpointFailed)[:3], start=1):
+        assert event.failed_in_a_row == number
+        assert "cannot write" in event.error
+        assert "the newest good one is step-" in text_of(event)
     staged = list((run.run_dir / "checkpoints").glob(".staging-*"))
     assert len(staged) <= 1, "what failed takes no room"
     limit_files(server, resource.prlimit(server, resource.RLIMIT_FSIZE)[1])
-    before = len(run.events("checkpoint"))
-    run.wait_until(lambda: len(run.events("checkpoint")) > before)
+    before = len(run.events(CheckpointWritten))
+    run.wait_until(lambda: len(run.events(CheckpointWritten)) > before)
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["processes"]["restarts"] == 0
@@ -70,9 +82,9 @@ def test_the_last_checkpoint_must_be_written(folder: Path) -> None:
     run = Supervised(folder, template=LARGE, rows=400_000, every_s=0.3)
     run.wait_trained(1)
     server = run.pid("server-0")
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     limit_files(server, FULL_BYTES)
-    run.wait_until(lambda: run.events("checkpoint_failed"))
+    run.wait_until(lambda: run.events(CheckpointFailed))
     run.process.send_signal(signal.SIGINT)
     code, errors = run.finish()
     assert code == 1
@@ -144,10 +156,10 @@ def test_a_run_on_a_full_disk_waits_and_goes_on_by_itself(folder: Path, small_di
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": rows, "trained": rows, "skipped": 0, "quarantined": 0}
     assert run.result()["processes"]["restarts"] == 0, "nobody was blamed for standing still"
-    full = run.events("disk_full")
-    assert any("applied.bin" in event.text and str(small_disk) in event.text for event in full)
-    assert all("free some" in event.text for event in full)
-    assert run.events("disk_free")
+    full = run.events(DiskFull)
+    assert any("applied.bin" in event.files and str(small_disk) in event.file_system for event in full)
+    assert all("free some" in text_of(event) for event in full)
+    assert run.events(DiskFreed)
     applied = read_applied(run.run_dir)
     assert int(applied["samples"].sum()) == rows
 
@@ -158,7 +170,7 @@ def test_checkpoints_wait_for_their_disk_even_the_last_one(folder: Path, small_d
     ballast = fill(small_disk)
     run = Supervised(folder, template=template, rows=60_000, every_s=0.2)
     run.wait_trained(60_000)
-    run.wait_until(lambda: len(run.events("checkpoint_failed")) >= 4)
+    run.wait_until(lambda: len(run.events(CheckpointFailed)) >= 4)
     ballast.unlink()
     code, errors = run.finish()
     assert code == 0, errors
@@ -172,7 +184,7 @@ def test_a_supervisor_killed_on_a_full_disk_can_be_resumed(folder: Path, small_d
     settings = {"build": f"{folder}/slow.py:build", "rows": 120_000, "every_s": 1}
     run = Supervised(small_disk, **settings)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     ballast = fill(small_disk)
     wait_paused(run)
     run.process.kill()
@@ -182,14 +194,14 @@ def test_a_supervisor_killed_on_a_full_disk_can_be_resumed(folder: Path, small_d
     code, errors = resumed.finish()
     assert code == 0, errors
     assert resumed.result()["samples"]["trained"] == 120_000
-    assert len(resumed.events("run_started")) == 2
+    assert len(resumed.events(RunStarted)) == 2
 
 
 def test_a_run_on_a_full_disk_can_be_stopped(folder: Path, small_disk: Path) -> None:
     (folder / "slow.py").write_text(SLOW_MODEL.replace("0.001", "0.004"))
     run = Supervised(small_disk, build=f"{folder}/slow.py:build", rows=50_000_000, every_s=1)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     fill(small_disk)
     wait_paused(run)
     run.process.send_signal(signal.SIGINT)
@@ -205,11 +217,11 @@ def test_a_checkpoint_directory_that_is_gone_is_told_and_made_again(folder: Path
     (folder / "slow.py").write_text(SLOW_MODEL)
     run = Supervised(folder, build=f"{folder}/slow.py:build", rows=300_000, every_s=0.3)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     checkpoints = run.run_dir / "checkpoints"
     checkpoints.rename(folder / "away")
     checkpoints.write_text("no directory")
-    run.wait_until(lambda: run.events("checkpoint_failed"))
+    run.wait_until(lambda: run.events(CheckpointFailed))
     checkpoints.unlink()
     code, errors = run.finish()
     assert code == 0, errors
@@ -222,7 +234,7 @@ def test_every_checkpoint_is_mirrored_and_a_resume_takes_the_newest_good_one_of_
     settings = {"build": f"{folder}/slow.py:build", "rows": 300_000, "every_s": 0.5}
     run = Supervised(folder, template=with_mirror(mirror), **settings)
     run.wait_trained(1)
-    run.wait_until(lambda: len(run.events("mirrored")) >= 2)
+    run.wait_until(lambda: len(run.events(CheckpointMirrored)) >= 2)
     run.process.send_signal(signal.SIGINT)
     code, errors = run.finish()
     assert code == 75, errors
@@ -240,9 +252,9 @@ def test_every_checkpoint_is_mirrored_and_a_resume_takes_the_newest_good_one_of_
     code, errors = resumed.finish()
     assert code == 0, errors
     assert resumed.result()["samples"]["trained"] == 300_000
-    assert any(f"{names[0]} cannot be used" in event.text for event in resumed.events("warning"))
-    (arena,) = [event for event in resumed.events("arena") if event.data["origin"] == "checkpoint"]
-    assert arena.data["path"]
+    assert any(f"{names[0]} cannot be used" in event.message for event in resumed.events(Warned))
+    (arena,) = [event for event in resumed.events(ArenaOpened) if event.origin == "checkpoint"]
+    assert arena.path
     found = latest(own_mirror)
     assert found is not None
     assert found.manifest.samples_trained == 300_000
@@ -256,5 +268,5 @@ def test_a_mirror_that_cannot_be_written_is_only_warned_of(folder: Path) -> None
     run = Supervised(folder, template=with_mirror(folder / "file" / "mirror"), rows=100_000, every_s=0.3)
     code, errors = run.finish()
     assert code == 0, errors
-    assert run.events("mirrored") == []
-    assert any("is not in the mirror: cannot create" in event.text for event in run.events("warning"))
+    assert run.events(CheckpointMirrored) == []
+    assert any(event.error.startswith("cannot create") for event in run.events(MirrorFailed))

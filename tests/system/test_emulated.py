@@ -14,6 +14,7 @@ from elastichost.emulation.model import HOT_ROWS as HOT_TABLE_ROWS
 from elastichost.emulation.model import ROWS as TABLE_ROWS
 from elastichost.emulation.model import TABLES
 from elastichost.ps.applied_log import read_applied
+from elastichost.runs.events import BatchTorn, CheckpointWritten, ProcessRepinned
 from tests.system.test_run import ROOT, Supervised, folder
 from tests.system.test_scale import assert_trained_once, names, scale, stop
 
@@ -102,9 +103,9 @@ def test_forty_workers_and_kills_of_every_role(folder: Path) -> None:
     run.wait_ready("worker-39.2")
     stop(run)
     assert run.result()["processes"]["restarts"] == 4
-    assert run.events("torn_batch") == []
-    assert len(run.events("checkpoint")) >= 2
-    moved = {event.process: event.data["cores"] for event in run.events("repinned")}
+    assert run.events(BatchTorn) == []
+    assert len(run.events(CheckpointWritten)) >= 2
+    moved = {event.process.name: event.cores for event in run.events(ProcessRepinned)}
     assert len(moved["worker-0"]) == 3, "two of its own, and one that is spare"
     assert max(moved["worker-0"]) > max(os.sched_getaffinity(0)), "virtual cores, which this host has not"
 
@@ -123,7 +124,7 @@ def test_ps_of_several_hosts_come_and_go_and_the_run_is_resumed(folder: Path) ->
     resumed = Emulated(folder, resume=True, **settings)
     scale(resumed, workers=12)
     finish(resumed, ROWS)
-    kept = int(resumed.events("checkpoint")[-1].text.partition(": ")[2].partition(" rows")[0])
+    kept = resumed.events(CheckpointWritten)[-1].rows
     assert kept - FIXED_ROWS == pytest.approx(20.0 * ROWS**0.7, rel=0.1), "Heaps' law"
 
 

@@ -12,6 +12,7 @@ import pytest
 from elastichost.arena.host import socket_directory
 from elastichost.chaos.message_faults import parse_rates
 from elastichost.chaos.proxy import FaultProxy
+from elastichost.runs.events import RunStarted
 from elastichost.wire.sockets import VIA_VARIABLE
 from tests.system.test_crash_points import assert_each_position_once
 from tests.system.test_run import JOB, Supervised, folder
@@ -34,7 +35,8 @@ CASES = {
 
 def run_id(run: Supervised) -> str:
     run.wait_until((run.run_dir / "journal.jsonl").exists)
-    return str(run.wait_until(lambda: run.events("run_started"))[0].data["run_id"])
+    run.wait_until(lambda: run.events(RunStarted))
+    return run.events(RunStarted)[0].run_id
 
 
 @pytest.mark.parametrize("case", CASES)

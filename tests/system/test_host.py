@@ -20,10 +20,29 @@ import zmq
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from elastichost.cli import run_command_line
-from elastichost.dispatcher.facts import read_host
+from elastichost.dispatcher.facts import JobStatus, read_host
 from elastichost.dispatcher.timeline import read_timeline
 from elastichost.metrics import RunStatus
-from elastichost.supervisor.journal import read_journal
+from elastichost.runs.events import (
+    ArenaRejected,
+    ArenaReused,
+    CheckpointWritten,
+    Event,
+    HostStopping,
+    JobDone,
+    JobRequeued,
+    JobStarted,
+    JobTended,
+    MemoryBudgetLent,
+    MessageRefused,
+    PlanReached,
+    ProcessLost,
+    ProcessRepinned,
+    ProcessStartFailed,
+    RunStarted,
+    StartedFromCheckpoint,
+)
+from elastichost.runs.events.text import text_of
 from elastichost.wire.commands import Accepted, CommandClient, Lend, Reached, Reply
 from tests.system.hosting import (
     BROKEN,
@@ -158,8 +177,7 @@ def test_whoever_sends_nonsense_does_not_fill_the_journal(host: Host) -> None:
             assert socket.poll(LIMIT_S * 1000)
             assert b"not a command" in socket.recv()
     context.term()
-    noted = [event for event in read_journal(host.directory / "journal.jsonl") if event.kind == "refused"]
-    assert len(noted) <= 2
+    assert len(host.events(MessageRefused)) <= 2
 
 
 def test_cancelled_while_it_is_looked_at(host: Host) -> None:
@@ -187,8 +205,8 @@ def test_a_killed_worker_is_the_business_of_its_run(host: Host) -> None:
     mended = host.wait_state("mended", "done", "failed", "waiting")
     assert_all_trained(mended)
     assert (mended.starts, mended.out_of_memory) == (1, 0)
-    assert len(events(mended, "process_lost")) == 1
-    assert host.notes("requeued", "mended") == []
+    assert len(events(mended, ProcessLost, ProcessStartFailed)) == 1
+    assert host.events(JobRequeued, "mended") == []
 
 
 def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
@@ -198,15 +216,15 @@ def test_a_killed_supervisor_is_taken_for_one_out_of_memory(host: Host) -> None:
     host.wait_trained("beside")
     processes = below(trained.supervisor_pid)
     os.kill(trained.supervisor_pid, signal.SIGKILL)
-    waiting = host.wait(lambda: host.notes("requeued", "killed"))
-    assert waiting == ["ran out of memory (signal 9 (SIGKILL)); once more, alone"]
+    waiting = host.wait(lambda: host.events(JobRequeued, "killed"))
+    assert list(map(text_of, waiting)) == ["ran out of memory (signal 9 (SIGKILL)); once more, alone"]
     hurry(host.place, "beside", "killed")
     assert_all_trained(host.wait_state("beside", "done"))
     killed = host.wait_state("killed", "done", "failed")
     assert_all_trained(killed)
     assert (killed.starts, killed.out_of_memory) == (2, 1)
-    decisions = [event.text for event in events(killed, "decision") if event.text.startswith("resume:")]
-    assert len(decisions) == 1 and "nothing is lost" in decisions[0]
+    (resume,) = resumes(killed)
+    assert isinstance(resume, ArenaReused)
     wait_gone(processes, 5.0)
 
 
@@ -244,6 +262,11 @@ def test_a_killed_fork_server_is_replaced_and_no_job_notices(host: Host) -> None
         assert job.starts == 1
 
 
+def resumes(job: JobStatus) -> list[Event]:
+    """What each resume of the job's run went on from, and the arenas that were not used, in order."""
+    return events(job, ArenaReused, ArenaRejected, StartedFromCheckpoint)
+
+
 def replies_to(run: RunStatus, command: Lend) -> list[Reply]:
     client = CommandClient(run.commands)
     found: list[Reply] = []
@@ -276,10 +299,9 @@ def test_a_run_takes_what_it_is_lent_while_it_trains(host: Host) -> None:
     lower = 900 << 20
     assert isinstance(replies_to(run, Lend(memory_bytes=lower))[-1], Reached)
     job = host.job("lent")
-    assert len(events(job, "scaled")) == (2 if len(cores) > 1 else 1)
-    assert events(job, "repinned") or len(cores) == 1
-    lent = [event for event in events(job, "budget") if event.data.get("budget_bytes") == lower]
-    assert lent, "every decision is in the journal"
+    assert len(events(job, PlanReached)) == (2 if len(cores) > 1 else 1)
+    assert events(job, ProcessRepinned) or len(cores) == 1
+    assert MemoryBudgetLent(lower) in events(job, MemoryBudgetLent), "every decision is in the journal"
     assert host.job("lent").starts == 1
 
 
@@ -332,7 +354,7 @@ def test_ctrl_c_once_saves_all_and_resume_goes_on(folder: Path) -> None:
     assert code == 0, errors
     for name in ("one", "two", "waits"):
         assert_all_trained(again.job(name))
-    assert len(events(again.job("one"), "run_started")) == 2
+    assert len(events(again.job("one"), RunStarted)) == 2
 
 
 def test_ctrl_c_twice_kills_and_resume_goes_on_all_the_same(folder: Path) -> None:
@@ -342,7 +364,7 @@ def test_ctrl_c_twice_kills_and_resume_goes_on_all_the_same(folder: Path) -> Non
     processes = below(host.process.pid)
     os.kill(host.pid("one", "worker-0"), signal.SIGSTOP)  # it will not drain
     host.process.send_signal(signal.SIGTERM)
-    host.wait(lambda: host.notes("stopping"))
+    host.wait(lambda: host.events(HostStopping))
     host.process.send_signal(signal.SIGINT)
     code, errors = host.finish()
     assert code == 75, errors
@@ -370,7 +392,7 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     host.wait(lambda: json.loads((host.directory / "queue.json").read_text())[-1]["request"]["job"] == "bare")
     for name in ("arena", "saved", "bare"):
         host.wait_trained(name, 5000)
-    host.wait(lambda: events(host.job("saved"), "checkpoint"))
+    host.wait(lambda: events(host.job("saved"), CheckpointWritten))
     run = host.wait_trained("arena")
     known = {one.pid for one in run.processes}
     guardians = [child for child in psutil.Process(run.supervisor_pid).children() if child.pid not in known]
@@ -388,13 +410,9 @@ def test_a_killed_dispatcher_takes_all_with_it_and_resume_goes_on(folder: Path) 
     assert run_command_line(["report", str(host.directory)]) == 0
     for name in ("arena", "saved", "bare"):
         assert_all_trained(again.job(name), 80_000)
-    decisions = {
-        name: [event.text for event in events(again.job(name), "decision") if event.text.startswith("resume:")]
-        for name in ("arena", "saved", "bare")
-    }
-    assert "nothing is lost" in decisions["arena"][0]
-    assert any("goes on from the checkpoint step-" in text for text in decisions["saved"])
-    assert not any("goes on" in text for text in decisions["bare"])
+    assert isinstance(resumes(again.job("arena"))[0], ArenaReused)
+    assert any(event.checkpoint.startswith("step-") for event in events(again.job("saved"), StartedFromCheckpoint))
+    assert events(again.job("bare"), ArenaReused, StartedFromCheckpoint) == []
     wait_gone(guardians, 5.0)
 
 
@@ -419,18 +437,17 @@ def test_a_job_that_lies_about_its_memory_is_contained(folder: Path) -> None:
         write_job(folder, "honest", SLOW, rows=100_000),
         memory="1200MiB",
     )
-    host.wait(lambda: host.notes("requeued", "liar"))
+    host.wait(lambda: host.events(JobRequeued, "liar"))
     hurry(folder, "honest")
     code, errors = host.finish()
     assert code == 1, errors
     liar, honest = host.job("liar"), host.job("honest")
     assert_all_trained(honest, 100_000)
     assert (honest.starts, honest.out_of_memory) == (1, 0)
-    assert not [text for text in host.notes("feedback", "honest") if text.startswith(("pause", "evict"))]
+    assert not {"pause", "evict"} & {event.action for event in host.events(JobTended, "honest")}
     assert (liar.state, liar.out_of_memory) == ("failed", 2)
     assert "though it ran alone" in liar.why
-    journal = list(read_journal(host.directory / "journal.jsonl"))
-    (done,) = [event for event in journal if event.kind == "done"]
-    assert done.process == "honest"
-    starts = [event.monotonic_s for event in journal if (event.kind, event.process) == ("start", "liar")]
+    (done,) = host.lines(JobDone)
+    assert done.event.subject == "honest"
+    starts = [line.monotonic_s for line in host.lines(JobStarted) if line.event.subject == "liar"]
     assert starts[0] < done.monotonic_s < starts[1], "later it is alone"

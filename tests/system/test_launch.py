@@ -17,7 +17,7 @@ import pytest
 
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.events import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.waiting import wait_readable
 
@@ -131,7 +131,7 @@ def test_a_lost_fork_server_is_replaced_and_its_children_go_on(launcher: LocalLa
     collect(launcher, has(Started))
     before = launcher.server_pid
     os.kill(before, signal.SIGKILL)
-    collect(launcher, has(ForkServerLost))
+    collect(launcher, has(ForkServerExited))
     assert launcher.server_pid != before
     spawn(launcher, tmp_path, "tell", index=1)
     collect(launcher, has(Started, Exited))
@@ -142,7 +142,7 @@ def test_a_request_that_dies_with_the_fork_server_has_failed(launcher: LocalLaun
     os.kill(launcher.server_pid, signal.SIGSTOP)
     path = spawn(launcher, tmp_path, "tell")
     os.kill(launcher.server_pid, signal.SIGKILL)
-    events = collect(launcher, has(StartFailed, ForkServerLost))
+    events = collect(launcher, has(StartFailed, ForkServerExited))
     assert StartFailed(ProcessId("worker", 0, 1), "the fork server died") in events
     assert not path.exists()
 

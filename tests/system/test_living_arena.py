@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from elastichost.arena.host import arena_root
+from elastichost.runs.events import ArenaReused, StartedFromCheckpoint
 from tests.system.beds import in_another_pid_namespace
-from tests.system.test_orphan import KEPT, decisions, finish_well, kill, processes_of, wait_gone
+from tests.system.test_orphan import KEPT, finish_well, kill, processes_of, resumes, wait_gone
 from tests.system.test_run import SLOW_MODEL, Supervised, folder
 
 __all__ = ["folder"]
@@ -50,7 +51,7 @@ def test_clean_of_another_pid_namespace_leaves_a_living_and_a_kept_arena_alone(f
     again.wait_trained(20_000)
     assert str(arena) not in cleaned()
     finish_well(again)
-    assert any("nothing is lost" in text for text in decisions(again)), decisions(again)
+    assert again.events(ArenaReused), resumes(again)
     assert again.result()["samples"]["trained"] == ROWS
 
 
@@ -72,4 +73,5 @@ def test_an_arena_whose_files_are_removed_ends_in_a_checkpoint_and_says_so(folde
     again = Supervised(folder, resume=True, **settings)
     finish_well(again)
     assert again.result()["samples"]["trained"] == ROWS
-    assert any(f"step-{result['samples']['trained']}" in text for text in decisions(again)), decisions(again)
+    step = f"step-{result['samples']['trained']}"
+    assert any(step in event.checkpoint for event in again.events(StartedFromCheckpoint)), resumes(again)

@@ -21,7 +21,20 @@ import pytest
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from elastichost.config_hosts import HostsFile, read_hosts
-from elastichost.supervisor.recording import read_records
+from elastichost.plan import ProcessId
+from elastichost.runs.decisions import read_records
+from elastichost.runs.events import (
+    BatchTorn,
+    BucketsMoved,
+    CheckpointMirrored,
+    CheckpointWritten,
+    HostJoined,
+    HostLost,
+    MoveAborted,
+    PlanChanged,
+    RowsRolledBack,
+)
+from elastichost.runs.events.text import text_of
 from elastichost.tuner.records import BalanceLooked
 from elastichost.wire.commands import Accepted, Join, Reached, Refused, Reply
 from elastichost.wire.crash import VARIABLE
@@ -100,8 +113,8 @@ def test_rows_are_on_all_of_them_and_a_killed_ps_loses_nothing(folder: Path, mon
     os.kill(elsewhere, signal.SIGKILL)
     run.wait_ready("server-1.2")
     assert_done(run)
-    lost = [event.text for event in run.events("process_lost")]
-    assert lost == ["server-1.1 was lost while running: signal 9 (SIGKILL)"]
+    (lost,) = run.lost()
+    assert text_of(lost) == "server-1.1 was lost while running: signal 9 (SIGKILL)"
     found = latest(run.run_dir / "checkpoints")
     assert found is not None
     owners = {block.file for block in found.manifest.blocks}
@@ -116,10 +129,11 @@ def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_cou
     monkeypatch.setenv(VARIABLE, "worker.batch.before_push:10")
     run = start(folder, monkeypatch)
     assert_done(run)
-    torn = [(event.process, event.data["life"], event.data["batches"]) for event in run.events("torn_batch")]
-    assert sorted(torn) == [("worker-0", 1, 1), ("worker-1", 1, 1)]
+    first_lives = [ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)]
+    torn = [(event.process, event.batches) for event in run.events(BatchTorn)]
+    assert sorted(torn) == [(process, 1) for process in first_lives]
     assert run.result()["torn_batches"] == 2
-    assert sorted(event.process for event in run.events("process_lost")) == ["worker-0", "worker-1"]
+    assert sorted(event.process for event in run.lost()) == first_lives
 
 
 def test_who_is_stopped_on_another_machine_is_found_for_what_it_is(
@@ -131,14 +145,15 @@ def test_who_is_stopped_on_another_machine_is_found_for_what_it_is(
     os.kill(servers_of(run)["server-1"], signal.SIGSTOP)
     run.wait_ready("server-1.2")
     stop(run)
-    (lost,) = run.events("process_lost")
-    assert lost.text.startswith("server-1.1 was lost") and "it was stopped by a signal" in lost.text
+    (lost,) = run.lost()
+    assert lost.process == ProcessId("server", 1, 1)
+    assert "it was stopped by a signal" in lost.reason
 
 
 def test_tables_of_fixed_size_are_not_limited_there_either(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = start(folder, monkeypatch, template=JOB.replace('rows = "dynamic"', "rows = 500"))
     assert_done(run)
-    assert run.events("process_lost") == []
+    assert run.lost() == []
 
 
 def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +164,7 @@ def test_buckets_go_there_and_come_back_over_the_network(folder: Path, monkeypat
     more = scale(run, servers=3)
     assert more.data["buckets_moved"] == pytest.approx(TABLES * BUCKETS * 2 / 3, abs=2)
     assert_done(run)
-    assert run.events("move_aborted") == [] and run.events("process_lost") == []
+    assert run.events(MoveAborted) == [] and run.lost() == []
 
 
 def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,16 +179,16 @@ def test_hot_buckets_go_to_other_machines_too(folder: Path, monkeypatch: pytest.
 
     run = start(folder, monkeypatch, kind=Lopsided, epochs=10_000)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("moved"))
+    run.wait_until(lambda: run.events(BucketsMoved))
     run.wait_until(is_balanced_since)
     stop(run)
     (begun,) = (one for one in looks() if one.moves and one.was_begun)
     assert begun.speeds[2] == 1.0, "both workers ask it"
     assert sum(1.0 / begun.speeds[server] for server in (0, 1)) == pytest.approx(1.0), "one worker each asks these"
     assert {server for _, _, server in begun.moves} >= {1, 2}
-    (moved,) = run.events("moved")
-    assert moved.data["buckets"] == len(begun.moves)
-    assert run.events("move_aborted") == [] and run.events("process_lost") == []
+    (moved,) = run.events(BucketsMoved)
+    assert moved.buckets == len(begun.moves)
+    assert run.events(MoveAborted) == [] and run.lost() == []
 
 
 def lose_machine_of(run: Supervised, name: str) -> None:
@@ -186,20 +201,19 @@ def test_a_lost_machine_costs_what_its_rows_learnt_since_the_checkpoint_and_no_s
 ) -> None:
     run = start(folder, monkeypatch, every_s=1)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
-    saved = run.events("checkpoint")[-1]
+    run.wait_until(lambda: run.events(CheckpointWritten))
+    saved = run.events(CheckpointWritten)[-1]
     lose_machine_of(run, "server-2")
-    run.wait_until(lambda: run.events("rows_rolled_back"))
+    run.wait_until(lambda: run.events(RowsRolledBack))
     assert_done(run)
     (lost,) = run.result()["lost_hosts"]
     assert lost["name"] == "third" and lost["checkpoint"]
     assert lost["buckets"] == pytest.approx(TABLES * BUCKETS / 3, abs=2)
     assert lost["rows"] >= lost["rows_restored"] > 0
-    assert 0 <= lost["samples"] < SAMPLES - saved.data["samples"]
+    assert 0 <= lost["samples"] < SAMPLES - saved.samples
     assert run.status()["processes"] == [] or "server-2" not in servers_of(run)
     assert run.result()["rolled_back"] == []
-    moved = run.events("moved")
-    assert moved, "what host 0 took over is shared out again"
+    assert run.events(BucketsMoved), "what host 0 took over is shared out again"
     assert run.result()["processes"]["restarts"] == 0
 
 
@@ -227,7 +241,7 @@ def test_sync_mode_has_the_same_bits_on_several_machines_and_when_one_is_lost(
     facts = {"micro_batches": 4, "workers": 3, "servers": 3, "rows": SYNC_SAMPLES, "every_s": 0.5, "build": build}
     run = Supervised(place, template=SYNC, **facts)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     lose_machine_of(run, "server-2")
     code, errors = run.finish()
     assert code == 0, errors
@@ -247,12 +261,12 @@ def test_sync_mode_goes_on_here_when_all_other_machines_are_lost_at_once(
     facts = {"micro_batches": 4, "workers": 3, "servers": 3, "rows": SYNC_SAMPLES, "every_s": 0.5}
     run = Supervised(folder, template=SYNC, build=f"{folder}/slow.py:build", **facts)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     for agent in [psutil.Process(servers_of(run)[name]).ppid() for name in ("server-1", "server-2")]:
         os.kill(agent, signal.SIGKILL)
     code, errors = run.finish()
     assert code == 0, errors
-    assert {event.data["name"] for event in run.events("host_lost")} == {"second", "third"}
+    assert {event.name for event in run.events(HostLost)} == {"second", "third"}
     assert run.result()["rolled_back"] and run.result()["lost_hosts"] == []
     assert read_hosts(run.run_dir / "hosts.json").hosts == ()
 
@@ -263,9 +277,9 @@ def test_a_size_that_is_asked_for_after_machines_were_lost_is_put_where_somebody
     run = start(folder, monkeypatch, epochs=10_000, every_s=1)
     run.wait_trained(1)
     for name in ("server-2", "server-1"):  # the last one of the row first
-        lost = len(run.events("host_lost"))
+        lost = len(run.events(HostLost))
         lose_machine_of(run, name)
-        run.wait_until(lambda seen=lost: len(run.events("host_lost")) > seen)  # type: ignore[misc]
+        run.wait_until(lambda seen=lost: len(run.events(HostLost)) > seen)  # type: ignore[misc]
         scale(run, workers=2, servers=2)
     assert set(servers_of(run)) and len(pids_of(run, "worker")) == 2
     assert {psutil.Process(pid).ppid() for pid in servers_of(run).values()} == {run.process.pid}
@@ -296,7 +310,7 @@ def test_a_machine_joins_while_the_run_trains_and_takes_its_share(
     run = start(folder, monkeypatch, epochs=10_000)
     run.wait_trained(1)
     assert (sorted(servers_of(run)), len(pids_of(run, "worker"))) == (["server-0"], 2)
-    assert {event.data["access"] for event in run.events("decision") if "access" in event.data} == {"mixed"}
+    assert {event.access for event in run.events(PlanChanged)} == {"mixed"}
     joined = join(run, THIRD, workers=3)
     assert isinstance(joined, Reached), joined
     assert joined.data["buckets_moved"] == pytest.approx(TABLES * BUCKETS / 2, abs=1)
@@ -308,7 +322,7 @@ def test_a_machine_joins_while_the_run_trains_and_takes_its_share(
     kept = read_hosts(run.run_dir / "hosts.json")
     assert [host.shown for host in kept.hosts] == ["third"]
     os.kill(agent, signal.SIGKILL)
-    run.wait_until(lambda: run.events("rows_rolled_back"))
+    run.wait_until(lambda: run.events(RowsRolledBack))
     stop(run)
     assert [lost["name"] for lost in run.result()["lost_hosts"]] == ["third"]
     assert read_hosts(run.run_dir / "hosts.json").hosts == ()
@@ -322,7 +336,7 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
     assert isinstance(refused, Refused)
     assert "nobody joins: third: its output has ended" in refused.message
     stop(run)
-    assert run.events("host_lost") == [] and run.events("host_joined") == []
+    assert run.events(HostLost) == [] and run.events(HostJoined) == []
 
 
 def test_a_run_that_was_begun_alone_says_how_others_could_join(folder: Path) -> None:
@@ -340,7 +354,7 @@ def test_when_the_first_machine_is_gone_the_run_goes_on_from_the_second(
     kept = folder / "kept"
     run = start(folder, monkeypatch, every_s=f'0.5\nmirror = "third:{kept}"')
     run.wait_trained(1)
-    run.wait_until(lambda: len(run.events("mirrored")) >= 2)
+    run.wait_until(lambda: len(run.events(CheckpointMirrored)) >= 2)
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
     shutil.rmtree(run.run_dir)

@@ -16,8 +16,20 @@ from elastichost.arena.memory_board import MemoryBoard
 from elastichost.checkpoint.format import latest, read_block
 from elastichost.errors import ArenaError
 from elastichost.history import History
+from elastichost.plan import ProcessId
+from elastichost.runs.decisions import DECISIONS_FILE, read_records
+from elastichost.runs.events import (
+    BucketsMoved,
+    Event,
+    MemoryActed,
+    MemoryActionMeasured,
+    MemoryBudgetLent,
+    MemoryBudgetSet,
+    MemoryFreed,
+    MemoryMoveRefused,
+    MemoryWarned,
+)
 from elastichost.supervisor.meter import Meter
-from elastichost.supervisor.recording import DECISIONS_FILE, read_records
 from elastichost.tuner.replay import replay
 from elastichost.wire.crash import VARIABLE
 from tests.system.test_crash_points import assert_each_position_once
@@ -70,6 +82,10 @@ hang_timeout_s = 5
 """
 
 
+# What a run writes when it does something about its memory.
+ACTIONS: tuple[type[Event], ...] = (MemoryActed, MemoryActionMeasured, MemoryMoveRefused, MemoryFreed)
+
+
 def start(folder: Path, memory: str, **settings: Any) -> Supervised:
     facts = {
         "build": "elastichost.models:dlrm",
@@ -115,11 +131,12 @@ def test_a_job_that_grows_beyond_its_budget_trains_on(folder: Path) -> None:
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
-    assert run.events("process_lost") == []
-    first = run.events("memory")[0]
-    assert first.data["kind"] == "evict"
-    assert first.data["chance"] > 0.05
-    assert first.data["horizon"] >= 8192
+    assert run.lost() == []
+    first = run.events(*ACTIONS)[0]
+    assert isinstance(first, MemoryActed)
+    assert first.action == "evict"
+    assert first.chance > 0.05
+    assert first.horizon >= 8192
     assert 0 < most <= ALLOWED
     (trained,) = {record.manifest.samples_trained for record in [latest(run.run_dir / "checkpoints")] if record}
     assert trained == SAMPLES
@@ -153,7 +170,7 @@ def test_without_it_the_job_ends_and_says_why(folder: Path) -> None:
     assert errors.startswith(f"MemoryBudgetError: resources.memory allows {BUDGET_MB:,}.0 MB")
     for words in ("'c0' ", "private memory of the processes", "copies for checkpoints", 'tuner.memory = "act"'):
         assert words in errors
-    assert run.events("memory") == []
+    assert run.events(*ACTIONS) == []
     assert 0.5 * BUDGET_MB * 10**6 < most <= ALLOWED  # it is looked at once a second, and grows fast
     assert run.result()["exit_code"] == 1
 
@@ -164,8 +181,8 @@ def test_a_ps_killed_within_a_round_of_dropping(folder: Path, monkeypatch: pytes
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
-    (lost,) = run.events("process_lost")
-    assert (lost.process, lost.data["life"], lost.data["code"]) == ("server-0", 1, -signal.SIGKILL)
+    (lost,) = run.lost()
+    assert (lost.process, lost.code) == (ProcessId("server", 0, 1), -signal.SIGKILL)
     assert_each_position_once(run.run_dir, SAMPLES)
     assert_no_id_has_two_rows(run.run_dir)
 
@@ -176,10 +193,10 @@ def test_in_sync_mode_nothing_is_dropped_and_that_is_said_before_it_ends(folder:
     code, errors = run.finish()
     assert code == 1
     assert "MemoryBudgetError: resources.memory allows" in errors
-    assert run.events("memory") == []
-    warned = [event for event in run.events("warning") if event.text.startswith("memory: memory will not suffice")]
+    assert run.events(*ACTIONS) == []
+    warned = [event for event in run.events(MemoryWarned) if event.reason.startswith("memory will not suffice")]
     assert warned
-    assert "in sync mode no rows are dropped" in warned[0].text
+    assert warned[0].inaction == "sync"
 
 
 @pytest.mark.matrix
@@ -190,10 +207,11 @@ def test_buckets_go_to_a_host_with_room_before_rows_are_dropped(folder: Path) ->
     run = start(folder, "act", hosts=2, servers=2, rows=samples, budget=750, build=f"{folder}/slow.py:build")
     code, errors = run.finish()
     assert code == 0, errors
-    kinds = [event.data["kind"] for event in run.events("memory") if "kind" in event.data]
-    assert kinds[0] == "move"
-    assert run.events("moved")
-    assert run.events("process_lost") == []
+    first = run.events(MemoryActed, MemoryActionMeasured)[0]
+    assert isinstance(first, MemoryActed)
+    assert first.action == "move"
+    assert run.events(BucketsMoved)
+    assert run.lost() == []
     assert sorted(os.listdir(arena_root())) == []
     assert_each_position_once(run.run_dir, samples)
 
@@ -214,7 +232,9 @@ def test_what_a_run_has_learnt_is_foreseen_by_the_next_one(folder: Path, monkeyp
     assert 0.7 < np.exp(first.memory.mean["beta"]) <= 1.0
     assert np.exp(first.memory.mean["growth_bytes"]) > 500e6
     assert all("growth_bytes" not in one.memory.mean for one in later), "rows were dropped: that is not how it grows"
-    assert run.events("memory")[0].data["kind"] == "evict"
+    first_action = run.events(*ACTIONS)[0]
+    assert isinstance(first_action, MemoryActed)
+    assert first_action.action == "evict"
     assert all(one.is_same for one in replay(read_records(run.run_dir / DECISIONS_FILE)))
 
 
@@ -239,7 +259,9 @@ def test_what_a_run_has_learnt_that_died_of_it_is_foreseen_by_the_next_one(
     again = start(folder / "second", "act", workers="[1, 2]", tuner=plan)
     code, errors = again.finish()
     assert code == 0, errors
-    assert "if it grows as jobs like it did" in again.events("budget")[0].text
+    told = again.events(MemoryBudgetSet, MemoryBudgetLent)[0]
+    assert isinstance(told, MemoryBudgetSet)
+    assert told.forecast_bytes is not None
 
 
 def trained(folder: Path, memory: str, budget: int, *, is_foreknown: bool) -> Supervised:
@@ -249,7 +271,8 @@ def trained(folder: Path, memory: str, budget: int, *, is_foreknown: bool) -> Su
     run = start(folder, memory, workers="[1, 2]", budget=budget, tuner=plan, build=f"{folder.parent}/slow.py:build")
     code, errors = run.finish()
     assert code == 0, errors
-    (told,) = run.events("budget")
-    assert f"{budget:,}.0 MB may be used" in told.text
-    assert ("if it grows as jobs like it did" in told.text) == is_foreknown
+    (told,) = run.events(MemoryBudgetSet, MemoryBudgetLent)
+    assert isinstance(told, MemoryBudgetSet)
+    assert told.budget_bytes == budget * 10**6
+    assert (told.forecast_bytes is not None) == is_foreknown
     return run

@@ -14,7 +14,16 @@ import pytest
 
 from elastichost.arena.host import arena_root
 from elastichost.chaos.hand_overs import check_hand_overs, read_audit
+from elastichost.plan import ProcessId
 from elastichost.ps.audit import AUDIT_VARIABLE
+from elastichost.runs.events import (
+    ArenaRejected,
+    BucketsMoved,
+    BucketsMoving,
+    CheckpointAbandoned,
+    CheckpointWritten,
+    MoveAborted,
+)
 from elastichost.wire.commands import Accepted, Refused, Scale
 from elastichost.wire.crash import POINTS, VARIABLE
 from tests.system import test_sync
@@ -72,10 +81,10 @@ def test_out_and_in_within_one_epoch(folder: Path, monkeypatch: pytest.MonkeyPat
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
     assert_trained_once(run)
     assert_same_bits(run)
-    assert [event.text for event in run.events("process_lost")] == []
-    assert [event.data["buckets"] for event in run.events("moved")] == [32, 32]
-    assert all(event.data["bytes"] > 0 for event in run.events("moved"))
-    assert run.events("move_aborted") == []
+    assert run.lost() == []
+    assert [event.buckets for event in run.events(BucketsMoved)] == [32, 32]
+    assert all(event.bytes > 0 for event in run.events(BucketsMoved))
+    assert run.events(MoveAborted) == []
 
 
 def test_several_hosts_from_the_beginning_and_checkpoints_meanwhile(folder: Path) -> None:
@@ -83,8 +92,8 @@ def test_several_hosts_from_the_beginning_and_checkpoints_meanwhile(folder: Path
     for servers in (1, 4, 2):
         scale(run, servers=servers)
     stop(run)
-    assert len(run.events("checkpoint")) > 2
-    assert run.events("checkpoint_abandoned") == []
+    assert len(run.events(CheckpointWritten)) > 2
+    assert run.events(CheckpointAbandoned) == []
 
 
 @pytest.mark.parametrize("point", POINTS_OF_PS)
@@ -97,8 +106,8 @@ def test_a_ps_killed_within_a_move(folder: Path, monkeypatch: pytest.MonkeyPatch
     scale(run, servers=1)
     scale(run, workers=1)
     stop(run)
-    lost = {(event.process, event.data["life"], event.data["code"]) for event in run.events("process_lost")}
-    assert lost == {("server-0", 1, -9), ("server-1", 1, -9)}
+    lost = {(event.process, event.code) for event in run.lost()}
+    assert lost == {(ProcessId("server", 0, 1), -9), (ProcessId("server", 1, 1), -9)}
     assert_same_bits(run)
 
 
@@ -110,17 +119,17 @@ def test_a_supervisor_killed_about_the_commit_of_a_move(
     monkeypatch.setenv(VARIABLE, point)
     facts = {"rows": SAMPLES, "epochs": 1, "workers": 2, "every_s": 0.3}
     run = begin(folder, **facts)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     with commands_of(run) as client:
         client.send(Scale(servers=2))
         assert isinstance(reply_to(client), Accepted)
         code, _ = run.finish()
     assert code == -signal.SIGKILL
-    assert len(run.events("moved")) == (1 if point.endswith("after_commit") else 0)
+    assert len(run.events(BucketsMoved)) == (1 if point.endswith("after_commit") else 0)
     run = start(folder, resume=True, **facts)
     code, errors = run.finish()
     assert code == 0, errors
-    assert any("its rows lay in the arenas of 2 hosts" in event.text for event in run.events("decision"))
+    assert any("its rows lay in the arenas of 2 hosts" in event.reason for event in run.events(ArenaRejected))
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
     assert_trained_once(run)
 
@@ -130,14 +139,14 @@ def test_a_plan_that_changes_while_buckets_are_on_their_way(folder: Path) -> Non
     with commands_of(run) as first, commands_of(run) as second:
         first.send(Scale(servers=4))
         assert isinstance(reply_to(first), Accepted)
-        run.wait_until(lambda: any("are to go to other arenas" in event.text for event in run.events("decision")))
+        run.wait_until(lambda: run.events(BucketsMoving))
         second.send(Scale(servers=1))
         assert isinstance(reply_to(first), Refused)
         assert isinstance(reply_to(second), Accepted)
         reply_to(second)
     scale(run, servers=2)
     stop(run)
-    assert run.events("process_lost") == []
+    assert run.lost() == []
 
 
 def test_workers_killed_while_buckets_move(folder: Path) -> None:
@@ -158,7 +167,7 @@ def test_stopped_while_buckets_are_on_their_way_and_resumed(folder: Path) -> Non
     with commands_of(run) as client:
         client.send(Scale(servers=2))
         assert isinstance(reply_to(client), Accepted)
-        run.wait_until(lambda: any("are to go to other arenas" in event.text for event in run.events("decision")))
+        run.wait_until(lambda: run.events(BucketsMoving))
         run.process.send_signal(signal.SIGINT)
         code, errors = run.finish()
     assert code == 75, errors
@@ -180,6 +189,6 @@ def test_sync_has_the_same_bits_wherever_the_rows_are(folder: Path, monkeypatch:
         scale(run, servers=1)
         code, errors = run.finish()
         assert code == 0, errors
-        assert len(run.events("moved")) == 2
-        assert bool(run.events("process_lost")) == bool(points)
+        assert len(run.events(BucketsMoved)) == 2
+        assert bool(run.lost()) == bool(points)
         assert test_sync.outcome(run.run_dir) == expected

@@ -14,6 +14,16 @@ import psutil
 import pytest
 
 from elastichost.arena.host import arena_root, hold, read_owner, stale_arenas
+from elastichost.runs.events import (
+    ArenaRejected,
+    ArenaReused,
+    CheckpointAbandoned,
+    CheckpointWritten,
+    Event,
+    LeaseGranted,
+    RunStarted,
+    StartedFromCheckpoint,
+)
 from elastichost.wire.applied import read_applied
 from elastichost.wire.crash import VARIABLE
 from tests.system import test_sync
@@ -58,8 +68,9 @@ def wait_gone(processes: list[psutil.Process], limit_s: float = 10.0) -> None:
     assert not alive, f"{len(gone)} have ended"
 
 
-def decisions(run: Supervised) -> list[str]:
-    return [event.text for event in run.events("decision") if event.text.startswith("resume:")]
+def resumes(run: Supervised) -> list[Event]:
+    """What each resume of the run went on from, and the arenas that were not used, in order."""
+    return run.events(ArenaReused, ArenaRejected, StartedFromCheckpoint)
 
 
 def assert_all_once(run: Supervised, rows: int = ROWS, epochs: int = 1) -> None:
@@ -76,7 +87,7 @@ def assert_all_once(run: Supervised, rows: int = ROWS, epochs: int = 1) -> None:
             assert of_unit["start"].tolist() == [0, *of_unit["stop"][:-1].tolist()]
     batches = {(int(one["worker"]), int(one["life"]), int(one["sequence"])) for one in applied}
     assert len(batches) == len(applied), "a batch of a life comes once"
-    leased = [event.data["lease"] for event in run.events("lease")]
+    leased = [event.lease for event in run.events(LeaseGranted)]
     assert len(set(leased)) == len(leased)
 
 
@@ -89,7 +100,7 @@ def resumed(folder: Path, template: str, rows: int = ROWS, **settings: Any) -> S
     """Resumed to the end, from the arena."""
     again = Supervised(folder, resume=True, template=template, rows=rows, **settings)
     finish_well(again)
-    assert any("nothing is lost" in text for text in decisions(again)), decisions(again)
+    assert again.events(ArenaReused), resumes(again)
     return again
 
 
@@ -111,9 +122,9 @@ def test_a_killed_supervisor_is_resumed_from_its_arena_and_nothing_is_lost(folde
     trained = int(read_applied(run.run_dir)["samples"].sum())
     assert trained >= 20_000
     again = resumed(folder, template, rows)
-    (decision,) = decisions(again)
-    goes_on_after = int(decision.partition("goes on after ")[2].split()[0])
-    assert trained - 128 <= goes_on_after <= trained  # the last record may be of a batch that was not committed
+    (resume,) = resumes(again)
+    assert isinstance(resume, ArenaReused)
+    assert trained - 128 <= resume.trained <= trained  # the last record may be of a batch that was not committed
     assert_all_once(again, rows)
     wait_gone(processes)  # the guardian had nothing to guard any more
 
@@ -148,7 +159,7 @@ def test_a_death_at_the_end_and_within_the_last_checkpoint(folder: Path, monkeyp
     monkeypatch.setenv(VARIABLE, "ps.snapshot.after_copy")  # or the last checkpoint would be taken too soon
     run = Supervised(folder, template=KEPT, rows=rows, epochs=2)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint_abandoned"))
+    run.wait_until(lambda: run.events(CheckpointAbandoned))
     kill(run)
     monkeypatch.delenv(VARIABLE)
     again = resumed(folder, KEPT, rows, epochs=2)
@@ -161,14 +172,14 @@ def test_killed_twice_and_once_while_it_resumes(folder: Path) -> None:
     run.wait_trained(10_000)
     kill(run)
     again = Supervised(folder, resume=True, template=SERVED, rows=ROWS)
-    wait(lambda: len(run.events("run_started")) == 2)  # it holds the arena, and has not taken it over
+    wait(lambda: len(run.events(RunStarted)) == 2)  # it holds the arena, and has not taken it over
     kill(again)
     third = Supervised(folder, resume=True, template=SERVED, rows=ROWS)
     third.wait_trained(60_000)
     kill(third)
     last = resumed(folder, SERVED)
     assert_all_once(last)
-    assert sum("nothing is lost" in text for text in decisions(last)) == 2
+    assert len(last.events(ArenaReused)) == 2
 
 
 @pytest.mark.parametrize("template", [KEPT, SERVED], ids=["direct", "served"])
@@ -208,7 +219,7 @@ def test_a_sync_run_has_the_bits_of_one_that_nobody_killed(folder: Path) -> None
         kill(run)
         again = Supervised(place, template=template, resume=True, workers=1, servers=servers, **facts)
         finish_well(again)
-        assert any("nothing is lost" in text for text in decisions(again))
+        assert again.events(ArenaReused)
         assert test_sync.outcome(again.run_dir) == expected
 
 
@@ -251,7 +262,7 @@ def test_who_resumes_second_is_refused_and_changes_nothing(folder: Path) -> None
     run.wait_trained(10_000)
     kill(run)
     first = Supervised(folder, resume=True, template=KEPT, rows=ROWS)
-    wait(lambda: len(run.events("run_started")) == 2)
+    wait(lambda: len(run.events(RunStarted)) == 2)
     second = Supervised(folder, resume=True, template=KEPT, rows=ROWS)
     code, errors = second.finish()
     assert code == 3
@@ -279,8 +290,8 @@ def test_a_resume_that_fails_early_gives_the_arena_back(folder: Path) -> None:
 def test_an_arena_that_does_not_fit_is_told_and_the_checkpoint_taken(folder: Path) -> None:
     run = Supervised(folder, template=KEPT, rows=ROWS, every_s=0.3)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
-    trained = run.events("checkpoint")[0].data["samples"]
+    run.wait_until(lambda: run.events(CheckpointWritten))
+    trained = run.events(CheckpointWritten)[0].samples
     run.wait_trained(trained + 10_000)
     kill(run)
     (run.run_dir / "checkpoints" / ".staging-9").mkdir()
@@ -288,10 +299,12 @@ def test_an_arena_that_does_not_fit_is_told_and_the_checkpoint_taken(folder: Pat
     os.truncate(record, record.stat().st_size // 2)
     (before,) = arenas_of(folder)
     again = Supervised(folder, resume=True, template=KEPT, rows=ROWS)
-    again.wait_until(lambda: len(decisions(again)) == 2)
-    assert "not from the arena" in decisions(again)[0]
-    assert "committed" in decisions(again)[0]
-    assert "goes on from the checkpoint step-" in decisions(again)[1]
+    again.wait_until(lambda: len(resumes(again)) == 2)
+    rejected, started = resumes(again)
+    assert isinstance(rejected, ArenaRejected)
+    assert "committed" in rejected.reason
+    assert isinstance(started, StartedFromCheckpoint)
+    assert started.checkpoint.startswith("step-")
     assert not before.exists()
     finish_well(again)
     assert again.result()["samples"]["trained"] == ROWS
@@ -315,4 +328,4 @@ def test_a_stopped_supervisor_keeps_its_run_and_goes_on_with_what_died_meanwhile
     os.kill(run.process.pid, signal.SIGCONT)
     finish_well(run)
     assert_all_once(run, 400_000)
-    assert {event.process for event in run.events("process_lost")} == {"worker-0", "worker-1"}
+    assert {event.process.name for event in run.lost()} == {"worker-0", "worker-1"}

@@ -14,6 +14,7 @@ import pytest
 
 from elastichost.chaos.hand_overs import check_hand_overs, read_audit
 from elastichost.ps.audit import AUDIT_VARIABLE
+from elastichost.runs.events import BatchTorn, BucketsMoved, MoveAborted, PlanChanged
 from elastichost.wire.crash import VARIABLE
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 from tests.system.test_scale import assert_trained_once, scale
@@ -39,12 +40,12 @@ def assert_done(run: Supervised, access: str = "mixed") -> None:
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
     assert_trained_once(run)
-    assert {event.data["access"] for event in run.events("decision") if "access" in event.data} == {access}
+    assert {event.access for event in run.events(PlanChanged)} == {access}
 
 
 def torn(run: Supervised) -> dict[str, int]:
     """Batches of each worker's life, and that nothing else was counted."""
-    found = {f"{event.process}.{event.data['life']}": event.data["batches"] for event in run.events("torn_batch")}
+    found = {str(event.process): event.batches for event in run.events(BatchTorn)}
     assert run.result()["torn_batches"] == sum(found.values())
     return found
 
@@ -73,8 +74,8 @@ def test_buckets_move_out_and_in_under_load(folder: Path, monkeypatch: pytest.Mo
     assert_done(run)
     verdict = check_hand_overs(read_audit(run.run_dir), "served")
     assert verdict.holds, verdict
-    assert [event.data["buckets"] for event in run.events("moved")] == [32, 32]
-    assert run.events("move_aborted") == [] and torn(run) == {}
+    assert [event.buckets for event in run.events(BucketsMoved)] == [32, 32]
+    assert run.events(MoveAborted) == [] and torn(run) == {}
     assert run.result()["test"]["auc"] > 0.6
 
 
@@ -91,7 +92,7 @@ def test_a_killed_worker_tears_the_batch_it_computes(
     assert_done(run)
     expected = {} if batches is None else dict.fromkeys(("worker-0.1", "worker-1.1"), batches)
     assert torn(run) == expected
-    assert len(run.events("process_lost")) == len(expected)
+    assert len(run.lost()) == len(expected)
 
 
 def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
@@ -101,11 +102,6 @@ def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
         os.kill(run.pid(name), signal.SIGKILL)
         run.wait_ready(f"{name}.2")
     assert_done(run)
-    assert sorted(event.process for event in run.events("process_lost")) == [
-        "server-0",
-        "server-1",
-        "worker-0",
-        "worker-1",
-    ]
+    assert sorted(event.process.name for event in run.lost()) == ["server-0", "server-1", "worker-0", "worker-1"]
     assert all(batches == 1 for batches in torn(run).values())
     assert run.result()["test"]["auc"] > 0.6

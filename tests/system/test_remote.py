@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from elastichost.datasets.remote import BURST_S
-from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.runs.decisions import DECISIONS_FILE, read_records
+from elastichost.runs.events import CheckpointWritten, LeaseGranted
 from elastichost.tuner.records import TunerLooked
 from tests.system.test_run import JOB, Supervised, folder
 
@@ -44,7 +45,7 @@ def test_a_run_waits_for_its_input_and_stops_when_asked(folder: Path, mode: str,
     assert code == 75, errors
 
     # The journal's clock begins before the first byte is asked for, and ends after the last batch was settled.
-    seconds = run.events("checkpoint")[-1].monotonic_s - run.events("lease")[0].monotonic_s
+    seconds = run.lines(CheckpointWritten)[-1].monotonic_s - run.lines(LeaseGranted)[0].monotonic_s
     trained = run.result()["samples"]["trained"]
     assert trained <= READERS * SAMPLES_PER_S * (seconds + BURST_S)
 

@@ -12,6 +12,14 @@ import pytest
 from elastichost.config import load_job
 from elastichost.datasets import open_reader
 from elastichost.errors import NonFiniteError
+from elastichost.runs.events import (
+    ArenaOpened,
+    LeaseGranted,
+    RollBackRefused,
+    RolledBack,
+    SamplesQuarantined,
+    TunerOnlyWatches,
+)
 from tests.system.test_run import JOB, Supervised, folder
 
 __all__ = ["folder"]
@@ -113,10 +121,10 @@ def test_the_run_goes_back_and_leaves_out_what_failed(
     assert result["samples"] == {"planned": ROWS, "trained": ROWS - left_out, "skipped": 0, "quarantined": left_out}
     assert back["checkpoint"].startswith("step-")
     assert back["samples"] >= 0
-    arenas = [event.data["origin"] for event in run.events("arena")]
+    arenas = [event.origin for event in run.events(ArenaOpened)]
     assert arenas == ["new", "checkpoint"]
-    assert len(run.events("roll_back")) == len(run.events("quarantine")) == 1
-    leases = [event.data["lease"] for event in run.events("lease")]
+    assert len(run.events(RolledBack)) == len(run.events(SamplesQuarantined)) == 1
+    leases = [event.lease for event in run.events(LeaseGranted)]
     assert len(set(leases)) == len(leases)
     assert result["processes"]["restarts"] == 0
     assert result["test"]["auc"] > 0.55
@@ -132,7 +140,9 @@ def test_without_a_checkpoint_it_goes_back_to_the_beginning_and_after_three_time
     assert len(backs) == 3
     assert all(back["checkpoint"] == "" for back in backs)
     assert len({(back["unit"], back["start"]) for back in backs}) == 3
-    assert "no roll back: the run was rolled back 3 times already" in run.events("decision")[-1].text
+    last = [line.event for line in run.lines() if line.event.category == "decision"][-1]
+    assert isinstance(last, RollBackRefused)
+    assert "the run was rolled back 3 times already" in last.reason
 
 
 def test_a_resumed_run_knows_what_was_left_out(folder: Path) -> None:
@@ -140,10 +150,10 @@ def test_a_resumed_run_knows_what_was_left_out(folder: Path) -> None:
     settings["every_s"] = 0  # the roll back goes to the beginning; nothing but the journal knows of it
     run = Supervised(folder, template=roll_back(), **settings)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("roll_back"))
-    run.wait_until(lambda: [event.data["origin"] for event in run.events("arena")] == ["new", "new"])
-    before = len(run.events("lease"))
-    run.wait_until(lambda: len(run.events("lease")) > before + 2)
+    run.wait_until(lambda: run.events(RolledBack))
+    run.wait_until(lambda: [event.origin for event in run.events(ArenaOpened)] == ["new", "new"])
+    before = len(run.events(LeaseGranted))
+    run.wait_until(lambda: len(run.events(LeaseGranted)) > before + 2)
     os.kill(run.process.pid, signal.SIGKILL)
     run.finish()
     resumed = Supervised(folder, resume=True, template=roll_back(), **settings)
@@ -172,9 +182,8 @@ def test_a_size_that_was_asked_for_stays_after_a_roll_back(folder: Path) -> None
     assert isinstance(reply, Reached) and "nothing to change" in reply.text
     code, errors = run.finish()
     assert code == 1, errors
-    (back,) = run.events("roll_back")
-    after = [event.text for event in run.events("decision") if event.monotonic_s > back.monotonic_s]
-    assert any("a size was asked for" in text for text in after)
+    (back,) = run.lines(RolledBack)
+    assert any(line.monotonic_s > back.monotonic_s for line in run.lines(TunerOnlyWatches))
     assert run.result()["processes"]["workers"] == 2
 
 

@@ -26,8 +26,22 @@ from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from elastichost.config import load_job
 from elastichost.datasets import open_reader
-from elastichost.metrics import JournalEvent
-from elastichost.supervisor.journal import read_journal
+from elastichost.plan import ProcessId
+from elastichost.runs.events import (
+    CheckpointAbandoned,
+    CheckpointWritten,
+    Event,
+    ForkServerLost,
+    JournalLine,
+    LeaseGranted,
+    PlanChanged,
+    ProcessLost,
+    ProcessReady,
+    ProcessStartFailed,
+    ProcessUnreachable,
+    SupervisorStalled,
+)
+from tests.system.journals import Kind, events_of, lines_of
 from tests.system.zygote import Zygote
 
 pytestmark = pytest.mark.system
@@ -105,7 +119,7 @@ class Supervised:
         return found
 
     def wait_ready(self, life: str) -> None:
-        self.wait_until(lambda: any(event.text == f"{life} is ready" for event in self.events("ready")))
+        self.wait_until(lambda: life in map(str, self.ready()))
 
     def pid(self, name: str) -> int:
         """The pid of a process that trains or serves."""
@@ -136,8 +150,25 @@ class Supervised:
         facts: dict[str, Any] = json.loads((self.run_dir / "result.json").read_text())
         return facts
 
-    def events(self, kind: str) -> list[JournalEvent]:
-        return [event for event in read_journal(self.run_dir / "journal.jsonl") if event.kind == kind]
+    def events(self, *kinds: type[Kind]) -> list[Kind]:
+        """Events of these kinds, in order."""
+        return events_of(self.run_dir / "journal.jsonl", *kinds)
+
+    def lines(self, *kinds: type[Event]) -> list[JournalLine]:
+        """Lines of the journal with events of these kinds, in order; without kinds all lines."""
+        return lines_of(self.run_dir / "journal.jsonl", *kinds)
+
+    def lost(self) -> list[ProcessLost]:
+        """Processes that ended while they were needed, in order. All that were asked for could be started."""
+        assert self.events(ProcessStartFailed) == []
+        return self.events(ProcessLost)
+
+    def ready(self) -> list[ProcessId]:
+        """Processes that became ready, in order."""
+        return [event.process for event in self.events(ProcessReady)]
+
+    def was_asked_to_stop(self) -> bool:
+        return any("asked to stop" in event.reason for event in self.events(PlanChanged))
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -206,17 +237,18 @@ def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     os.kill(run.fork_server(), signal.SIGKILL)
     os.kill(run.pid("worker-1"), signal.SIGKILL)
     # Life 2 when the fork server's end was seen first, 3 when the worker's was: its start failed then.
-    run.wait_until(lambda: {e.text for e in run.events("ready")} & {"worker-1.2 is ready", "worker-1.3 is ready"})
+    run.wait_until(lambda: {ProcessId("worker", 1, 2), ProcessId("worker", 1, 3)} & set(run.ready()))
     code, errors = run.finish()
     assert code == 0, errors
     result = run.result()
     assert result["samples"] == {"planned": rows, "trained": rows, "skipped": 0, "quarantined": 0}
-    lost = run.events("process_lost")
-    assert len(lost) == 3 + any("could not be started" in event.text for event in lost)
-    assert result["processes"]["restarts"] == len(lost)
+    lost, not_started = run.events(ProcessLost), run.events(ProcessStartFailed)
+    assert len(lost) == 3
+    assert len(not_started) <= 1
+    assert result["processes"]["restarts"] == len(lost) + len(not_started)
     assert result["torn_batches"] <= 2, "one a worker that was killed"
     assert result["test"]["auc"] > 0.6
-    assert len(run.events("fork_server_lost")) == 1
+    assert len(run.events(ForkServerLost)) == 1
     found = latest(run.run_dir / "checkpoints")
     assert found is not None
     assert found.manifest.samples_trained == rows
@@ -232,7 +264,7 @@ def test_ctrl_c_once_saves_and_resume_goes_on(folder: Path) -> None:
     assert stopped["status"] == "stopped"
     trained = stopped["samples"]["trained"]
     assert 20_000 <= trained < 400_000
-    assert run.events("unreachable") == []
+    assert run.events(ProcessUnreachable) == []
     found = latest(run.run_dir / "checkpoints")
     assert found is not None
     assert found.manifest.samples_trained == trained
@@ -242,8 +274,8 @@ def test_ctrl_c_once_saves_and_resume_goes_on(folder: Path) -> None:
     assert code == 0, errors
     result = resumed.result()
     assert result["samples"] == {"planned": 400_000, "trained": 400_000, "skipped": 0, "quarantined": 0}
-    leased = [event.data for event in resumed.events("lease")]
-    assert len({data["lease"] for data in leased}) == len(leased)
+    leased = [event.lease for event in resumed.events(LeaseGranted)]
+    assert len(set(leased)) == len(leased)
 
 
 def test_bounded_workers_that_wait_for_each_other_come_to_a_checkpoint(folder: Path) -> None:
@@ -251,8 +283,8 @@ def test_bounded_workers_that_wait_for_each_other_come_to_a_checkpoint(folder: P
     run = Supervised(folder, template=bounded, rows=300_000, every_s=0.1)
     code, errors = run.finish()
     assert code == 0, errors
-    assert len(run.events("checkpoint")) > 2
-    assert run.events("checkpoint_abandoned") == []
+    assert len(run.events(CheckpointWritten)) > 2
+    assert run.events(CheckpointAbandoned) == []
 
 
 def test_ctrl_c_twice_kills(folder: Path) -> None:
@@ -260,7 +292,7 @@ def test_ctrl_c_twice_kills(folder: Path) -> None:
     run.wait_trained(1)
     os.kill(run.pid("worker-0"), signal.SIGSTOP)  # it will not drain
     run.process.send_signal(signal.SIGTERM)
-    run.wait_until(lambda: "asked to stop" in (run.run_dir / "journal.jsonl").read_text())
+    run.wait_until(run.was_asked_to_stop)
     run.process.send_signal(signal.SIGINT)
     code, errors = run.finish()
     assert code == 130, errors
@@ -270,7 +302,7 @@ def test_ctrl_c_twice_kills(folder: Path) -> None:
 def test_a_killed_supervisor_leaves_nothing_and_its_run_can_be_resumed(folder: Path) -> None:
     run = Supervised(folder, rows=400_000, every_s=1)
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     pids = [run.pid(name) for name in ("server-0", "worker-0", "worker-1")]
     run.process.kill()
     run.finish()
@@ -296,8 +328,9 @@ def test_a_hang_is_found_and_healed_and_a_second_supervisor_refused(folder: Path
     assert code == 0, errors
     assert run.result()["samples"]["trained"] == 500_000
     assert run.result()["processes"]["restarts"] == 1
-    (lost,) = run.events("process_lost")
-    assert "no progress" in lost.text
+    (lost,) = run.lost()
+    assert lost.process == ProcessId("worker", 1, 1)
+    assert "no progress" in lost.reason
 
 
 def test_a_run_that_was_stopped_whole_goes_on(folder: Path) -> None:
@@ -315,7 +348,7 @@ def test_a_run_that_was_stopped_whole_goes_on(folder: Path) -> None:
     assert code == 0, errors
     assert run.result()["samples"]["trained"] == 500_000
     assert run.result()["processes"]["restarts"] == 0
-    assert len(run.events("stalled")) == 1
+    assert len(run.events(SupervisorStalled)) == 1
 
 
 def test_a_spent_restart_budget_ends_the_job_with_the_reason(folder: Path) -> None:

@@ -15,12 +15,24 @@ import numpy as np
 import pytest
 import zmq
 
-from elastichost.metrics import JournalEvent
+from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import read_applied
-from elastichost.supervisor.journal import read_journal
-from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.runs.decisions import DECISIONS_FILE, read_records
+from elastichost.runs.events import (
+    CheckpointAbandoned,
+    CheckpointWritten,
+    CommandRefused,
+    LeaseGranted,
+    PlanChanged,
+    PlanReached,
+    ProcessDraining,
+    ProcessRepinned,
+    RunStarted,
+    TunerOnlyWatches,
+)
 from elastichost.tuner.replay import replay
 from elastichost.wire.commands import Accepted, CommandClient, Reached, Refused, Reply, Scale
+from tests.system.journals import Kind
 from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
 
 pytestmark = pytest.mark.system
@@ -128,11 +140,11 @@ def test_out_and_in_within_one_epoch(folder: Path, access: str) -> None:
     assert code == 0, errors
     assert run.result()["samples"] == {"planned": SAMPLES, "trained": SAMPLES, "skipped": 0, "quarantined": 0}
     assert_trained_once(run)
-    assert [event.text for event in run.events("process_lost")] == []
+    assert run.lost() == []
     assert run.result()["processes"] == {"workers": 3, "servers": 1, "restarts": 0}
-    assert len(run.events("scaled")) == 4
-    assert run.events("checkpoint_abandoned") == []
-    assert {event.process for event in run.events("lease")} == {"worker-0", "worker-1", "worker-2"}
+    assert len(run.events(PlanReached)) == 4
+    assert run.events(CheckpointAbandoned) == []
+    assert {event.process.name for event in run.events(LeaseGranted)} == {"worker-0", "worker-1", "worker-2"}
 
 
 @pytest.mark.parametrize(
@@ -152,8 +164,8 @@ def test_a_ps_killed_within_a_hand_over(folder: Path, monkeypatch: pytest.Monkey
     scale(run, servers=1)
     scale(run, workers=1)
     stop(run)
-    lost = {(event.process, event.data["life"], event.data["code"]) for event in run.events("process_lost")}
-    assert lost == {("server-0", 1, -9), ("server-1", 1, -9)}
+    lost = {(event.process, event.code) for event in run.lost()}
+    assert lost == {(ProcessId("server", 0, 1), -9), (ProcessId("server", 1, 1), -9)}
 
 
 def test_the_dense_owner_killed_while_ps_come_and_go(folder: Path) -> None:
@@ -187,8 +199,8 @@ def test_scaled_while_checkpoints_are_taken(folder: Path) -> None:
     for servers, workers in ((2, 2), (3, 1), (1, 2)):
         scale(run, servers=servers, workers=workers)
     stop(run)
-    assert len(run.events("checkpoint")) > 2
-    assert run.events("checkpoint_abandoned") == []
+    assert len(run.events(CheckpointWritten)) > 2
+    assert run.events(CheckpointAbandoned) == []
 
 
 def test_wanted_again_while_it_drains_is_a_new_life_and_no_death(folder: Path) -> None:
@@ -197,15 +209,16 @@ def test_wanted_again_while_it_drains_is_a_new_life_and_no_death(folder: Path) -
     with commands_of(run) as first, commands_of(run) as second:
         first.send(Scale(workers=1))
         assert isinstance(reply_to(first), Accepted)
-        run.wait_until(lambda: any("worker-1.1 is drained" in event.text for event in run.events("decision")))
+        first_life = ProcessId("worker", 1, 1)
+        run.wait_until(lambda: first_life in [event.process for event in run.events(ProcessDraining)])
         second.send(Scale(workers=2))
         assert reply_to(first) == Refused("another command took its place before it was done")
         assert isinstance(reply_to(second), Accepted)
         reached = reply_to(second)
     assert isinstance(reached, Reached)
-    assert any("worker-1.2 is ready" in event.text for event in run.events("ready"))
+    assert ProcessId("worker", 1, 2) in run.ready()
     stop(run)
-    assert run.events("process_lost") == []
+    assert run.lost() == []
     assert run.result()["processes"]["restarts"] == 0
 
 
@@ -215,10 +228,10 @@ def test_who_stays_moves_to_other_cores(folder: Path) -> None:
     pid = run.pid("worker-0")
     assert len(os.sched_getaffinity(pid)) == len(os.sched_getaffinity(0))
     scale(run, workers=len(os.sched_getaffinity(0)))
-    (moved,) = [event for event in run.events("repinned") if event.process == "worker-0"]
+    (moved,) = [event for event in run.events(ProcessRepinned) if event.process.name == "worker-0"]
     threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
-    assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset(moved.data["cores"])}
-    assert len(moved.data["cores"]) == 1
+    assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset(moved.cores)}
+    assert len(moved.cores) == 1
     scale(run, workers=1, worker_cores=2)
     assert len(os.sched_getaffinity(pid)) >= 2
     assert run.pid("worker-0") == pid
@@ -250,7 +263,7 @@ def send_garbage(run: Supervised) -> None:
         assert socket.poll(int(LIMIT_S * 1000))
         assert b"Refused" in socket.recv()
         socket.send(b"x" * 1_000_000)  # oversize: the connection is cut
-    run.wait_until(lambda: len(run.events("refused")) >= 6)  # each is told after its answer
+    run.wait_until(lambda: len(run.events(CommandRefused)) >= 6)  # each is told after its answer
 
 
 def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
@@ -265,7 +278,7 @@ def test_the_command_line_garbage_and_a_run_that_ends(folder: Path) -> None:
     assert (accepted.returncode, accepted.stdout) == (0, "1 worker and 1 PS are wanted\n")
     os.kill(run.pid("worker-0"), signal.SIGSTOP)  # it will not drain, so the run does not end yet
     run.process.send_signal(signal.SIGINT)
-    run.wait_until(lambda: any("asked to stop" in event.text for event in run.events("decision")))
+    run.wait_until(run.was_asked_to_stop)
     stopping = command_line(run, "workers=3")
     assert stopping.returncode == 3
     assert "the run was asked to stop" in stopping.stderr
@@ -300,16 +313,16 @@ def test_a_resumed_run_has_the_size_that_was_asked_for(folder: Path) -> None:
     stop(run)
     again = Supervised(folder, template=template, resume=True, **facts)
     again.wait_until(lambda: names(again) == {"worker-0", "worker-1", "worker-2", "server-0", "server-1"})
-    again.wait_until(lambda: any("from now on the tuner only watches" in e.text for e in of_session(again, 2)))
+    again.wait_until(lambda: of_session(again, 2, TunerOnlyWatches))
     stop(again)
-    plans = [event for event in of_session(again, 2) if event.text.startswith("plan: ")]
-    assert plans[0].text == "plan: as `scale` asked for before the run was resumed: 3 workers, 2 PS"
-    assert {event.data["workers"] for event in plans} == {3, 0}
+    plans = of_session(again, 2, PlanChanged)
+    assert plans[0].reason == "as `scale` asked for before the run was resumed: 3 workers, 2 PS"
+    assert {event.workers for event in plans} == {3, 0}
     assert all(one.is_same for one in replay(read_records(run.run_dir / DECISIONS_FILE)))
 
 
-def of_session(run: Supervised, number: int) -> list[JournalEvent]:
-    """Decisions of the supervisor of that number."""
-    events = list(read_journal(run.run_dir / "journal.jsonl"))
-    began = [place for place, event in enumerate(events) if event.kind == "run_started"]
-    return [e for e in events[began[number - 1] :] if e.kind == "decision"] if len(began) >= number else []
+def of_session(run: Supervised, number: int, kind: type[Kind]) -> list[Kind]:
+    """Events of a kind since the supervisor of that number began."""
+    events = [line.event for line in run.lines()]
+    began = [place for place, event in enumerate(events) if isinstance(event, RunStarted)]
+    return [e for e in events[began[number - 1] :] if isinstance(e, kind)] if len(began) >= number else []

@@ -16,6 +16,15 @@ from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
 from elastichost.checkpoint.places import RUN_FILE, read_identity
 from elastichost.results.assemble import find_checkpoint, load_run_job
+from elastichost.runs.events import (
+    ArenaOpened,
+    ArenaReused,
+    CheckpointFailed,
+    CheckpointWritten,
+    StartedFromCheckpoint,
+)
+from elastichost.runs.events.text import text_of
+from tests.system.journals import events_of
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
 __all__ = ["folder"]
@@ -46,14 +55,14 @@ def test_runs_that_share_directories_do_not_touch_each_other(folder: Path) -> No
     longer = Supervised(one, template=template, build=build, rows=60_000, every_s=0.2)
     shorter = Supervised(other, template=template, build=build, rows=40_000, every_s=0.2)
     shorter.wait_trained(1)
-    shorter.wait_until(lambda: len(shorter.events("checkpoint")) >= 2)
+    shorter.wait_until(lambda: len(shorter.events(CheckpointWritten)) >= 2)
     shorter.process.send_signal(signal.SIGINT)
     code, errors = shorter.finish()
     assert code == 75, errors
     code, errors = longer.finish()
     assert code == 0, errors
     for run in (longer, shorter):
-        assert run.events("checkpoint_failed") == [], "nobody was in anybody's way"
+        assert run.events(CheckpointFailed) == [], "nobody was in anybody's way"
 
     again = Supervised(other, resume=True, template=template, build=build, rows=40_000)
     code, errors = again.finish()
@@ -97,12 +106,15 @@ def test_a_new_run_begins_from_what_another_one_has_trained_and_says_so(folder: 
         said = []
         for line in process.stderr:
             said.append(line)
-            if "  step-" in line:
+            if "  checkpoint step-" in line and " written: " in line:
                 process.send_signal(signal.SIGINT)
                 break
         said += process.stderr.readlines()
     assert process.returncode == 75, "".join(said)
-    assert "begins from the checkpoint of another run, as asked" in "".join(said)
+    (began,) = events_of(new / "journal.jsonl", StartedFromCheckpoint)
+    assert began.is_foreign
+    assert f"of run {source.run_id} (job system-test)" in began.checkpoint
+    assert text_of(began) in "".join(said)
     resumed = elastichost(folder, "resume", "new", "--dashboard", "no", "--json")
     assert resumed.returncode == 0, resumed.stderr
     result = json.loads(resumed.stdout.splitlines()[-1])
@@ -139,7 +151,7 @@ def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: 
     run.wait_trained(10_000)
     os.kill(run.process.pid, signal.SIGKILL)
     run.finish()
-    (arena,) = [path for path in arena_root().iterdir() if path.name == Path(run.events("arena")[0].data["path"]).name]
+    (arena,) = [path for path in arena_root().iterdir() if path.name == Path(run.events(ArenaOpened)[0].path).name]
     shutil.copy(folder / "slow.py", folder / "kept.py")
     (folder / "slow.py").write_text(SLOW_MODEL.replace("def build(", "def unused(") + WIDER)
     failed = Supervised(folder, resume=True, **settings)  # type: ignore[arg-type]
@@ -153,7 +165,7 @@ def test_a_resume_that_must_fail_leaves_the_arena_for_one_that_need_not(folder: 
     again = Supervised(folder, resume=True, **settings)  # type: ignore[arg-type]
     code, errors = again.finish()
     assert code == 0, errors
-    assert any("nothing is lost" in event.text for event in again.events("decision"))
+    assert again.events(ArenaReused), "nothing is lost"
     assert again.result()["samples"]["trained"] == 60_000
 
 
@@ -163,10 +175,10 @@ def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
     settings = {"template": KEPT, "build": f"{folder}/slow.py:build", "every_s": 0.2}
     run = Supervised(folder, rows=60_000, **settings)  # type: ignore[arg-type]
     run.wait_trained(1)
-    run.wait_until(lambda: run.events("checkpoint"))
+    run.wait_until(lambda: run.events(CheckpointWritten))
     os.kill(run.process.pid, signal.SIGKILL)
     run.finish()
-    arena = Path(str(run.events("arena")[0].data["path"]))
+    arena = Path(run.events(ArenaOpened)[0].path)
     failed = Supervised(folder, resume=True, rows=30_000, **settings)  # type: ignore[arg-type]
     code, errors = failed.finish()
     assert code == 1, errors
@@ -176,7 +188,7 @@ def test_a_resume_with_other_data_leaves_the_arena(folder: Path) -> None:
     again = Supervised(folder, resume=True, rows=60_000, **settings)  # type: ignore[arg-type]
     code, errors = again.finish()
     assert code == 0, errors
-    assert any("nothing is lost" in event.text for event in again.events("decision"))
+    assert again.events(ArenaReused), "nothing is lost"
 
 
 def test_a_run_that_has_lost_its_identity_is_not_given_another(folder: Path) -> None:

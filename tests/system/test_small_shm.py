@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from elastichost.runs.events import MemoryFull, Warned
+from elastichost.runs.events.text import text_of
 from tests.system.beds import small_tmpfs
 from tests.system.test_run import JOB, Supervised, folder
 
@@ -37,10 +39,12 @@ def test_ids_without_a_row_for_want_of_room_are_counted_and_the_run_is_not_done(
     assert result["lookups"]["total"] == LOOKUPS
     assert 0.01 * LOOKUPS < result["lookups"]["without_row"] < LOOKUPS
     assert "had no row for want of memory" in result["message"]
-    texts = [event.text for event in run.events("warning")]
-    assert any(f"{arenas} has 7.3 MB free" in text and "--shm-size" in text for text in texts), "before the start"
-    (full,) = [text for text in texts if "new ids go without a row" in text][:1]
-    assert "the file system of the arena is full" in full
+    warnings = [event.message for event in run.events(Warned)]
+    assert any(f"{arenas} has 7.3 MB free" in text and "--shm-size" in text for text in warnings), "before the start"
+    full = run.events(MemoryFull)[0]
+    assert full.is_files
+    assert "the file system of the arena is full" in text_of(full)
+    assert "new ids get no row" in text_of(full)
     assert list(arenas.iterdir()) == []
 
 

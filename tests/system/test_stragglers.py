@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from elastichost.plan import ProcessId
+from elastichost.runs.events import LeaseGranted, ProcessKilling
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
 __all__ = ["folder"]
@@ -50,20 +52,20 @@ def test_a_hopelessly_slow_worker_is_replaced_and_that_costs_no_restart(folder: 
     rows = 60_000 if mode == "sync" else 180_000
     run = Supervised(folder, template=template, build=f"{folder}/slow.py:build", rows=rows, restarts=0)
     run.wait_trained(1)
-    run.wait_until(lambda: len(run.events("lease")) >= 6)
+    run.wait_until(lambda: len(run.events(LeaseGranted)) >= 6)
     with slowed(run.pid("worker-1")):
-        run.wait_until(lambda: any("replaced: it trains" in event.text for event in run.events("decision")))
+        run.wait_until(lambda: any(event.cause == "slow" for event in run.events(ProcessKilling)))
     run.wait_ready("worker-1.2")
     code, errors = run.finish()
     assert code == 0, errors
     result = run.result()
     assert result["samples"] == {"planned": rows, "trained": rows, "skipped": 0, "quarantined": 0}
     assert result["processes"]["restarts"] == 1
-    (lost,) = run.events("process_lost")
-    assert lost.text.startswith("worker-1.1 was lost while killing: killed: replaced: it trains")
+    (lost,) = run.lost()
+    assert (lost.process, lost.state) == (ProcessId("worker", 1, 1), "killing")
+    assert lost.reason.startswith("killed: replaced: it trains")
     if mode == "async":
-        at_s = next(number for number, event in enumerate(run.events("lease")) if event.data["life"] == 2)
-        before = [event for event in run.events("lease")[:at_s] if event.process == "worker-1"]
-        usual = max(int(event.data["stop"]) - int(event.data["start"]) for event in before)
-        last = int(before[-1].data["stop"]) - int(before[-1].data["start"])
-        assert last <= usual / 2, "its leases are smaller"
+        leases = run.events(LeaseGranted)
+        replaced_at = next(number for number, lease in enumerate(leases) if lease.process.life == 2)
+        sizes = [lease.stop - lease.start for lease in leases[:replaced_at] if lease.process.name == "worker-1"]
+        assert sizes[-1] <= max(sizes) / 2, "its leases are smaller"

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from elastichost.history import History
-from elastichost.supervisor.recording import DECISIONS_FILE, read_records
+from elastichost.runs.decisions import DECISIONS_FILE, read_records
+from elastichost.runs.events import Event, PlanChanged, PlanReached, TunerDecided, TunerOff, TunerOnlyWatches
+from elastichost.runs.events.text import text_of
 from elastichost.tuner.records import FirstPlanMade, TunerLooked
 from elastichost.tuner.replay import replay
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
@@ -33,8 +34,8 @@ def build(folder: Path) -> str:
     return f"{folder}/slow.py:build"
 
 
-def tuner_says(run: Supervised) -> list[Any]:
-    return [event for event in run.events("decision") if event.text.startswith("tuner")]
+def tuner_says(run: Supervised) -> list[Event]:
+    return run.events(TunerDecided, TunerOff, TunerOnlyWatches)
 
 
 def test_a_run_grows_by_itself_and_the_next_begins_there(
@@ -47,10 +48,12 @@ def test_a_run_grows_by_itself_and_the_next_begins_there(
     assert run.result()["samples"]["trained"] == 400_000
     assert run.result()["processes"]["workers"] > 1
     first = tuner_says(run)[0]
-    assert "is expected to train" in first.text
-    assert first.data["configuration"]["workers"] > 1
-    assert first.data["present"]["configuration"]["workers"] == 1
-    assert run.events("scaled")
+    assert isinstance(first, TunerDecided)
+    assert "is expected to train" in text_of(first)
+    assert first.decision.configuration.workers > 1
+    assert first.decision.present is not None
+    assert first.decision.present.configuration.workers == 1
+    assert run.events(PlanReached)
 
     records = list(read_records(run.run_dir / DECISIONS_FILE))
     again = list(replay(records))
@@ -68,7 +71,7 @@ def test_a_run_grows_by_itself_and_the_next_begins_there(
     next_run = Supervised(after, template=TUNED, build=build, rows=50_000, mode="act", first=0)
     code, errors = next_run.finish()
     assert code == 0, errors
-    assert any("warm start with" in event.text for event in next_run.events("decision"))
+    assert any("warm start with" in event.reason for event in next_run.events(PlanChanged))
     [made] = [one for one in read_records(next_run.run_dir / DECISIONS_FILE) if isinstance(one, FirstPlanMade)]
     assert len(made.plan.workers) == record.best.workers
     assert all(one.is_same for one in replay(read_records(next_run.run_dir / DECISIONS_FILE)))
@@ -79,7 +82,7 @@ def test_a_run_that_is_watched_stays_as_it_is(folder: Path, build: str) -> None:
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["processes"]["workers"] == 1
-    assert any(event.text.startswith("tuner, which only watches") for event in tuner_says(run))
+    assert any(event.only_watches for event in run.events(TunerDecided))
     looks = [one for one in read_records(run.run_dir / DECISIONS_FILE) if isinstance(one, TunerLooked)]
     assert any(look.decision is not None for look in looks)
 
@@ -96,7 +99,7 @@ def test_a_size_that_was_asked_for_stays(folder: Path, build: str) -> None:
     code, errors = run.finish()
     assert code == 0, errors
     assert run.result()["processes"]["workers"] == 1
-    assert any("from now on the tuner only watches" in event.text for event in tuner_says(run))
+    assert run.events(TunerOnlyWatches)
 
 
 DIES = """
@@ -118,7 +121,7 @@ def test_a_plan_that_cannot_be_had_is_taken_back(folder: Path, build: str) -> No
     assert code == 0, errors
     assert run.result()["samples"]["trained"] == 150_000
     assert run.result()["processes"]["workers"] == 1
-    lost = run.events("process_lost")
-    assert lost and all(not event.process.startswith("worker-0") for event in lost)
-    back = [event for event in run.events("decision") if "the plan before comes back" in event.text]
+    lost = run.lost()
+    assert lost and all(event.process.name != "worker-0" for event in lost)
+    back = [event for event in run.events(PlanChanged) if "the plan before comes back" in event.reason]
     assert 1 <= len(lost) <= 8 and back

@@ -28,9 +28,9 @@ def test_who_is_stopped_for_good_is_replaced_and_counts_once(folder: Path, templ
     run.wait_trained(10_000)
     os.kill(run.pid(name), signal.SIGSTOP)
     finish_well(run)
-    (lost,) = run.events("process_lost")
-    assert lost.process == name
-    assert "it was stopped by a signal" in lost.text
+    (lost,) = run.lost()
+    assert lost.process.name == name
+    assert "it was stopped by a signal" in lost.reason
     assert_all_once(run, ROWS)
 
 
@@ -46,7 +46,7 @@ def test_who_is_stopped_for_a_moment_goes_on_and_counts_once(folder: Path, templ
         os.kill(pid, signal.SIGCONT)
         select.select([], [], [], 0.3)
     finish_well(run)
-    assert run.events("process_lost") == []
+    assert run.lost() == []
     assert_all_once(run, ROWS)
 
 
@@ -76,4 +76,4 @@ def test_a_model_that_hangs_is_found_whether_it_computes_or_sleeps(folder: Path,
     code, errors = run.finish()
     assert code == 5, errors
     assert said in errors
-    assert run.events("process_lost")[0].data["code"] == -signal.SIGKILL
+    assert run.lost()[0].code == -signal.SIGKILL

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.supervisor.recording import read_records
+from elastichost.runs.decisions import read_records
 from elastichost.tuner.records import TunerLooked
 from elastichost.tuner.replay import replay
 

@@ -45,7 +45,7 @@ from elastichost.supervisor.kernel_state import kernel_state
 from elastichost.supervisor.launch import agent_messages as said
 from elastichost.supervisor.launch.agent_files import below, read_piece, remove, write_piece
 from elastichost.supervisor.launch.agent_ways import Ways
-from elastichost.supervisor.launch.events import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.local import LocalLauncher
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.pipe import Pipe, PipeEndedError
@@ -293,7 +293,7 @@ class Agent:
                 self._tell_log(process)
                 self._tell_words(time.monotonic(), at_once=True)  # how far it had come, before anybody asks
                 self._pipe.send(said.ProcessEnded(process, event.pid, event.code, event.cpu_s))
-            case ForkServerLost(reason=reason):
+            case ForkServerExited(reason=reason):
                 self._pipe.send(said.ForkServerEnded(reason))
 
     def _tell_log(self, process: ProcessId) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from elastichost.plan import ProcessId
 
-__all__ = ["Exited", "ForkServerLost", "HostLost", "LaunchEvent", "StartFailed", "Started"]
+__all__ = ["AgentLost", "Exited", "ForkServerExited", "LaunchEvent", "StartFailed", "Started"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkServerLost:
+class ForkServerExited:
     """It ended by itself; it has been started again, the processes go on."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class HostLost:
+class AgentLost:
     """Another machine of the run does not answer any more. The end of each of its processes follows."""
 
     host: int
@@ -57,4 +57,4 @@ class HostLost:
     reason: str
 
 
-LaunchEvent = Started | StartFailed | Exited | ForkServerLost | HostLost
+LaunchEvent = Started | StartFailed | Exited | ForkServerExited | AgentLost

@@ -25,7 +25,7 @@ import msgspec
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.child import set_child_subreaper
-from elastichost.supervisor.launch.events import Exited, ForkServerLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.messages import (
     MAX_PACKET_BYTES,
     Clean,
@@ -214,7 +214,7 @@ class LocalLauncher:
         for process in self._requests.values():
             self._pending.append(StartFailed(process, "the fork server died"))
         self._requests.clear()
-        self._pending.append(ForkServerLost(Exited(ProcessId("server", 0, 0), self._server.pid, code).cause))
+        self._pending.append(ForkServerExited(Exited(ProcessId("server", 0, 0), self._server.pid, code).cause))
         self._start()
 
     def _last_words(self) -> str:

@@ -16,7 +16,7 @@ from elastichost.errors import ArenaError, ArenaFullError, ElastichostError, Pre
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch import agent_messages as said
 from elastichost.supervisor.launch.agent_process import AgentProcess
-from elastichost.supervisor.launch.events import Exited, ForkServerLost, HostLost, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.knocking import knock, open_door
 from elastichost.supervisor.launch.link_speed import receive_stream, send_stream
 from elastichost.supervisor.launch.messages import Prepared
@@ -254,7 +254,7 @@ class RemoteLauncher:
             case said.LibrariesReady(seconds=seconds, threads=threads, error=error):
                 self.prepared = Prepared(seconds, threads, error)
             case said.ForkServerEnded(reason=reason):
-                self._pending.append(ForkServerLost(f"host {self.host.shown}: {reason}"))
+                self._pending.append(ForkServerExited(f"host {self.host.shown}: {reason}"))
             case said.ProcessStarted(process=process, pid=pid):
                 self._live[process] = pid
                 self._pending.append(Started(process, pid))
@@ -311,7 +311,7 @@ class RemoteLauncher:
         said_there = "\n".join(part for part in (noise, words) if part)
         self.lost = f"{reason}: {said_there}" if said_there else reason
         self._process.hang_up()  # should it be there again one day, it is to end
-        self._pending.append(HostLost(self.number, self.host.shown, self.lost))
+        self._pending.append(AgentLost(self.number, self.host.shown, self.lost))
         for process, pid in self._live.items():
             if pid is None:
                 self._pending.append(StartFailed(process, f"host {self.host.shown} is lost"))

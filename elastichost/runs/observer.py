@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from elastichost.metrics import JournalEvent, RunStatus
+from elastichost.metrics import RunStatus
+
+if TYPE_CHECKING:  # these load numpy, and `--help` does not wait for that
+    from elastichost.runs.events import JournalLine
 
 __all__ = ["RunObserver", "SilentObserver"]
 
@@ -16,7 +19,7 @@ class RunObserver(Protocol):
         """Once a second."""
         ...
 
-    def on_event(self, event: JournalEvent) -> None:
+    def on_event(self, line: JournalLine) -> None:
         """For every line of the journal."""
         ...
 
@@ -27,5 +30,5 @@ class SilentObserver:
     def on_status(self, status: RunStatus) -> None:
         return
 
-    def on_event(self, event: JournalEvent) -> None:
+    def on_event(self, line: JournalLine) -> None:
         return

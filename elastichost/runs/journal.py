@@ -1,4 +1,4 @@
-"""journal.jsonl: everything that happened and everything that was decided, one JSON line each, with the reason.
+"""journal.jsonl: everything that happened and everything that was decided, one JSON line each (`events.JournalLine`).
 
 Leases are most of what happens, and only the newest of them matter. So they are in a file beside it, leases.jsonl, each
 line with the length that the journal had when the lease was granted: `read_journal` puts them where they belong. When
@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from elastichost.appending import append_whole, is_out_of_space, write_atomically
-from elastichost.metrics import JournalEvent, JournalValue
+from elastichost.runs.events import AnyEvent, JournalLine, LeaseGranted, LeasesFolded
 from elastichost.wire.crash import crash_point
 
 __all__ = ["LEASES_FILE", "Journal", "LeaseLine", "follow", "read_journal", "utc_now"]
@@ -27,18 +27,13 @@ MAX_LINE_BYTES = 1 << 20
 LEASES_FILE = "leases.jsonl"
 LEASES_BYTES = 1 << 20
 HELD_BYTES = 8 << 20  # of lines that wait for space
-# What a resume reads. While the disk is full there are few of these: no lease is granted and no process is started.
-NEEDED = frozenset(
-    {"arena", "run_started", "run_ended", "shard_map", "lease", "process_started", "process_lost", "quarantine"}
-    | {"torn_batch", "evaluation", "roll_back", "settled", "failed"}
-)
 
 
 class LeaseLine(msgspec.Struct, frozen=True):
-    """A line of leases.jsonl. journal_bytes: how long the journal was when the event was noted."""
+    """A line of leases.jsonl. journal_bytes: how long the journal was when the lease was granted."""
 
     journal_bytes: int
-    event: JournalEvent
+    line: JournalLine
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -54,16 +49,17 @@ def utc_now() -> str:
 
 
 class Journal:
-    """Appends events. A line is written at once; `durable` ones are on the disk at the next `sync`, or at once when
-    `now` is set (commit points).
+    """Appends events. A line is written at once. How soon it is on the disk is a property of its kind: "at_once", at
+    the next `sync` ("soon"), or when the operating system likes.
 
     On a full disk lines wait in memory, in order; `sync` tries them again. `problem` says why they wait, "" while
-    nothing waits. Of more than HELD_BYTES only those that a resume needs are kept; `dropped` counts the others.
-    keeps_leases: leases are never folded, so that whoever checks the run sees all of them.
+    nothing waits. Of more than HELD_BYTES only kinds that a resume reads are kept (there are few of these: while the
+    disk is full no lease is granted and no process is started); `dropped` counts the others.
+    keeps_leases: leases are never folded, so that a checker of the run sees all of them.
     """
 
     def __init__(
-        self, path: Path, listener: Callable[[JournalEvent], None] | None = None, *, keeps_leases: bool = False
+        self, path: Path, listener: Callable[[JournalLine], None] | None = None, *, keeps_leases: bool = False
     ) -> None:
         self._descriptor = _open_to_append(path)
         self._bytes = os.fstat(self._descriptor).st_size  # with the lines that wait
@@ -79,29 +75,22 @@ class Journal:
         self.problem = ""
         self.dropped = 0
 
-    def write(
-        self,
-        kind: str,
-        text: str,
-        *,
-        process: str = "",
-        durable: bool = False,
-        now: bool = False,
-        data: dict[str, JournalValue] | None = None,
-    ) -> JournalEvent:
-        event = JournalEvent(utc_now(), time.monotonic(), kind, text, process, data or {})
+    def write(self, event: AnyEvent, cause: str = "") -> JournalLine:
+        """cause: what the event follows from (`JournalLine.cause`)."""
+        line = JournalLine(utc_now(), time.monotonic(), event, cause)
         crash_point("supervisor.journal.write")
-        if kind == "lease":
-            self._put(_Held(self._encoder.encode(LeaseLine(self._bytes, event)) + b"\n", is_lease=True), kind)
+        if isinstance(event, LeaseGranted):
+            held = _Held(self._encoder.encode(LeaseLine(self._bytes, line)) + b"\n", is_lease=True)
         else:
-            self._put(_Held(self._encoder.encode(event) + b"\n", is_lease=False), kind)
+            held = _Held(self._encoder.encode(line) + b"\n", is_lease=False)
+        self._put(held, is_needed=event.is_replayed)
         crash_point("supervisor.journal.written")
-        self._unsynced = self._unsynced or durable or now
-        if now:
+        self._unsynced = self._unsynced or event.durability != "later"
+        if event.durability == "at_once":
             self._sync(time.monotonic())
         if self._listener is not None:
-            self._listener(event)
-        return event
+            self._listener(line)
+        return line
 
     def sync(self, now_s: float) -> None:
         """Call often: syncs durable lines, and writes lines that wait for space, at most every SYNC_EVERY_S."""
@@ -117,9 +106,9 @@ class Journal:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _put(self, line: _Held, kind: str) -> None:
+    def _put(self, line: _Held, *, is_needed: bool) -> None:
         """Writes a line after those that wait, or has it wait with them."""
-        if self._held_bytes + len(line.line) > HELD_BYTES and kind not in NEEDED:
+        if self._held_bytes + len(line.line) > HELD_BYTES and not is_needed:
             self.dropped += 1
             return
         self._held.append(line)
@@ -195,25 +184,26 @@ def _cut_unfinished_line(descriptor: int) -> None:
     os.ftruncate(descriptor, start + tail.rfind(b"\n") + 1)
 
 
-def _folded(lines: Iterable[LeaseLine]) -> LeaseLine:
-    """One line in place of these: the highest lease and life of each worker, and the newest epoch."""
-    lives: dict[str, int] = {}
+def _folded(lines: Sequence[LeaseLine]) -> LeaseLine:
+    """One line in place of these, which are not none: the highest lease and incarnation of each worker, and the epoch
+    of the last one."""
+    highest: dict[str, int] = {}
     leases = lease = epoch = 0
-    newest = LeaseLine(0, JournalEvent("", 0.0, "", ""))
-    for newest in lines:
-        data = newest.event.data
-        of_line = data["lives"] if newest.event.kind == "leases_folded" else {newest.event.process: data["life"]}
-        for process, life in msgspec.convert(of_line, dict[str, int]).items():
-            lives[process] = max(lives.get(process, 0), life)
-        leases += msgspec.convert(data.get("leases", 1), int)
-        lease = max(lease, msgspec.convert(data["lease"], int))
-        epoch = msgspec.convert(data["epoch"], int)  # after a resume from a checkpoint it may be a lower one
-    told: dict[str, JournalValue] = {"leases": leases, "lease": lease, "epoch": epoch, "lives": dict(lives)}
-    text = f"{leases} leases up to number {lease}"
-    return LeaseLine(
-        newest.journal_bytes,
-        JournalEvent(newest.event.time_utc, newest.event.monotonic_s, "leases_folded", text, data=told),
-    )
+    for one in lines:
+        match one.line.event:
+            case LeaseGranted() as granted:
+                leases, lease, epoch = leases + 1, max(lease, granted.lease), granted.epoch
+                found = {granted.process.name: granted.process.life}
+            case LeasesFolded() as folded:
+                leases, lease, epoch = leases + folded.leases, max(lease, folded.lease), folded.epoch
+                found = folded.incarnations
+            case _:
+                continue
+        for name, incarnation in found.items():
+            highest[name] = max(highest.get(name, 0), incarnation)
+    newest = lines[-1]
+    event = LeasesFolded(leases, lease, epoch, highest)
+    return LeaseLine(newest.journal_bytes, JournalLine(newest.line.time_utc, newest.line.monotonic_s, event))
 
 
 def _lease_lines(path: Path) -> Iterator[LeaseLine]:
@@ -226,27 +216,27 @@ def _lease_lines(path: Path) -> Iterator[LeaseLine]:
                 yield decoder.decode(line)
 
 
-def read_journal(path: Path) -> Iterator[JournalEvent]:
-    """Events in order, with the leases beside it. A last line that was cut short by a crash is left out."""
-    decoder = msgspec.json.Decoder(JournalEvent)
+def read_journal(path: Path) -> Iterator[JournalLine]:
+    """Lines in order, with the leases beside it. A last line that was cut short by a crash is left out."""
+    decoder = msgspec.json.Decoder(JournalLine)
     leases = _lease_lines(path.with_name(LEASES_FILE))
     lease, at = next(leases, None), 0
     with path.open("rb") as file:
         for line in file:
             while lease is not None and lease.journal_bytes <= at:
-                yield lease.event
+                yield lease.line
                 lease = next(leases, None)
             if line.endswith(b"\n"):
                 yield decoder.decode(line)
             at += len(line)
     while lease is not None:
-        yield lease.event
+        yield lease.line
         lease = next(leases, None)
 
 
-def follow(path: Path, is_over: Callable[[], bool], poll_s: float = 0.2) -> Iterator[JournalEvent]:
-    """Events but leases as they come, from the first one on, until `is_over` and no more are there."""
-    decoder = msgspec.json.Decoder(JournalEvent)
+def follow(path: Path, is_over: Callable[[], bool], poll_s: float = 0.2) -> Iterator[JournalLine]:
+    """Lines but leases as they come, from the first one on, until `is_over` and no more are there."""
+    decoder = msgspec.json.Decoder(JournalLine)
     rest = b""
     with path.open("rb") as file:
         while True:

@@ -8,7 +8,7 @@ import pytest
 
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.recording import HELD_BYTES, Recorder, read_records
+from elastichost.runs.decisions import HELD_BYTES, Recorder, read_records
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
 from elastichost.tuner.records import BalanceLooked, HealthLooked, HealthOpened, Record
 from tests.full_disk import file_limit

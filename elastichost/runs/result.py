@@ -6,9 +6,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from elastichost.supervisor.ledger_facts import Quarantined
-
-__all__ = ["Lookups", "LostHost", "ProcessCounts", "RollBack", "RunOutcome", "RunResult", "SampleCounts", "TestFigures"]
+__all__ = [
+    "Lookups",
+    "LostHost",
+    "ProcessCounts",
+    "Quarantined",
+    "RollBack",
+    "RunOutcome",
+    "RunResult",
+    "SampleCounts",
+    "TestFigures",
+]
 
 RunOutcome = Literal["done", "stopped", "killed", "quarantined", "incomplete", "failed"]
 
@@ -20,6 +28,16 @@ class SampleCounts(msgspec.Struct, frozen=True):
     trained: int
     skipped: int
     quarantined: int
+
+
+class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Positions given up: every life that was given them died, or they are barred."""
+
+    epoch: int
+    unit: int
+    start: int
+    stop: int
+    failures: int
 
 
 class Lookups(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,96 @@
+"""Events about checkpoints and their mirror."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from elastichost.runs.events.base import Category, Durability, Event
+
+__all__ = [
+    "CheckpointAbandoned",
+    "CheckpointFailed",
+    "CheckpointMirrored",
+    "CheckpointStarted",
+    "CheckpointWritten",
+    "MirrorFailed",
+    "MirrorMissing",
+    "MirrorUnfinished",
+]
+
+
+class CheckpointStarted(Event, frozen=True):
+    """The supervisor pauses the workers for a consistent cut."""
+
+    cut: int
+    reason: str
+
+    category: ClassVar[Category] = "decision"
+
+
+class CheckpointWritten(Event, frozen=True):
+    """The checkpoint is on the disk. samples: accounted for; stall_s: for which training stood still; removed: older
+    checkpoints."""
+
+    path: str
+    samples: int
+    rows: int
+    bytes: int
+    seconds: float
+    stall_s: float
+    removed: int
+
+    durability: ClassVar[Durability] = "at_once"
+
+
+class CheckpointFailed(Event, frozen=True):
+    """A periodic checkpoint failed; training goes on. newest: name of the newest good one, ""."""
+
+    error: str
+    failed_in_a_row: int
+    newest: str
+    retry_in_s: float
+
+    category: ClassVar[Category] = "fault"
+    durability: ClassVar[Durability] = "at_once"
+
+
+class CheckpointAbandoned(Event, frozen=True):
+    """A cut was given up before anything was written, usually since a process was lost."""
+
+    reason: str
+
+    category: ClassVar[Category] = "fault"
+
+
+class CheckpointMirrored(Event, frozen=True):
+    """A copy of the checkpoint is in the mirror."""
+
+    checkpoint: str
+    mirror: str
+    bytes: int
+
+
+class MirrorFailed(Event, frozen=True):
+    """The checkpoint could not be copied to the mirror."""
+
+    checkpoint: str
+    error: str
+
+    category: ClassVar[Category] = "warning"
+    durability: ClassVar[Durability] = "at_once"
+
+
+class MirrorUnfinished(Event, frozen=True):
+    """The run ended while a copy to the mirror was under way."""
+
+    mirror: str
+
+    category: ClassVar[Category] = "warning"
+
+
+class MirrorMissing(Event, frozen=True):
+    """`checkpoint.mirror` names a host that is not in this run."""
+
+    host: str
+
+    category: ClassVar[Category] = "warning"

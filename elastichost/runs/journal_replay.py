@@ -1,0 +1,151 @@
+"""What the journal of a run tells the supervisor that resumes it. Pure: events in, facts out.
+
+Lives, leases and roll backs are counted over the whole journal: no life or lease ever comes twice in a run. The rest
+belongs to the rows in the arena: a run that went on from a checkpoint has forgotten what happened after it, and its
+`ArenaOpened` event says what the checkpoint knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from elastichost.runs.events import (
+    AnyEvent,
+    ArenaOpened,
+    BatchTorn,
+    EarlyStopped,
+    EvaluationFinished,
+    JournalLine,
+    LeaseGranted,
+    LeasesFolded,
+    PlanChanged,
+    ProcessLost,
+    ProcessStarted,
+    ProcessStartFailed,
+    RolledBack,
+    RunEnded,
+    RunStarted,
+    SamplesQuarantined,
+    ShardMapPublished,
+    TunerDecided,
+)
+from elastichost.runs.facts import ArenaOrigin, Lineage, TornLife
+from elastichost.runs.result import RollBack
+
+__all__ = ["EndedSize", "Recollection", "replay"]
+
+
+class EndedSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of the newest plan that was more than a trial. was_asked: `scale` asked for it, or for one before it."""
+
+    workers: int
+    servers: int
+    worker_cores: int = 1
+    was_asked: bool = False
+
+
+class Recollection(msgspec.Struct, frozen=True):
+    """`arena`: path of the newest one, "" when there is none. `is_whole`: its rows were initialised or restored, or
+    can be initialised by whoever comes. `has_ended`: the last supervisor ended the run itself and removed its arena.
+    `hosts`: whose arenas the rows lay in. `ended`: with what the run trained at last, None: not known. `supervisors`:
+    that have worked on the run so far."""
+
+    arena: str = ""
+    hosts: int = 1
+    has_ended: bool = False
+    origin: ArenaOrigin = "new"
+    is_whole: bool = False
+    lineage: Lineage = Lineage()
+    lives: Mapping[str, int] = {}  # "worker-0" -> its highest life
+    next_lease_id: int = 1
+    roll_backs: tuple[RollBack, ...] = ()
+    ended: EndedSize | None = None
+    supervisors: int = 0
+
+    def lives_of(self, role: str) -> tuple[tuple[int, int], ...]:
+        """(index, life) of every life of a role there was."""
+        found: list[tuple[int, int]] = []
+        for name, highest in sorted(self.lives.items()):
+            its_role, _, index = name.rpartition("-")
+            if its_role == role:
+                found += [(int(index), life) for life in range(1, highest + 1)]
+        return tuple(found)
+
+
+def replay(lines: Iterable[JournalLine]) -> Recollection:
+    """Folds a journal."""
+    known, lives = Recollection(), dict[str, int]()
+    for line in lines:
+        for name, life in _lives_of(line.event):
+            lives[name] = max(lives.get(name, 0), life)
+        known = _fold(known, line.event)
+    return msgspec.structs.replace(known, lives=lives)
+
+
+def _lives_of(event: AnyEvent) -> Iterable[tuple[str, int]]:
+    match event:
+        case ProcessStarted() | ProcessStartFailed() | ProcessLost() | LeaseGranted():
+            return ((event.process.name, event.process.life),)
+        case LeasesFolded():
+            return event.incarnations.items()
+        case _:
+            return ()
+
+
+def _fold(known: Recollection, event: AnyEvent) -> Recollection:
+    match event:
+        case ArenaOpened():
+            return _arena(known, event)
+        case RunStarted():
+            return msgspec.structs.replace(known, has_ended=False, supervisors=known.supervisors + 1)
+        case RunEnded():
+            return msgspec.structs.replace(known, has_ended=True)
+        case ShardMapPublished():
+            return msgspec.structs.replace(known, is_whole=True)  # published when all PS have all their rows
+        case LeaseGranted() | LeasesFolded():
+            number = max(known.next_lease_id, event.lease + 1)
+            epoch = max(known.lineage.epoch, event.epoch)
+            return _with(msgspec.structs.replace(known, next_lease_id=number), epoch=epoch)
+        case SamplesQuarantined():
+            return _with(known, quarantined=(*known.lineage.quarantined, event.entry))
+        case BatchTorn():
+            torn = TornLife(event.process.index, event.process.life, event.batches)
+            return _with(known, torn=(*known.lineage.torn, torn))
+        case EvaluationFinished():
+            return _with(known, evaluations=event.memory)
+        case RolledBack():
+            return msgspec.structs.replace(known, roll_backs=(*known.roll_backs, event.entry), is_whole=False)
+        case EarlyStopped():
+            return _with(known, stopped_early=True)
+        case PlanChanged():
+            return msgspec.structs.replace(known, ended=_size(known.ended, event))
+        case TunerDecided(only_watches=False) if event.decision.kind == "settle":
+            size = event.decision.configuration
+            return msgspec.structs.replace(known, ended=EndedSize(size.workers, size.servers, size.worker_cores))
+        case _:
+            return known
+
+
+def _size(before: EndedSize | None, plan: PlanChanged) -> EndedSize | None:
+    if not (plan.workers and plan.worker_cores) or plan.origin == "trial":
+        return before  # workers were drained because the run ends; or it is not known yet whether it is any good
+    was_asked = plan.origin == "scale" or (plan.origin == "" and before is not None and before.was_asked)
+    return EndedSize(plan.workers, plan.servers, plan.worker_cores, was_asked)
+
+
+def _arena(known: Recollection, event: ArenaOpened) -> Recollection:
+    goes_on = event.origin == "arena"
+    return msgspec.structs.replace(
+        known,
+        arena=event.path,
+        hosts=event.hosts,
+        origin=event.origin,
+        is_whole=known.is_whole if goes_on else event.origin == "new",
+        lineage=known.lineage if goes_on and event.lineage is None else event.lineage or Lineage(),
+    )
+
+
+def _with(known: Recollection, **changes: object) -> Recollection:
+    return msgspec.structs.replace(known, lineage=msgspec.structs.replace(known.lineage, **changes))
