@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.config import load_job
-from elastichost.config_hosts import load_hosts, with_hosts
+from elastichost.config.hosts import load_hosts, with_hosts
+from elastichost.config.job import load_job
 from elastichost.errors import ElastichostError
 from elastichost.plan import ProcessId
 from elastichost.supervisor import job as supervisor_job
-from elastichost.supervisor.keyring import Keyring
+from elastichost.supervisor.remote.keyring import Keyring
 from elastichost.wire.keys import KeyPair
 
 __all__ = ["ENDED", "INSIDERS", "Leaked", "read_keys"]

@@ -28,13 +28,13 @@ from benchmarks.measuring import print_table, write_json
 from benchmarks.memory_jobs import JobShape, cases, drawn
 from benchmarks.memory_runs import RunArguments
 from benchmarks.workshop import ROOT, Workshop
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.plan import ProcessId
-from elastichost.supervisor.estimating import estimate_memory
+from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.events import Exited
-from elastichost.supervisor.launch.local import LocalLauncher
-from elastichost.supervisor.preflight import preflight
-from elastichost.supervisor.run import Entries
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.startup.memory_estimate import estimate_memory
+from elastichost.supervisor.startup.preflight import preflight
 from elastichost.tuner.peak_memory import MemoryEstimate
 from elastichost.tuner.peak_memory_facts import ALONE, BESIDE
 

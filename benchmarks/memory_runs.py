@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from elastichost.supervisor.run import Entries
+from elastichost.supervisor.launch.entries import Entries
 
 __all__ = ["RunArguments", "forked", "server"]
 
@@ -46,7 +46,7 @@ def _entries() -> Entries:
 
 def forked(arguments_json: bytes) -> int:
     """Entry of a job's supervisor, forked from the process that has torch imported. Returns its exit code."""
-    from elastichost.config import load_job
+    from elastichost.config.job import load_job
     from elastichost.supervisor import run_job
     from elastichost.supervisor.launch.servers import fork_or_start
 

@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec, load_job
+    from elastichost.config.job import JobSpec, load_job
     from elastichost.errors import ElastichostError, ExitCode
     from elastichost.metrics import ProcessStatus, RunStatus
     from elastichost.runs.events import JournalLine

@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Runs the command line and exits with its code."""
-    from elastichost.surroundings import enter_utf8_mode
+    from elastichost.host.environment import enter_utf8_mode
 
     enter_utf8_mode()
     from elastichost.cli import run_command_line

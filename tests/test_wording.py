@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.spelling import did_you_mean
+from elastichost.config.suggestions import did_you_mean
 from elastichost.wording import bytes_words, count_words, duration_words, mib, plural
 
 

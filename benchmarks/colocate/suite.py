@@ -44,7 +44,7 @@ from benchmarks.colocate.showing import planned, show
 from benchmarks.machine import read_machine
 from benchmarks.plot import is_available
 from benchmarks.workshop import Workshop
-from elastichost.supervisor.host import inventory
+from elastichost.host.inventory import inventory
 
 __all__ = ["main"]
 

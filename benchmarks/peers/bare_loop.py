@@ -22,14 +22,14 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.host import create_directory, free_bytes
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.owner import owner_of
-from elastichost.building import build_model
-from elastichost.config import JobSpec, load_job
-from elastichost.config_tables import resolve_tables
+from elastichost.config.job import JobSpec, load_job
+from elastichost.config.tables import resolve_tables
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.ps.store import RowStore
 from elastichost.sharding import bucket_count
 from elastichost.specs import DenseSpec, ModelSpec
+from elastichost.user_model.build import build_model
 from elastichost.worker.direct import DirectLookup
 from elastichost.worker.embedding import describe_embeddings, meta_collections, replace_collections, table_rows
 from elastichost.worker.fusion import fuse_modules

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.measuring import write_json
-from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
+from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.simulator.micro import simulate, throughputs
 from elastichost.simulator.scenarios import SCENARIOS, Scenario, grid
 from elastichost.tuner import performance, queueing

@@ -29,7 +29,7 @@ from benchmarks.measuring import percentile, print_table, write_json
 from benchmarks.processes import busy_s
 from benchmarks.tuner.emulated_run import JOB, EmulatedRun, running
 from benchmarks.workshop import Workshop
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.emulation.costs import scenario_of
 from elastichost.metrics import ProcessStatus
 from elastichost.runs.events import Counts, LeaseGranted, PlanChanged, PlanReached

@@ -20,11 +20,11 @@ from benchmarks.workshop import ROOT, Workshop
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.chaos.tails import JournalTail
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.metrics import ProcessStatus, RunStatus, read_status
 from elastichost.runs.events import ArenaOpened, JournalLine
 from elastichost.supervisor import run_job
-from elastichost.supervisor.observed import Fleet, ProcessRecord
+from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
 from elastichost.wire.commands import Accepted, CommandClient, Reached, Scale
 from elastichost.wire.control import Heartbeat
 

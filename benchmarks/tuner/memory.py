@@ -26,7 +26,7 @@ import numpy.typing as npt
 from benchmarks.measuring import write_json
 from benchmarks.tuner.memory_runs import RealRun, real_runs, real_words
 from benchmarks.tuner.simulated_figures import Spread, bootstrap
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.tuner.memory import begin, decide
 from elastichost.tuner.memory_facts import HostLook, MemoryLook
 from elastichost.tuner.memory_growth import GrowthState, observe

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from benchmarks.tuner.grid_data import GridCase, read_grids
 from benchmarks.tuner.search_world import Costs, Met
-from elastichost.job_features import JobFeatures
+from elastichost.history.features import JobFeatures
 from elastichost.simulator.truth import Speed
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload

@@ -13,8 +13,8 @@ from benchmarks.tuner.search_arms import BayesianSearch, RandomSearch, Tuned
 from benchmarks.tuner.search_drive import Change, Course, Policy, drive
 from benchmarks.tuner.search_simulated import SIMULATED
 from benchmarks.tuner.search_world import NEAR, Costs, Family, Job, World, draw_family, draw_job
-from elastichost.job_features import Estimates, JobRecord
-from elastichost.supervisor.remembering import record_of
+from elastichost.history.features import Estimates, JobRecord
+from elastichost.supervisor.autoscale.history_writer import record_of
 from elastichost.tuner.facts import COLUMNS, Configuration
 from elastichost.tuner.performance import Prior
 from elastichost.tuner.policy import TunerSettings

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.tuner.search_world import Costs, Met
-from elastichost.job_features import JobFeatures
+from elastichost.history.features import JobFeatures
 from elastichost.simulator import calibration
 from elastichost.simulator.scenarios import Scenario, scenario
 from elastichost.simulator.tables import point, tables

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.job_features import JobFeatures
+from elastichost.history.features import JobFeatures
 from elastichost.simulator.truth import Speed
 from elastichost.tuner.candidates import Bounds, enumerate_candidates
 from elastichost.tuner.choice import Stakes, price_of

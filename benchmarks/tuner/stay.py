@@ -28,9 +28,9 @@ from benchmarks.tuner.search_runs import bad_start, first_plan, history, samples
 from benchmarks.tuner.search_simulated import Simulated
 from benchmarks.tuner.search_world import NEAR, Job, World, draw_family, draw_job
 from benchmarks.tuner.stay_worlds import still_worlds
-from elastichost.job_features import Estimates, JobRecord
+from elastichost.history.features import Estimates, JobRecord
 from elastichost.simulator import calibration
-from elastichost.supervisor.remembering import record_of
+from elastichost.supervisor.autoscale.history_writer import record_of
 from elastichost.tuner.candidates import contains
 from elastichost.tuner.facts import Configuration, as_array
 from elastichost.tuner.performance import Prior

@@ -37,8 +37,8 @@ from benchmarks.running import EXAMPLES
 from benchmarks.tuner.live import LAST_S, WINDOW_S, plan_name
 from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
-from elastichost.history import History
-from elastichost.job_features import JobRecord
+from elastichost.history.features import JobRecord
+from elastichost.history.store import History
 from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.records import Record, TunerLooked

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from benchmarks.tuner.search_recorded import Recorded, RecordedTruth, recorded_worlds
 from benchmarks.tuner.search_world import Costs, Met
-from elastichost.job_features import JobFeatures
+from elastichost.history.features import JobFeatures
 from elastichost.simulator.truth import Speed
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload

@@ -21,7 +21,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from elastichost.kernel_cache import use_kernel_cache
+from elastichost.host.kernel_cache import use_kernel_cache
 
 __all__ = ["compiled", "full_fence", "inlined", "kernel_ready", "load_acquire", "prefetch", "signed", "store_release"]
 

@@ -13,9 +13,9 @@ import msgspec
 from elastichost.arena.hashing import seeded_index_key
 from elastichost.arena.mailbox import HEAD_BYTES
 from elastichost.errors import ArenaFullError
+from elastichost.host.environment import address_bytes
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import ModelSpec, TableSpec
-from elastichost.surroundings import address_bytes
 
 __all__ = [
     "APPLIED_WORDS",

@@ -30,7 +30,7 @@ from elastichost.chaos.schedule import Planned, plan_faults, plan_stretches
 from elastichost.chaos.target import RunUnderChaos
 from elastichost.chaos.twin import run_twins
 from elastichost.chaos.verdicts import Verdict
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.errors import ConfigError, ElastichostError, JobFailedError
 from elastichost.ps.audit import AUDIT_VARIABLE
 from elastichost.wire.sockets import VIA_VARIABLE

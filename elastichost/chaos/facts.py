@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from elastichost.checkpoint.format import latest
 from elastichost.checkpoint.places import RUN_FILE, checkpoint_source, read_identity
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.errors import CheckpointError
 from elastichost.plan import ProcessId
 from elastichost.runs.events import AnyEvent, BatchTorn, PlanChanged, ProcessLost
 from elastichost.runs.journal import read_journal
-from elastichost.supervisor.ledger_facts import LedgerSettings
-from elastichost.supervisor.run_record import RunRecord, read_record
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord, read_record
+from elastichost.supervisor.ledger.state import LedgerSettings
 from elastichost.wire.applied import read_applied
 
 __all__ = ["RunFacts", "read_facts"]

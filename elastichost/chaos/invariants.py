@@ -17,7 +17,7 @@ import numpy.typing as npt
 from elastichost.chaos.facts import RunFacts
 from elastichost.chaos.verdicts import Verdict
 from elastichost.runs.events import AnyEvent, LeaseGranted, LeasesSettled, RolledBack, RunStarted
-from elastichost.supervisor.ledger_facts import LedgerSettings, LedgerState, epoch_order
+from elastichost.supervisor.ledger.state import LedgerSettings, LedgerState, epoch_order
 from elastichost.worker.exchange import WINDOW
 
 __all__ = [

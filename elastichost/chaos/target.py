@@ -17,17 +17,17 @@ from elastichost.arena.host import arena_directory, double_directory, reclaim, s
 from elastichost.chaos.processes import MARK, end_marked, marked_processes, signal_marked
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
-from elastichost.config_hosts import KEPT_HOSTS_FILE, HostsFile, load_hosts, read_hosts
+from elastichost.config.hosts import KEPT_HOSTS_FILE, HostsFile, load_hosts, read_hosts
 from elastichost.errors import ConfigError, JobFailedError
 from elastichost.metrics import read_status
-from elastichost.supervisor.launch.agent_process import AGENT_MODULE
 from elastichost.supervisor.launch.child import set_parent_death_signal
+from elastichost.supervisor.remote.agent_launcher import AGENT_MODULE
 from elastichost.wire.commands import Accepted, Command, CommandClient, Join, Reached
 from elastichost.wire.sockets import VIA_VARIABLE
 
 __all__ = ["RunUnderChaos"]
 
-FORK_SERVER = b"elastichost.supervisor.launch.forkserver"
+FORK_SERVER = b"elastichost.supervisor.launch.fork_server"
 AGENT = AGENT_MODULE.encode()
 END_LIMIT_S = 120.0
 GUARDIAN_LIMIT_S = 15.0  # the fork server ends the processes and removes what a killed supervisor leaves

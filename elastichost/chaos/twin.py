@@ -24,7 +24,7 @@ from elastichost.chaos.processes import MARK
 from elastichost.chaos.schedule import unit_draw
 from elastichost.chaos.target import RunUnderChaos
 from elastichost.chaos.verdicts import Verdict
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.errors import JobFailedError
 from elastichost.ps.audit import AUDIT_VARIABLE
 from elastichost.wire.applied import read_applied

@@ -19,8 +19,8 @@ from elastichost.checkpoint.files import (
     sync_directory,
     write_file,
 )
-from elastichost.cpu_features import CpuFeatures
 from elastichost.errors import CheckpointError
+from elastichost.host.cpu_features import CpuFeatures
 from elastichost.specs import ModelSpec
 
 __all__ = ["DIGEST_NAME", "MANIFEST_NAME", "SCHEMA", "Manifest", "commit", "load_manifest", "verify_blocks"]

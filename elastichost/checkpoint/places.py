@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import CheckpointError
 
 __all__ = [

@@ -12,14 +12,14 @@ import msgspec
 import typer
 
 from elastichost.cli.output import data_console, print_json, progress_console
+from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError, ExitCode
-from elastichost.spelling import did_you_mean
 from elastichost.tuner.colocation.facts import PolicyName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from elastichost.config import JobSpec
+    from elastichost.config.job import JobSpec
     from elastichost.dispatcher import Submission
     from elastichost.dispatcher.facts import HostStatus
     from elastichost.dispatcher.options import AskedOptions, HostOptions
@@ -72,8 +72,8 @@ def host_parts(
 ) -> tuple[HostOptions, HostInventory]:
     """Raises ConfigError for a policy, a setting or an amount that is none."""
     from elastichost.dispatcher.options import AskedOptions, HostOptions
+    from elastichost.host.inventory import inventory
     from elastichost.resources import memory_budget_bytes
-    from elastichost.supervisor.host import inventory
 
     if policy not in POLICIES:
         raise ConfigError(
@@ -128,7 +128,7 @@ def run_batch(
 ) -> NoReturn:
     """Trains all of them, packed; ends with the exit code of the batch."""
     from elastichost.dispatcher import Submission
-    from elastichost.supervisor.rundir import new_run_path
+    from elastichost.runs.directory import new_run_path
 
     here = Path.cwd()
     directory = directory or new_run_path(here, "batch", secrets.token_hex(3))

@@ -15,8 +15,8 @@ from rich.text import Text
 from elastichost.cli.configuring import JobArgument, Overrides
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
 from elastichost.cli.runs import program, short_path
+from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
-from elastichost.spelling import did_you_mean
 from elastichost.wording import count_words
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def _order(
     """Raises ConfigError for anything that cannot be: before the run is started."""
     from elastichost.chaos.driver import ChaosOrder
     from elastichost.chaos.message_faults import parse_rates
-    from elastichost.config import load_job
-    from elastichost.supervisor.rundir import new_run_path
+    from elastichost.config.job import load_job
+    from elastichost.runs.directory import new_run_path
 
     names = [name for name, _ in _fault_list()]
     for kind in kinds:
@@ -150,7 +150,7 @@ def _order(
 
 def _check_hosts(path: Path, *, has_messages: bool) -> None:
     """Raises ConfigError for hosts whose processes nobody here could hit."""
-    from elastichost.config_hosts import load_hosts
+    from elastichost.config.hosts import load_hosts
 
     far = [host.shown for host in load_hosts(path).hosts if host.transport != "local"]
     if far:

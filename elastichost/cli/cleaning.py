@@ -64,7 +64,7 @@ def _report(removed: list[tuple[Path, int]], dry_run: bool, as_json: bool) -> No
 
 
 def _old_runs(keep: int) -> list[Path]:
-    from elastichost.supervisor.rundir import is_locked
+    from elastichost.runs.directory import is_locked
 
     return [directory for directory in runs_under()[keep:] if not is_locked(directory)]
 

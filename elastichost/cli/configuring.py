@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def show(job: JobArgument, overrides: Overrides = [], as_json: AsJson = False) -> None:  # noqa: B006 typer copies it
     """Print a job with every default written out."""
-    from elastichost.config import load_job, to_toml
+    from elastichost.config.job import load_job, to_toml
 
     spec = load_job(job, overrides)
     if as_json:
@@ -38,6 +38,6 @@ def show(job: JobArgument, overrides: Overrides = [], as_json: AsJson = False) -
 
 def schema() -> None:
     """Print the JSON Schema of job files, for editors."""
-    from elastichost.config import json_schema
+    from elastichost.config.job import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))

@@ -19,11 +19,11 @@ from elastichost.cli.doctor_ipc import logind_facts, removes_files
 from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.errors import ExitCode
-from elastichost.kernel_cache import kernel_cache
+from elastichost.host.kernel_cache import kernel_cache
 from elastichost.wording import bytes_words
 
 if TYPE_CHECKING:
-    from elastichost.config_hosts import HostsFile
+    from elastichost.config.hosts import HostsFile
 
 __all__ = ["Check", "check_triple", "diagnose", "doctor", "register"]
 
@@ -89,7 +89,7 @@ def doctor(
 
 def _check_hosts(hosts: HostsFile, as_json: bool) -> None:
     """Every problem of every host, then exit code 3 when one of them cannot be used."""
-    from elastichost.supervisor.hosts_check import check_hosts
+    from elastichost.supervisor.remote.preflight import check_hosts
 
     out, findings = data_console(), []
     for finding in check_hosts(hosts):

@@ -11,13 +11,13 @@ import msgspec
 
 from elastichost.cli.output import data_console, print_json
 from elastichost.cli.tail import Tail
+from elastichost.config.suggestions import did_you_mean
 from elastichost.display import event_line
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.runs.events import Category, JournalLine, kind_of
 from elastichost.runs.events.schema import event_classes, line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import read_journal
-from elastichost.spelling import did_you_mean
 
 __all__ = ["Selection", "show_events", "show_schema"]
 

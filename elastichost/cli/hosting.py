@@ -77,7 +77,7 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Put jobs in the queue of a running host."""
-    from elastichost.config import load_job, to_toml
+    from elastichost.config.job import load_job, to_toml
     from elastichost.wire.commands import Submit
 
     specs = [load_job(job, overrides) for job in jobs]  # all are checked before one is sent

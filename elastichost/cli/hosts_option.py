@@ -11,7 +11,7 @@ import typer
 from elastichost.errors import ConfigError
 
 if TYPE_CHECKING:
-    from elastichost.config_hosts import HostsFile
+    from elastichost.config.hosts import HostsFile
 
 __all__ = ["AddressOption", "Cluster", "HostsOption", "OnOption", "RayAddressOption", "hosts_asked"]
 
@@ -42,7 +42,7 @@ RayAddressOption = Annotated[
 
 def hosts_asked(path: Path | None, addresses: list[str], cluster: Cluster | None, ray_address: str) -> HostsFile | None:
     """None: none were named. Raises ConfigError, and PreflightError for a cluster that cannot be used."""
-    from elastichost.config_hosts import hosts_of_addresses, load_hosts
+    from elastichost.config.hosts import hosts_of_addresses, load_hosts
 
     if sum((path is not None, bool(addresses), cluster is not None)) > 1:
         raise ConfigError("hosts are named in one way", hint="leave out all but one of --hosts, --host and --on")
@@ -51,7 +51,7 @@ def hosts_asked(path: Path | None, addresses: list[str], cluster: Cluster | None
     if path is not None:
         return load_hosts(path)
     if cluster is not None:
-        from elastichost.supervisor.ray_cluster import DEFAULT_ADDRESS, hosts_on_ray
+        from elastichost.supervisor.remote.ray.cluster import DEFAULT_ADDRESS, hosts_on_ray
 
         return hosts_on_ray(ray_address or DEFAULT_ADDRESS)
     return hosts_of_addresses(tuple(addresses)) if addresses else None

@@ -14,8 +14,8 @@ from elastichost.cli.output import AsJson, data_console, fact_lines, print_json,
 from elastichost.wording import count_words, duration_words
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec
-    from elastichost.supervisor.preflight import Preparation
+    from elastichost.config.job import JobSpec
+    from elastichost.supervisor.startup.preflight import Preparation
     from elastichost.tuner.foresight import Foresight
     from elastichost.tuner.peak_memory import MemoryEstimate
     from elastichost.tuner.policy import Forecast
@@ -36,7 +36,7 @@ def plan(
 ) -> None:
     """What the tuner would choose for a job, what it expects of that, how sure it is, and what comes second; and the
     peak of its memory, with what it consists of."""
-    from elastichost.config import load_job
+    from elastichost.config.job import load_job
 
     spec = load_job(job, overrides)
     prepared, memory = _look_ahead(spec)
@@ -54,10 +54,10 @@ def plan(
 
 def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
     """Raises the typed error that a start would end with."""
-    from elastichost.supervisor.estimating import estimate_memory
-    from elastichost.supervisor.launch.local import LocalLauncher
-    from elastichost.supervisor.preflight import preflight
-    from elastichost.supervisor.run import Entries
+    from elastichost.supervisor.launch.entries import Entries
+    from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+    from elastichost.supervisor.startup.memory_estimate import estimate_memory
+    from elastichost.supervisor.startup.preflight import preflight
 
     if job.emulate.enabled:
         prepared = preflight(job)
@@ -71,7 +71,7 @@ def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
 
 def _foresee(job: JobSpec, prepared: Preparation) -> Foresight | None:
     """None: nothing like it was seen, or there is nothing to choose."""
-    from elastichost.supervisor.tuner_settings import workload_of
+    from elastichost.supervisor.startup.tuner_settings import workload_of
     from elastichost.tuner.foresight import foresee, measured_before
 
     beginning = prepared.beginning

@@ -11,10 +11,10 @@ import typer
 from elastichost.cli.output import AsJson, data_console, print_json
 from elastichost.cli.runs import RunArgument, find_run, is_alive, program, short_path
 from elastichost.cli.tail import Tail
+from elastichost.config.suggestions import did_you_mean
 from elastichost.display import picture, plain_line
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
-from elastichost.spelling import did_you_mean
 
 __all__ = ["register"]
 

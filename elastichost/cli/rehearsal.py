@@ -12,7 +12,7 @@ from elastichost.cli.output import data_console, fact_lines, print_json, progres
 from elastichost.wording import bytes_words, count_words
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec
+    from elastichost.config.job import JobSpec
     from elastichost.plan import Plan
     from elastichost.specs import TableSpec
 
@@ -70,8 +70,8 @@ def _lines(found: Rehearsal, epochs: int) -> Iterator[tuple[str, str]]:
 
 
 def _rehearsal(job: JobSpec) -> Rehearsal:
-    from elastichost.supervisor.describing import describe_model
-    from elastichost.supervisor.preflight import preflight
+    from elastichost.supervisor.startup.model_probe import describe_model
+    from elastichost.supervisor.startup.preflight import preflight
 
     found = preflight(job)
     model = None

@@ -26,12 +26,12 @@ from elastichost.cli.runs import RunArgument, find_run, program, short_path
 from elastichost.cli.summary import summary
 from elastichost.display import open_display
 from elastichost.errors import ConfigError
-from elastichost.surroundings import check_address_space
+from elastichost.host.environment import check_address_space
 
 if TYPE_CHECKING:
     from elastichost.arena.host import Hold
-    from elastichost.config import JobSpec
-    from elastichost.config_hosts import HostsFile
+    from elastichost.config.hosts import HostsFile
+    from elastichost.config.job import JobSpec
 
 __all__ = ["register"]
 
@@ -81,8 +81,8 @@ def run(
 ) -> None:
     """Train a job: check, start, watch, evaluate, keep. Several jobs share the host (--policy, --memory)."""
     check_address_space()  # before what needs more than little of it is imported
-    from elastichost.config import load_job
-    from elastichost.config_hosts import with_hosts
+    from elastichost.config.hosts import with_hosts
+    from elastichost.config.job import load_job
 
     specs = [load_job(job, overrides) for job in jobs]
     others = hosts_asked(hosts, addresses, on, ray_address)
@@ -144,9 +144,9 @@ def resume(
         )
     directory = find_run(run)
     held = hold_left(directory)  # first of all: a guardian waits a few seconds only
-    from elastichost.config import load_job
-    from elastichost.config_hosts import KEPT_HOSTS_FILE, read_hosts, with_hosts
-    from elastichost.supervisor.ray_cluster import listed_anew
+    from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts, with_hosts
+    from elastichost.config.job import load_job
+    from elastichost.supervisor.remote.ray.cluster import listed_anew
 
     resolved = directory / "job.resolved.toml"
     spec = load_job(resolved, overrides, environ={})

@@ -11,9 +11,9 @@ import typer
 from elastichost.cli.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import find_run, is_alive, program, short_path
+from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
-from elastichost.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from elastichost.wire.commands import Accepted, Join, Reached, Scale
@@ -49,8 +49,8 @@ def scale(
     With --host, --hosts or --on ray (the nodes that it does not use yet) machines join it, each with a worker for every
     core and a PS, or as the numbers say.
     """
-    from elastichost.config_hosts import KEPT_HOSTS_FILE, read_hosts
-    from elastichost.supervisor.ray_cluster import newcomers
+    from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts
+    from elastichost.supervisor.remote.ray.cluster import newcomers
     from elastichost.wire.commands import Join, Scale
 
     named = arguments or []

@@ -22,7 +22,7 @@ from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch, Un
 from elastichost.datasets.settings import DataSettings, Split, data_settings
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec
+    from elastichost.config.job import JobSpec
 
 __all__ = [
     "DataSettings",

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from elastichost.kernel_cache import use_kernel_cache
+from elastichost.host.kernel_cache import use_kernel_cache
 
 __all__ = ["compiled"]
 

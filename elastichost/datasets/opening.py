@@ -17,7 +17,7 @@ from elastichost.datasets.synthetic import SyntheticReader, synthetic_shape
 from elastichost.errors import DataError
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec
+    from elastichost.config.job import JobSpec
 
 __all__ = ["make_decoder", "make_reader"]
 

@@ -14,7 +14,7 @@ from elastichost.errors import DataError
 from elastichost.specs import TableSpec
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec
+    from elastichost.config.job import JobSpec
 
 __all__ = ["DatasetCheck", "check_data"]
 

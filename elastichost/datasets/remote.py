@@ -26,7 +26,7 @@ from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch, Un
 from elastichost.datasets.reader import UnitReader
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec
+    from elastichost.config.job import JobSpec
 
 __all__ = ["BURST_S", "Link", "RemoteRate", "RemoteReader", "asked", "batch_bytes", "cut_off", "opened", "remote_rate"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec
+    from elastichost.config.job import JobSpec
 
 __all__ = [
     "CRITEO_CATEGORICAL",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from elastichost.config.suggestions import did_you_mean
 from elastichost.dispatcher.containing import Containment, offenders, relieved
 from elastichost.dispatcher.demands import Examined, HostPower, Known, learnt, prior
 from elastichost.dispatcher.effects import Effect, Examine, Kill, Lent, Note, Resize, Spawn
@@ -30,7 +31,6 @@ from elastichost.metrics import FINISHED_STATES
 from elastichost.resources import HostInventory
 from elastichost.runs.events import JobCancelled, JobDone, JobExamined, JobStarted, JobSubmitted, JobWarned
 from elastichost.runs.result import RunResult
-from elastichost.spelling import did_you_mean
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Start
 from elastichost.tuner.colocation.policies import Settings, dispatch, predicted, why_waiting

@@ -15,9 +15,9 @@ from elastichost.dispatcher.job_process import JobArguments
 from elastichost.dispatcher.meter import HostProcesses
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
+from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started, StartFailed
-from elastichost.supervisor.launch.local import LocalLauncher
-from elastichost.supervisor.run import Entries
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 
 __all__ = ["CHECK", "JOB", "Crew", "Ended"]
 
@@ -27,12 +27,12 @@ IMPORTS = (
     "elastichost.dispatcher.job_process",
     "elastichost.dispatcher.examining",
     "elastichost.supervisor.job",
-    "elastichost.supervisor.launch.forkserver",
+    "elastichost.supervisor.launch.fork_server",
     "elastichost.tuner.queueing",
     "scipy.optimize",
     "scipy.special",
 )
-CALLS = ("elastichost.supervisor.rundir:package_versions",)
+CALLS = ("elastichost.runs.directory:package_versions",)
 
 
 @dataclass(frozen=True, slots=True)

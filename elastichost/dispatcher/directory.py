@@ -23,8 +23,8 @@ from elastichost.appending import write_atomically
 from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest, JobStatus
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.history import state_directory
-from elastichost.supervisor.rundir import lock_directory, point_latest
+from elastichost.history.store import state_directory
+from elastichost.runs.directory import lock_directory, point_latest
 
 __all__ = ["HostDirectory", "Kept", "default_directory", "read_asked"]
 

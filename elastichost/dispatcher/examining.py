@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from elastichost.appending import write_atomically
-from elastichost.config import JobSpec, load_job
-from elastichost.config_tables import table_settings
+from elastichost.config.job import JobSpec, load_job
+from elastichost.config.tables import table_settings
 from elastichost.datasets import open_reader
 from elastichost.datasets.reader import UnitReader
 from elastichost.datasets.remote import batch_bytes, remote_rate
@@ -23,13 +23,13 @@ from elastichost.dispatcher.shapes import twin_of
 from elastichost.errors import ElastichostError
 from elastichost.resources import HostInventory
 from elastichost.specs import TableSpec
-from elastichost.supervisor.emulated import EMULATED
-from elastichost.supervisor.estimating import memory_facts
-from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.servers import fork_or_start
-from elastichost.supervisor.preflight import Preparation, preflight
-from elastichost.supervisor.run import Entries
-from elastichost.supervisor.tuner_settings import bounds_of_job
+from elastichost.supervisor.startup.emulation import EMULATED
+from elastichost.supervisor.startup.memory_estimate import memory_facts
+from elastichost.supervisor.startup.preflight import Preparation, preflight
+from elastichost.supervisor.startup.tuner_settings import bounds_of_job
 from elastichost.tuner.peak_memory import estimate_peak
 from elastichost.tuner.peak_memory_facts import BESIDE
 

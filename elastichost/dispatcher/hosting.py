@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.loop import HostLoop
 from elastichost.dispatcher.options import HostOptions

@@ -12,13 +12,13 @@ import msgspec
 
 from elastichost.checkpoint.format import latest
 from elastichost.checkpoint.places import CheckpointSource, checkpoint_source, read_identity
-from elastichost.config import JobSpec, load_job
-from elastichost.config_tuner import FirstPlanSettings
+from elastichost.config.job import JobSpec, load_job
+from elastichost.config.tuner import FirstPlanSettings
 from elastichost.dispatcher.child import leave_failure, leave_unforeseen, work_in
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.isolation import enter
 from elastichost.errors import CheckpointError, ElastichostError
-from elastichost.priority import give_way_oneself
+from elastichost.host.priority import give_way_oneself
 from elastichost.resources import HostInventory
 from elastichost.supervisor import run_job
 from elastichost.supervisor.launch.servers import fork_or_start

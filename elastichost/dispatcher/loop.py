@@ -19,7 +19,7 @@ from elastichost.appending import is_out_of_space, space_words
 from elastichost.arena.host import create_directory, hold_left, reclaim, socket_directory
 from elastichost.arena.owner import owner_of
 from elastichost.clock import Clock, MonotonicClock
-from elastichost.config import JobSpec, load_job, to_toml
+from elastichost.config.job import JobSpec, load_job, to_toml
 from elastichost.dispatcher.core import Core
 from elastichost.dispatcher.crew import CHECK, Crew, Ended
 from elastichost.dispatcher.demands import Examined
@@ -47,11 +47,11 @@ from elastichost.dispatcher.timeline import Timeline
 from elastichost.dispatcher.watching import Watch
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
 from elastichost.resources import HostInventory
+from elastichost.runs.directory import new_run_path
 from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWarned, JournalLine
 from elastichost.runs.journal import Journal, utc_now
 from elastichost.runs.result import RunResult
-from elastichost.supervisor.disk_space import DiskSpace
-from elastichost.supervisor.rundir import new_run_path
+from elastichost.supervisor.core.disk_space import DiskSpace
 from elastichost.supervisor.signals import StopSignals
 from elastichost.wire.commands import Cancel, CommandServer, Reached, Refused, Submit
 

@@ -19,7 +19,7 @@ from elastichost.dispatcher.job_process import JobArguments
 from elastichost.dispatcher.lending import Lender
 from elastichost.dispatcher.limits import Limits
 from elastichost.dispatcher.meter import HostProcesses
-from elastichost.priority import give_way
+from elastichost.host.priority import give_way
 from elastichost.resources import GpuDevice, HostInventory
 
 __all__ = ["Performer"]

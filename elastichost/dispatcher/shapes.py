@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 
 __all__ = ["shape_of", "twin_of"]
 

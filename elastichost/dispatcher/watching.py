@@ -13,8 +13,8 @@ from elastichost.dispatcher.facts import Seen
 from elastichost.dispatcher.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.meter import HostProcesses, TreeUsage
 from elastichost.errors import PreflightError
+from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import RunStatus, read_status
-from elastichost.supervisor.meter import anonymous_bytes
 
 __all__ = ["Watch"]
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
 from elastichost.simulator.scenarios import Scenario, scenario
-from elastichost.spelling import did_you_mean
 from elastichost.tuner.facts import Workload
 
 if TYPE_CHECKING:
-    from elastichost.config import JobSpec
+    from elastichost.config.job import JobSpec
 
 __all__ = ["AUTOCORRELATION", "scenario_of", "slowed"]
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from elastichost.config_emulate import NewIdsSettings
+from elastichost.config.emulate import NewIdsSettings
 from elastichost.emulation.model import NEW_IDS, Keys, Part, owner_of_new, parts_of
 from elastichost.emulation.prices import Pricing
 from elastichost.errors import ProtocolError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from elastichost.config_schema import ResourcesSection
+from elastichost.config.schema import ResourcesSection
 from elastichost.resources import bounds_of
 from elastichost.simulator.scenarios import Scenario
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.emulation.costs import scenario_of
 from elastichost.emulation.load import shortage
 from elastichost.emulation.model import INITIAL, emulated_model

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.emulation.exchange import DONE
 from elastichost.emulation.prices import Price
 from elastichost.emulation.server_queue import ServerQueue

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.emulation.batches import EmulatedBatch, LeaseCutter
 from elastichost.emulation.costs import scenario_of
 from elastichost.emulation.exchange import Call, Exchange

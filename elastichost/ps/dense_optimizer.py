@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elastichost.arena.dense import DenseOptimizerSpec
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 
 __all__ = ["dense_optimizer"]
 

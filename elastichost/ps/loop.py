@@ -13,7 +13,7 @@ import numpy as np
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.errors import DiskFullError, ProtocolError
 from elastichost.micro_batches import CREW
 from elastichost.ps.applied_log import AppliedLog

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.batches import largest_batch
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.errors import ProtocolError
 from elastichost.plan import Access, ProcessId
 from elastichost.wire.data import DataMessage, DensePush, Pull, Push, StepAsk

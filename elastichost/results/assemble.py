@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from elastichost.checkpoint.format import BlockKind, FoundCheckpoint, Manifest, latest, load_manifest, read_block
 from elastichost.checkpoint.places import checkpoint_source, read_identity
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import CheckpointError, ConfigError
 from elastichost.specs import DenseTensor, EmbeddingSpec, TableSpec
 

@@ -18,15 +18,15 @@ from typing import Any, Literal
 import msgspec
 
 from elastichost import models
-from elastichost.build_source import BuildSpec, local_sources, parse_build_spec, source_file
-from elastichost.building import torchrec_names
 from elastichost.checkpoint.format import Manifest
-from elastichost.config import JobSpec
-from elastichost.config_tables import table_settings
+from elastichost.config.job import JobSpec
+from elastichost.config.tables import table_settings
 from elastichost.errors import ConfigError, ElastichostError
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.safetensors_file import write_safetensors
 from elastichost.specs import KeyKind, TableSpec
+from elastichost.user_model.build import torchrec_names
+from elastichost.user_model.source import BuildSpec, local_sources, parse_build_spec, source_file
 
 __all__ = ["ExportReport", "Preprocess", "export"]
 

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
-from elastichost.building import build_model
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader, SampleBatch
 from elastichost.errors import ConfigError, DataError, ElastichostError, IdOutOfRangeError
@@ -27,6 +26,7 @@ from elastichost.quality import QualityReport, evaluate_labels, probabilities
 from elastichost.results.assemble import CheckpointTensors, find_checkpoint, load_run_job
 from elastichost.results.reader import IdTable, leave_last_row_out
 from elastichost.specs import ModelSpec, TableSpec
+from elastichost.user_model.build import build_model
 from elastichost.worker.embedding import meta_collections
 from elastichost.worker.rows import PreparedBatch
 from elastichost.worker.step import ModelRunner

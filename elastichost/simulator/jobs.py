@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from elastichost.job_features import JobFeatures
+from elastichost.history.features import JobFeatures
 from elastichost.simulator import calibration as world
 from elastichost.simulator.growth import MemoryCurve
 from elastichost.simulator.streams import generator

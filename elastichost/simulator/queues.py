@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.kernel_cache import use_kernel_cache
+from elastichost.host.kernel_cache import use_kernel_cache
 
 __all__ = ["OVERLAPS", "UNBOUNDED", "WALL", "Costs", "State", "new_state", "run"]
 

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from elastichost.job_features import JobFeatures
+from elastichost.history.features import JobFeatures
 from elastichost.tuner.facts import Configuration, Observation, Workload
 
 __all__ = [

@@ -1,18 +1,21 @@
 """The supervisor: starts the processes of a job, shares out its samples, repairs what breaks, ends it cleanly.
 
-    lifecycle, ledger, reconcile, evaluation, early_stop, cut, agenda, pinning    pure: decide
-    observed                    facts about processes, folded from their messages
-    run                         what all parts share: sockets, launcher, journal, fleet
-    preflight, assembly         what is checked before a start, and what is made then
-    rescue, ledger_applied      going on from the arena of a supervisor that died
-    hanging, watching           when silence is a hang, and what /proc says of a silent process
-    roster, training, judging, checkpointing    one concern each: owners and members, leases, evaluations, saving
-    handover, migration, mover  who owns what from one shard map to the next; rows on their way to another host's arena
-    control, recovery, shutdown what happens on a message, an exit or a hang, the end
-    loop                        waits for the next of these and calls them
-    job                         opens everything a run needs, and closes it however the run ends
-    launch/                     the fork server and its client
-    rundir, meter, status, host, reckoning    files and measurements; the journal and the result are in `elastichost.runs`
+    core/            pure: decides
+    ledger/          which samples are trained, and by which worker
+    launch/          the fork server and its client
+    remote/          other machines: agents, the way to them, Ray
+    startup/         what is checked and chosen before a run trains
+    controllers/     each performs what one core decides
+    memory/          the budget of memory: measured, granted, foreseen
+    elastic_hosts/   machines that join and are lost
+    autoscale/       the tuner in a live run
+    job              opens everything a run needs, and closes it however the run ends
+    event_loop       waits for a message, an exit, a signal or a timer, and calls what handles it
+    message_router   messages of processes; command_handler: commands from outside
+    assembly         makes the components of a run
+    context          what all parts share: sockets, launcher, journal, fleet
+    rebalancer       moves buckets of busy parameter servers
+    rollback, status, run_result, agenda_input, disk_watch, signals    small parts of the loop
 
 It never imports `ps` or `worker`: those run in other processes and are named by strings.
 """

@@ -22,34 +22,34 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.errors import ArenaFullError
+from elastichost.host.environment import check_address_space
+from elastichost.host.inventory import memory_of_host
 from elastichost.plan import ProcessId
 from elastichost.resources import memory_budget_bytes
 from elastichost.runs.events import ArenaOpened, ArenaRejected, ArenaReused, BatchTorn, DirectoryNotRemoved
 from elastichost.runs.facts import ArenaOrigin, Lineage
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.balancing import Balancer
-from elastichost.supervisor.checkpointing import Checkpointer
-from elastichost.supervisor.crew_training import CrewTraining
-from elastichost.supervisor.doubles import Double
-from elastichost.supervisor.heritage import Heritage, newest_kept, starting_point
-from elastichost.supervisor.host import memory_of_host
-from elastichost.supervisor.host_loss import HostLosses
-from elastichost.supervisor.judging import Judge
-from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import LedgerSettings
-from elastichost.supervisor.lookups import LookupCount
-from elastichost.supervisor.memory_gauge import MemoryGauge
-from elastichost.supervisor.memory_watch import MemoryWatch
-from elastichost.supervisor.parts import Parts
-from elastichost.supervisor.pinning import pin
-from elastichost.supervisor.preflight import Preparation
-from elastichost.supervisor.rescue import Claim, Misfit, Rescued, rescue
-from elastichost.supervisor.roster import Roster
-from elastichost.supervisor.run import Run
-from elastichost.supervisor.run_record import RunRecord
-from elastichost.supervisor.training import Training
-from elastichost.surroundings import check_address_space
+from elastichost.supervisor.components import Parts
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.checkpoints import Checkpointer
+from elastichost.supervisor.controllers.evaluations import Judge
+from elastichost.supervisor.controllers.leases import Training
+from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.controllers.sync_crew import CrewTraining
+from elastichost.supervisor.core.core_assignment import pin
+from elastichost.supervisor.elastic_hosts.arena_replica import Double
+from elastichost.supervisor.elastic_hosts.loss import HostLosses
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.ledger.ledger import Ledger
+from elastichost.supervisor.ledger.state import LedgerSettings
+from elastichost.supervisor.memory.gauge import MemoryGauge
+from elastichost.supervisor.memory.lookups import LookupCount
+from elastichost.supervisor.memory.monitor import MemoryWatch
+from elastichost.supervisor.rebalancer import Balancer
+from elastichost.supervisor.startup.arena_takeover import Claim, Misfit, Rescued, rescue
+from elastichost.supervisor.startup.preflight import Preparation
+from elastichost.supervisor.startup.resume_source import Heritage, newest_kept, starting_point
 from elastichost.tuner.cold_start import resized_plan
 
 __all__ = ["assemble"]

@@ -18,12 +18,13 @@ from elastichost.arena.owner import owner_of
 from elastichost.checkpoint.format import remove_staging
 from elastichost.checkpoint.places import RUN_FILE, named_source
 from elastichost.clock import MonotonicClock
-from elastichost.config import JobSpec, load_job
-from elastichost.config_hosts import HostsFile
+from elastichost.config.hosts import HostsFile
+from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
 from elastichost.plan import Plan, ProcessId
 from elastichost.resources import HostInventory
 from elastichost.runs.decisions import DECISIONS_FILE, Recorder
+from elastichost.runs.directory import RunDirectory, new_run_path
 from elastichost.runs.events import (
     DirectoryLeftBehind,
     ProcessesKilled,
@@ -37,24 +38,24 @@ from elastichost.runs.journal import Journal
 from elastichost.runs.journal_replay import EndedSize, Recollection
 from elastichost.runs.observer import RunObserver, SilentObserver
 from elastichost.runs.result import RunResult
-from elastichost.supervisor.emulated import EMULATED
-from elastichost.supervisor.heritage import Heritage, look_for_checkpoint
-from elastichost.supervisor.keyring import Keyring
-from elastichost.supervisor.launch.agent_messages import SourceFile
-from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.core.reconciler import Limits
+from elastichost.supervisor.event_loop import Supervisor
+from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.servers import StartServer
-from elastichost.supervisor.launch.several import HostsLauncher
-from elastichost.supervisor.loop import Supervisor
-from elastichost.supervisor.machines import Machines
-from elastichost.supervisor.preflight import Preparation, preflight
-from elastichost.supervisor.reconcile import Limits
-from elastichost.supervisor.rescue import Claim, claim_arena
-from elastichost.supervisor.rolling_back import barred
-from elastichost.supervisor.run import Entries, Run
-from elastichost.supervisor.rundir import RunDirectory, new_run_path
-from elastichost.supervisor.shutdown import end_processes, remove_directories
+from elastichost.supervisor.launch.shutdown import end_processes, remove_directories
+from elastichost.supervisor.remote.hosts import Machines
+from elastichost.supervisor.remote.job_bundle import files_for_others
+from elastichost.supervisor.remote.keyring import Keyring
+from elastichost.supervisor.remote.messages import SourceFile
+from elastichost.supervisor.remote.multi_host_launcher import HostsLauncher
+from elastichost.supervisor.rollback import barred
 from elastichost.supervisor.signals import StopSignals
-from elastichost.supervisor.sources import files_for_others
+from elastichost.supervisor.startup.arena_takeover import Claim, claim_arena
+from elastichost.supervisor.startup.emulation import EMULATED
+from elastichost.supervisor.startup.preflight import Preparation, preflight
+from elastichost.supervisor.startup.resume_source import Heritage, look_for_checkpoint
 from elastichost.wire.applied import is_audited
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.crash import arm

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from elastichost.appending import is_out_of_space
+from elastichost.host.process_meter import Meter, MetricsStore, Usage
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
-from elastichost.supervisor.meter import Meter, MetricsStore, Usage
-from elastichost.supervisor.observed import ProcessRecord
-from elastichost.supervisor.parts import Parts
-from elastichost.supervisor.run import Run
+from elastichost.supervisor.components import Parts
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.core.fleet import ProcessRecord
 
 __all__ = ["Reporter"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
+from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice
 from elastichost.tuner.candidates import (

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.job_features import JobFeatures, JobRecord
+from elastichost.history.features import JobFeatures, JobRecord
 from elastichost.tuner.candidates import Bounds, as_configurations
 from elastichost.tuner.choice import Stakes, price_of
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload

@@ -19,7 +19,7 @@ import math
 
 import msgspec
 
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.tuner import memory_growth
 from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
 from elastichost.tuner.memory_growth import Forecast, GrowthState, chance_beyond, clipped, forecast, quantile

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.tuner.memory_growth import MOST_BETA, PIVOT, GrowthPrior, GrowthState
 
 __all__ = ["BETA", "GROWTH_BYTES", "ROWS", "ROW_BYTES", "learnt", "prior_of", "widened"]

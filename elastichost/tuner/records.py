@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.plan import Plan
 from elastichost.tuner.first_plan import FirstPlanRequest
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed

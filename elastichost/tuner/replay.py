@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.tuner.first_plan import first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, observe
 from elastichost.tuner.health_record import unpacked

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from elastichost.job_features import Estimates, JobFeatures, JobMetric, JobRecord, PlanSize
+from elastichost.history.features import Estimates, JobFeatures, JobMetric, JobRecord, PlanSize
 from elastichost.tuner.candidates import Bounds, nearest_candidate
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.performance import Prior

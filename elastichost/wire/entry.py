@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import ElastichostError, NonFiniteError
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import FailureReport

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.datasets.api import SampleBatch
 from elastichost.datasets.remote import remote_rate
 from elastichost.errors import SampleRange

@@ -18,8 +18,8 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
-from elastichost.config import JobSpec
-from elastichost.config_tables import parse_init, table_settings
+from elastichost.config.job import JobSpec
+from elastichost.config.tables import parse_init, table_settings
 from elastichost.errors import ModelError
 from elastichost.specs import EmbeddingSpec, Pooling, RowOptimizerSpec, TableSpec
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch._C._profiler import _EventType as EventType
 from torch.autograd.profiler import profile
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.datasets import Reader, SampleBatch
 from elastichost.specs import EmbeddingSpec, ModelSpec
 from elastichost.wire.facts import TensorEvent, WorkingSet

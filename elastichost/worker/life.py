@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.errors import ProtocolError
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope

@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 import torch
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.datasets.api import SampleBatch
 from elastichost.datasets.remote import remote_rate
 from elastichost.errors import SampleRange

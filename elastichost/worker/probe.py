@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from elastichost.building import build_model
-from elastichost.config import JobSpec, load_job
-from elastichost.config_tables import resolve_tables
+from elastichost.config.job import JobSpec, load_job
+from elastichost.config.tables import resolve_tables
 from elastichost.datasets import DatasetDescription, open_reader
 from elastichost.specs import ModelSpec, TableSpec
+from elastichost.user_model.build import build_model
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import Hello, ModelDescribed
 from elastichost.wire.entry import run_child

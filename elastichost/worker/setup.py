@@ -10,11 +10,11 @@ import torch
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
-from elastichost.building import build_model
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.sharding import rows_per_bucket
+from elastichost.user_model.build import build_model
 from elastichost.wire.child import ChildArguments
 from elastichost.worker.channel import DirectoryHolder, Pump
 from elastichost.worker.commit import Committer

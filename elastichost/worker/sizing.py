@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets import open_reader
 from elastichost.specs import ModelSpec
 from elastichost.wire.child import ChildArguments

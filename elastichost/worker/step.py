@@ -14,8 +14,8 @@ from torch.nn import functional
 from torchrec.datasets.utils import Batch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from elastichost.building import user_error
 from elastichost.errors import ElastichostError, ModelError
+from elastichost.user_model.build import user_error
 from elastichost.worker.rows import PreparedBatch
 
 __all__ = ["ModelRunner", "Scores"]

@@ -29,7 +29,7 @@ from benchmarks.colocate.pictures import save_pictures
 from benchmarks.colocate.quality import memory_error, parity
 from benchmarks.colocate.recorded import ArmRun, Campaign, Cold, JobEnd, JobRun, Sweep, Use, arm_run
 from benchmarks.machine import read_machine
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.datasets import open_reader
 from elastichost.datasets.remote import batch_bytes
 from elastichost.dispatcher.facts import HostStatus, JobStatus

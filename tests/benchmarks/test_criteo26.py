@@ -20,7 +20,7 @@ from benchmarks.criteo26 import (
     write_batches,
     write_parquet,
 )
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.job_memory import Footprint, JobMemory
 from benchmarks.memory_estimate import Seen, summary
 from benchmarks.memory_jobs import JobShape, cases, drawn
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.tuner.peak_memory import MemoryEstimate, MemoryPart
 
 MB = 1 << 20

@@ -21,9 +21,9 @@ from elastichost.chaos.invariants import (
 )
 from elastichost.plan import ProcessId
 from elastichost.runs.events import AnyEvent, BatchTorn, LeaseGranted, LeasesSettled, RunStarted
-from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import LedgerSettings
-from elastichost.supervisor.run_record import RunRecord
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.ledger.ledger import Ledger
+from elastichost.supervisor.ledger.state import LedgerSettings
 from elastichost.wire.applied import APPLIED_RECORD
 from elastichost.wire.facts import AppliedBatch, Lease
 

@@ -34,8 +34,8 @@ from elastichost.checkpoint.format import (
     retain,
     verify_blocks,
 )
-from elastichost.cpu_features import present_cpu
 from elastichost.errors import CheckpointError
+from elastichost.host.cpu_features import present_cpu
 from elastichost.specs import (
     DenseSpec,
     DenseTensor,

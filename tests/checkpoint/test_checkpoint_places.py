@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elastichost.checkpoint.places import RUN_FILE, RunIdentity, checkpoint_source, new_identity, read_identity
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.errors import CheckpointError
 
 JOB = '[job]\nname = "shop"\n[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n[checkpoint]\n'

@@ -150,7 +150,7 @@ def test_a_failure_of_the_users_forward_shows_the_users_frames_only() -> None:
 def test_what_is_found_wrong_with_a_model_shows_no_frames_of_ours() -> None:
     ours = (
         "Traceback (most recent call last):\n"
-        f'  File "{ROOT}/elastichost/building.py", line 129, in build_model\n    raise ModelError(\n'
+        f'  File "{ROOT}/elastichost/user_model/build.py", line 129, in build_model\n    raise ModelError(\n'
         "elastichost.errors.ModelError: build returned a NoneType\n  -> return the model\n"
     )
     error = ModelError("build returned a NoneType", traceback_text=ours, hint="return the model")

@@ -17,6 +17,7 @@ from elastichost.cli.tail import Tail
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.plan import ProcessId
+from elastichost.runs.directory import lock_directory, point_latest
 from elastichost.runs.events import (
     AnyEvent,
     LeaseGranted,
@@ -29,7 +30,6 @@ from elastichost.runs.events import (
 from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import LEASES_FILE, Journal
-from elastichost.supervisor.rundir import lock_directory, point_latest
 
 from .conftest import JOB, Elastichost, write_status
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastichost.config_hosts import hosts_of_text
+from elastichost.config.hosts import hosts_of_text
 from elastichost.metrics import RunStatus
 from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Reached, Refused, Reply, Scale
 

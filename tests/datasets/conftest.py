@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets.api import Reader, SampleBatch, Unit
 from elastichost.datasets.opening import make_decoder
 from elastichost.datasets.reader import UnitReader

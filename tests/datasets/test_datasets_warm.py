@@ -27,7 +27,7 @@ warm_kernels()
 print(len(os.listdir("/proc/self/task")) - threads)
 warmed = signatures()
 from pathlib import Path
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.datasets import open_reader
 for name in sys.argv[1:]:
     reader = open_reader(load_job(Path(name)), "train")

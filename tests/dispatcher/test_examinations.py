@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.dispatcher.effects import Examine
 from elastichost.dispatcher.examinations import Examinations
 from elastichost.dispatcher.facts import Failure

@@ -13,8 +13,8 @@ from elastichost.dispatcher import watching
 from elastichost.dispatcher.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.meter import HostProcesses
 from elastichost.dispatcher.watching import Watch
+from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import ProcessStatus, RunStatus
-from elastichost.supervisor.meter import anonymous_bytes
 from tests.dispatcher.jobs import MB
 
 HERE = os.getpid()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.emulation.costs import AUTOCORRELATION, scenario_of, slowed
 from elastichost.errors import ConfigError
 from elastichost.simulator.micro import simulate

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.emulation.costs import scenario_of
 from elastichost.emulation.load import cores_needed, shortage
 

@@ -14,14 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from elastichost.config_hosts import HostsFile, read_hosts
+from elastichost.config.hosts import HostsFile, read_hosts
 from elastichost.errors import PreflightError
 from elastichost.runs.events import CheckpointWritten, HostLost, RowsRolledBack
-from elastichost.supervisor.hosts_check import check_hosts
-from elastichost.supervisor.launch.agent_process import agent_command
 from elastichost.supervisor.launch.events import AgentLost, Exited, Started
-from elastichost.supervisor.launch.remote import RemoteLauncher
-from elastichost.supervisor.ray_cluster import hosts_on_ray
+from elastichost.supervisor.remote.agent_launcher import agent_command
+from elastichost.supervisor.remote.preflight import check_hosts
+from elastichost.supervisor.remote.ray.cluster import hosts_on_ray
+from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from tests.hosts.keys import ROOT
 from tests.system.test_agent import LIMIT_S, collect, directories, is_gone, spawn, wait_until
 from tests.system.test_machines import pids_of, servers_of
@@ -38,7 +38,7 @@ __all__ = ["folder"]
 SAMPLES, FEWER = 200_000, 60_000
 IMPATIENT = """
 import sys
-from elastichost.supervisor.launch import ray_relay
+from elastichost.supervisor.remote.ray import relay as ray_relay
 ray_relay.PLACED_WITHIN_S = 1.0
 sys.exit(ray_relay.main(sys.argv[1:]))
 """
@@ -187,7 +187,7 @@ def test_a_node_whose_cores_are_taken_says_so(launcher: RemoteLauncher) -> None:
 
 
 def test_a_cluster_that_is_not_there_is_named(bed: RayBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elastichost.supervisor.ray_cluster.ANSWERS_WITHIN_S", 2.0)
+    monkeypatch.setattr("elastichost.supervisor.remote.ray.cluster.ANSWERS_WITHIN_S", 2.0)
     with pytest.raises(PreflightError, match=r"no Ray cluster has answered at '127\.0\.0\.1:9'.*\n.*ray start"):
         hosts_on_ray("127.0.0.1:9")
 

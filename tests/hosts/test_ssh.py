@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from elastichost.arena.host import arena_root
-from elastichost.config_hosts import HostSection, HostsFile
+from elastichost.config.hosts import HostSection, HostsFile
 from elastichost.errors import PreflightError
-from elastichost.supervisor.hosts_check import check_hosts
 from elastichost.supervisor.launch.events import AgentLost, Exited, Started
-from elastichost.supervisor.launch.remote import RemoteLauncher
+from elastichost.supervisor.remote.preflight import check_hosts
+from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from tests.hosts.keys import ROOT, SshKeys
 from tests.system.test_agent import LIMIT_S, collect, directories, is_gone, spawn, wait_until
 

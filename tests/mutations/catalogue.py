@@ -115,10 +115,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the dense owner does not say what counts",
-        "supervisor/handover.py",
+        "supervisor/core/handover.py",
         "            self._committed = committed\n",
         "            self._committed = ()\n",
-        ("tests/supervisor/test_handover.py",),
+        ("tests/supervisor/core/test_handover.py",),
         "async",
     ),
     Mutation(
@@ -153,7 +153,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what a dead worker has staged is not settled",
-        "supervisor/training.py",
+        "supervisor/controllers/leases.py",
         "            self._settle_rows(process)\n",
         "            pass\n",
         histories="async",
@@ -212,17 +212,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     # --- positions ----------------------------------------------------------------------------------------------------
     Mutation(
         "progress that comes twice counts twice",
-        "supervisor/ledger.py",
+        "supervisor/ledger/ledger.py",
         "stop <= held.applied_stop",
         "False",
-        ("tests/supervisor/test_ledger.py",),
+        ("tests/supervisor/ledger/test_ledger.py",),
     ),
     Mutation(
         "what a dead worker has not trained is lost",
-        "supervisor/ledger.py",
+        "supervisor/ledger/ledger.py",
         "        self._returned.extendleft(reversed(rests))\n",
         "",
-        ("tests/supervisor/test_ledger.py",),
+        ("tests/supervisor/ledger/test_ledger.py",),
         "async",
     ),
     Mutation(
@@ -243,10 +243,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     # --- access by place ------------------------------------------------------------------------------------------
     Mutation(
         "buckets are copied while workers change them in place",
-        "supervisor/migration.py",
+        "supervisor/core/migration.py",
         "self._served_epoch, self._mapping = epoch, set(workers)",
         "self._served_epoch, self._mapping = epoch, set()",
-        ("tests/supervisor/test_migration.py",),
+        ("tests/supervisor/core/test_migration.py",),
     ),
     Mutation(
         "a map counts as left behind that batches were prepared by",
@@ -272,10 +272,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     # --- checkpoints ----------------------------------------------------------------------------------------------
     Mutation(
         "copies are taken while workers train",
-        "supervisor/cut.py",
+        "supervisor/core/checkpoint_cut.py",
         '        if self._waiting:\n            return ()\n        self._move("all paused")',
         '        self._move("all paused")',
-        ("tests/supervisor/test_cut.py",),
+        ("tests/supervisor/core/test_checkpoint_cut.py",),
         "async",
     ),
     Mutation("a manifest is not synced", "checkpoint/files.py", "        os.fsync(file.fileno())\n", "", DURABILITY),
@@ -485,10 +485,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "progress that takes something back is counted",
-        "supervisor/ledger.py",
+        "supervisor/ledger/ledger.py",
         "if samples < held.samples or skipped < held.skipped:",
         "if False:",
-        ("tests/supervisor/test_ledger.py::test_progress_that_takes_something_back_is_refused",),
+        ("tests/supervisor/ledger/test_ledger.py::test_progress_that_takes_something_back_is_refused",),
     ),
     # --- what comes late --------------------------------------------------------------------------------------------
     Mutation(
@@ -507,10 +507,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "late: a pause for an older checkpoint counts for the present one",
-        "supervisor/cut.py",
+        "supervisor/core/checkpoint_cut.py",
         "if cut != self.number or self.state != CutState.PAUSING:",
         "if False:",
-        ("tests/supervisor/test_cut.py::test_whoever_paused_for_an_older_cut_trains_on_and_is_waited_for",),
+        (
+            "tests/supervisor/core/test_checkpoint_cut.py::test_whoever_paused_for_an_older_cut_trains_on_and_is_waited_for",
+        ),
     ),
     Mutation(
         "late: an older membership is taken",
@@ -536,10 +538,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     # --- which data it is -------------------------------------------------------------------------------------------
     Mutation(
         "a resume with other data goes on from the arena",
-        "supervisor/rescue.py",
+        "supervisor/startup/arena_takeover.py",
         "if known.lineage.data != settings.data:",
         "if False:",
-        ("tests/supervisor/test_rescue.py::test_other_data_does_not_fit",),
+        ("tests/supervisor/startup/test_arena_takeover.py::test_other_data_does_not_fit",),
     ),
     # --- whose directory it is --------------------------------------------------------------------------------------
     Mutation(

@@ -18,7 +18,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.watermarks import Watermarks
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.plan import Access, ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.loop import ServerLoop

@@ -11,7 +11,7 @@ from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
 from elastichost.checkpoint.format import BlockWriter, Manifest, commit, new_staging
-from elastichost.cpu_features import present_cpu
+from elastichost.host.cpu_features import present_cpu
 from elastichost.ps.restoring import fill_buckets, remake_buckets
 from elastichost.ps.store import RowStore
 from tests.ps.test_store import ALL, DYNAMIC, DYNAMIC_BUCKETS, FIXED, model_of

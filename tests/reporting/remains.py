@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from elastichost.host.process_meter import MetricsStore
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
 from elastichost.plan import Access, ProcessId
 from elastichost.runs.events import (
@@ -30,7 +31,6 @@ from elastichost.runs.events import (
     RunStarted,
 )
 from elastichost.runs.facts import EvaluationMemory
-from elastichost.supervisor.meter import MetricsStore
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, Workload
 from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from elastichost.host.process_meter import MetricsStore
 from elastichost.reporting.measurements import course_of, process_courses, read_measurements
 from elastichost.reporting.sessions import axis_of
-from elastichost.supervisor.meter import MetricsStore
 from tests.reporting.remains import status, write_metrics
 
 

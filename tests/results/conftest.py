@@ -15,15 +15,15 @@ import pytest
 from torch import nn
 from torchrec import EmbeddingBagCollection
 
-from elastichost.building import build_model
 from elastichost.checkpoint.format import BlockWriter, Manifest, checkpoint_name, commit, new_staging
 from elastichost.checkpoint.places import RUN_FILE, new_identity
-from elastichost.config import load_job, to_toml
-from elastichost.config_tables import resolve_tables
-from elastichost.cpu_features import present_cpu
+from elastichost.config.job import load_job, to_toml
+from elastichost.config.tables import resolve_tables
+from elastichost.host.cpu_features import present_cpu
 from elastichost.results.reader import xxh64
 from elastichost.sharding import bucket_count, bucket_of_hash, mix64, rows_per_bucket
 from elastichost.specs import EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
+from elastichost.user_model.build import build_model
 from elastichost.worker.dense import describe_dense, initial_vector
 from elastichost.worker.embedding import collections_of, meta_collections, table_rows
 

@@ -20,7 +20,7 @@ import torch
 from elastichost.arena.dense import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.batches import batch_stop
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.remote import RemoteRate
 from elastichost.plan import ProcessId

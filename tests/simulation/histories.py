@@ -19,18 +19,19 @@ from typing import Any, get_args
 
 from elastichost.arena.dense import DenseStore
 from elastichost.checkpoint.places import CheckpointSource, RunIdentity
-from elastichost.config import JobSpec
-from elastichost.job_features import JobFeatures
+from elastichost.config.job import JobSpec
+from elastichost.history.features import JobFeatures
 from elastichost.plan import Plan
 from elastichost.ps.loop import ServerLoop
 from elastichost.runs.observer import SilentObserver
-from elastichost.supervisor.beginning import Beginning
-from elastichost.supervisor.heritage import Heritage
-from elastichost.supervisor.loop import Supervisor
-from elastichost.supervisor.pinning import pin
-from elastichost.supervisor.preflight import Preparation
-from elastichost.supervisor.reconcile import Limits
-from elastichost.supervisor.run import Entries, Run
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.core.core_assignment import pin
+from elastichost.supervisor.core.reconciler import Limits
+from elastichost.supervisor.event_loop import Supervisor
+from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.startup.initial_plan import Beginning
+from elastichost.supervisor.startup.preflight import Preparation
+from elastichost.supervisor.startup.resume_source import Heritage
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.wire.commands import Scale
 from elastichost.wire.entry import decode_arguments, failure_report

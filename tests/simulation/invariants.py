@@ -16,9 +16,9 @@ import numpy as np
 
 from elastichost.micro_batches import CREW
 from elastichost.runs.facts import Quarantined
-from elastichost.supervisor.ledger import Ledger
-from elastichost.supervisor.ledger_facts import epoch_order
-from elastichost.supervisor.run_record import RunRecord
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.ledger.ledger import Ledger
+from elastichost.supervisor.ledger.state import epoch_order
 from elastichost.wire.applied import micros_left_out, read_applied
 from tests.simulation.computing import line_identity
 from tests.simulation.rows import all_buckets

@@ -123,13 +123,13 @@ _REPLACED: dict[str, dict[str, Any]] = {
         "owner_of": lambda pid, directory: None,
         "free_bytes": lambda path: 1 << 30,
     },
-    "elastichost.supervisor.checkpointing": {
+    "elastichost.supervisor.controllers.checkpoints": {
         "new_staging": lambda directory, number, writer: _checkpoints().new_staging(directory, number),
         "commit": lambda staging, final, manifest: _checkpoints().commit(staging, final, manifest),
         "retain": lambda directory, keep, newest, run_id: (),
         "remove_tree": lambda directory: None,
     },
-    "elastichost.supervisor.loop": {
+    "elastichost.supervisor.event_loop": {
         "WATCHING_TICK_S": 0.05,
         "Reporter": _NoReporter,
         "reckon": lambda run, prepared, parts, reporter, status, code: (status, code),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-from elastichost.config import JobSpec
+from elastichost.config.job import JobSpec
 from tests.simulation.network import MessageFaults
 
 __all__ = ["Fault", "FaultKind", "Scenario", "scenario"]

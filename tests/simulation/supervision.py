@@ -16,8 +16,8 @@ from elastichost.plan import ProcessId
 from elastichost.ps.snapshot import SnapshotResult
 from elastichost.runs.events import AnyEvent
 from elastichost.runs.events.text import text_of
+from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started
-from elastichost.supervisor.loop import Supervisor
 from elastichost.wire.commands import Command
 from elastichost.wire.control import ModelDescribed
 from tests.simulation.computing import DENSE, MODEL

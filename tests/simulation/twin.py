@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
 from elastichost.arena.layout import plan_layout
-from elastichost.config import JobSpec
-from elastichost.supervisor.ledger import LedgerSettings
-from elastichost.supervisor.ledger_facts import epoch_order
+from elastichost.config.job import JobSpec
+from elastichost.supervisor.ledger.ledger import LedgerSettings
+from elastichost.supervisor.ledger.state import epoch_order
 from tests.simulation.computing import DENSE, MODEL, PARAMETERS, Learned, Samples, learn
 from tests.simulation.memory import ARENA, Memory, SimArena
 from tests.simulation.rows import WIDTH, Row

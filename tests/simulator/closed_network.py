@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.job_features import JobFeatures
+from elastichost.history.features import JobFeatures
 from elastichost.simulator.growth import MemoryCurve
 from elastichost.simulator.jobs import JobSpec
 from elastichost.simulator.truth import Speed

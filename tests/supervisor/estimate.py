@@ -16,12 +16,12 @@ from pathlib import Path
 import msgspec
 
 from elastichost.cli import run_command_line
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.errors import ElastichostError
-from elastichost.supervisor.estimating import memory_facts
-from elastichost.supervisor.launch.local import LocalLauncher
-from elastichost.supervisor.preflight import preflight
-from elastichost.supervisor.run import Entries
+from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.startup.memory_estimate import memory_facts
+from elastichost.supervisor.startup.preflight import preflight
 from elastichost.tuner.peak_memory import estimate_peak
 from elastichost.tuner.peak_memory_facts import BESIDE
 

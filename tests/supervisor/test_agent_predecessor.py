@@ -15,7 +15,8 @@ import pytest
 from elastichost.arena.host import OWNER_FILE, read_owner
 from elastichost.arena.owner import Owner, end_owner, owner_of
 from elastichost.errors import ArenaError
-from elastichost.supervisor.launch import agent, agent_messages
+from elastichost.supervisor.remote import agent
+from elastichost.supervisor.remote import messages as agent_messages
 
 SOMEBODY_ELSE = 65_534
 

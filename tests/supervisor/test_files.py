@@ -16,15 +16,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.dispatcher.directory import HostDirectory
 from elastichost.errors import ConfigError, PreflightError
+from elastichost.host import process_meter as meter
+from elastichost.host.process_meter import Meter, MetricsStore
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
+from elastichost.runs.directory import RunDirectory, new_run_path
 from elastichost.runs.journal import Journal
-from elastichost.supervisor import meter
-from elastichost.supervisor.meter import Meter, MetricsStore
-from elastichost.supervisor.rundir import RunDirectory, new_run_path
 from elastichost.wire.control import FailureReport
 from tests.full_disk import file_limit
 
@@ -186,7 +186,7 @@ def test_a_directory_that_was_there_or_was_worked_in_is_kept(tmp_path: Path, job
 KILLED = """
 import os, signal, sys
 from elastichost.metrics import ProcessStatus, RunStatus
-from elastichost.supervisor.meter import MetricsStore
+from elastichost.host.process_meter import MetricsStore
 from pathlib import Path
 
 store = MetricsStore(Path(sys.argv[1]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from elastichost.errors import IllegalTransitionError, SampleRange
 from elastichost.plan import ProcessId
 from elastichost.runs.facts import Quarantined
-from elastichost.supervisor.ledger import Ledger, LedgerSettings
+from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings
 from elastichost.wire.facts import Lease
 
 A, B = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)

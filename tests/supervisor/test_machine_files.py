@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastichost.supervisor.machines import file_problems
+from elastichost.supervisor.remote.hosts import file_problems
 
 
 def test_every_file_that_is_not_the_same_is_named() -> None:

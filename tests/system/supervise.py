@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from elastichost.config import load_job
-from elastichost.config_hosts import load_hosts, with_hosts
+from elastichost.config.hosts import load_hosts, with_hosts
+from elastichost.config.job import load_job
 from elastichost.errors import ElastichostError
 from elastichost.supervisor import run_job
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import Started
-from elastichost.supervisor.launch.local import LocalLauncher
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 
 
 def main(scratch: Path, directories: list[Path]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from elastichost.plan import Plan
-from elastichost.supervisor import commanding
+from elastichost.supervisor import command_handler as commanding
 from elastichost.tuner.cold_start import resized_plan
 from tests.system.supervise import main
 

@@ -10,7 +10,7 @@ import msgspec
 
 from elastichost.sharding import ShardMap, even_shard_map
 from elastichost.specs import TableSpec
-from elastichost.supervisor import roster
+from elastichost.supervisor.controllers import shard_map as roster
 from elastichost.tuner import rebalance
 from tests.system.supervise import main
 

@@ -19,14 +19,14 @@ from elastichost.arena.double import ChangedWords, Changes
 from elastichost.arena.host import arena_root, create_directory
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.owner import owner_of
-from elastichost.config_hosts import HostSection
+from elastichost.config.hosts import HostSection
 from elastichost.errors import ArenaFullError, PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.agent_messages import SourceFile, WordsChanged
 from elastichost.supervisor.launch.events import AgentLost, Exited, LaunchEvent, Started, StartFailed
-from elastichost.supervisor.launch.remote import RemoteLauncher
 from elastichost.supervisor.launch.waiting import wait_readable
-from tests.supervisor.test_memory_gauge import model
+from elastichost.supervisor.remote.messages import SourceFile, WordsChanged
+from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+from tests.supervisor.memory.test_gauge import model
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60.0

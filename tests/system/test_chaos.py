@@ -14,7 +14,7 @@ import pytest
 
 from elastichost.chaos.facts import read_facts
 from elastichost.chaos.invariants import check_samples
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.wire.applied import APPLIED_RECORD
 from elastichost.wire.facts import HEARTBEAT_S
 from tests.system.test_run import JOB, ROOT, folder

@@ -20,7 +20,7 @@ import pytest
 
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
-from elastichost.config_hosts import HostsFile, read_hosts
+from elastichost.config.hosts import HostsFile, read_hosts
 from elastichost.plan import ProcessId
 from elastichost.runs.decisions import read_records
 from elastichost.runs.events import (

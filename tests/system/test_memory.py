@@ -15,7 +15,8 @@ from elastichost.arena.host import arena_root, used_bytes
 from elastichost.arena.memory_board import MemoryBoard
 from elastichost.checkpoint.format import latest, read_block
 from elastichost.errors import ArenaError
-from elastichost.history import History
+from elastichost.history.store import History
+from elastichost.host.process_meter import Meter
 from elastichost.plan import ProcessId
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.runs.events import (
@@ -29,7 +30,6 @@ from elastichost.runs.events import (
     MemoryMoveRefused,
     MemoryWarned,
 )
-from elastichost.supervisor.meter import Meter
 from elastichost.tuner.replay import replay
 from elastichost.wire.crash import VARIABLE
 from tests.system.test_crash_points import assert_each_position_once

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elastichost.checkpoint.format import latest
-from elastichost.cpu_features import present_cpu
+from elastichost.host.cpu_features import present_cpu
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
 pytestmark = pytest.mark.system

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.datasets import open_reader
 from elastichost.errors import NonFiniteError
 from elastichost.runs.events import (

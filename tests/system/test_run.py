@@ -24,7 +24,7 @@ import pytest
 
 from elastichost.arena.host import arena_root
 from elastichost.checkpoint.format import latest
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.datasets import open_reader
 from elastichost.plan import ProcessId
 from elastichost.runs.events import (

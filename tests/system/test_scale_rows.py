@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from elastichost.checkpoint.format import latest, read_block
-from elastichost.config import load_job
+from elastichost.config.job import load_job
 from elastichost.datasets import open_reader
 from elastichost.ps.applied_log import read_applied
 from tests.system.test_run import Supervised, folder

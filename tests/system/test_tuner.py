@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.history import History
+from elastichost.history.store import History
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.runs.events import Event, PlanChanged, PlanReached, TunerDecided, TunerOff, TunerOnlyWatches
 from elastichost.runs.events.text import text_of

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from elastichost.supervisor.launch.child import set_child_subreaper
-from elastichost.supervisor.launch.forkserver import _prepare as prepare
+from elastichost.supervisor.launch.fork_server import _prepare as prepare
 from elastichost.supervisor.launch.messages import Prepare
 from elastichost.supervisor.launch.servers import begin_anew, end_with, fork_a_server, fork_server_environment
 
@@ -141,7 +141,7 @@ class Zygote:
 
 
 def _supervise(request: dict[str, Any], stderr: int) -> NoReturn:
-    from elastichost.supervisor.launch import local
+    from elastichost.supervisor.launch import fork_server_client as local
 
     begin_anew(keep=(), stderr=stderr)
     os.environ.clear()
@@ -194,7 +194,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def main(descriptor: int) -> None:
-    from elastichost.supervisor.run import Entries
+    from elastichost.supervisor.launch.entries import Entries
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()

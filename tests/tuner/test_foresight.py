@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from elastichost.job_features import JobFeatures, JobRecord, PlanSize
+from elastichost.history.features import JobFeatures, JobRecord, PlanSize
 from elastichost.tuner.candidates import Bounds, count
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.foresight import foresee, measured_before

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
+from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.ceiling import RELIEF, most
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.tuner.memory import MemoryState, begin, decide, predict
 from elastichost.tuner.memory_facts import AGE_EDGES, HostLook, MemoryDecision, MemoryLook
 from elastichost.tuner.memory_horizon import LATE, kept_bytes, longest_horizon

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.tuner.memory_growth import (
     PIVOT,
     PRIOR_BETA,

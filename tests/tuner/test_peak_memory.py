@@ -28,7 +28,7 @@ from elastichost.specs import (
     TableSpec,
 )
 from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT
-from elastichost.supervisor.memory_gauge import row_costs
+from elastichost.supervisor.memory.gauge import row_costs
 from elastichost.tuner import peak_memory
 from elastichost.tuner.peak_memory import FRAGMENTATION, MemoryEstimate, allocated_rows, estimate_peak, living_bytes
 from elastichost.tuner.peak_memory_facts import ALONE, BESIDE, EMULATED, JobMemoryFacts, UnitMemory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.plan import ProcessId
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe

@@ -31,7 +31,7 @@ def in_a_new_process(code: str) -> str:
 IMPORTED = """
 import sys
 import numpy as np
-from elastichost.supervisor.tuning import _import_solvers
+from elastichost.supervisor.autoscale.tuner_loop import _import_solvers
 from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, Workload
 from elastichost.tuner.policy import TunerSettings

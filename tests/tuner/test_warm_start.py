@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.job_features import Estimates, JobFeatures, JobRecord, PlanSize
+from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.tuner.candidates import Bounds, as_configurations, enumerate_candidates
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.warm_start import NEAR, ColdStart, WarmStart, distance, nearest, neighbours, warm_start

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from elastichost.config import JobSpec, load_job
+from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets import Reader, open_reader
 from elastichost.specs import ModelSpec
 from elastichost.tuner.peak_memory import living_bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from elastichost.job_features import Estimates, JobRecord, PlanSize
+from elastichost.history.features import Estimates, JobRecord, PlanSize
 from elastichost.plan import ProcessId
 from elastichost.simulator.policies.common import Choices, Digests, Refused, candidates, cores_of, thinned_frontier
 from elastichost.simulator.policies.own_memory import MemoryGrants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from elastichost.job_features import Estimates
+from elastichost.history.features import Estimates
 from elastichost.simulator.views import JobView
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.memory_growth import GrowthState, forecast, observe, quantile

@@ -19,7 +19,7 @@ from typing import NoReturn
 from typing_extensions import Buffer
 
 from elastichost.appending import is_out_of_space
-from elastichost.priority import begin_session
+from elastichost.host.priority import begin_session
 from elastichost.supervisor.launch.messages import Spawn
 
 __all__ = [

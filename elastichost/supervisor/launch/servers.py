@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from typing import IO, NoReturn, Protocol
 
-from elastichost.priority import begin_session
+from elastichost.host.priority import begin_session
 from elastichost.supervisor.launch.child import close_descriptors, set_parent_death_signal
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "start_fork_server",
 ]
 
-FORK_SERVER_MODULE = "elastichost.supervisor.launch.forkserver"
+FORK_SERVER_MODULE = "elastichost.supervisor.launch.fork_server"
 # Big blocks stay in the heap instead of being mapped and unmapped for every batch: 10-20 % of a training step.
 MALLOC_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
@@ -123,7 +123,7 @@ class ForkedServer:
 
 def fork_a_server(connection: socket.socket, stderr: IO[bytes]) -> ServerProcess:
     """In place of `local.start_fork_server`; the process has no thread but this one."""
-    from elastichost.supervisor.launch.forkserver import main as serve_forks
+    from elastichost.supervisor.launch.fork_server import main as serve_forks
 
     supervisor = os.getpid()
     pid = os.fork()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from elastichost.job_features import JobFeatures
+from elastichost.history.features import JobFeatures
 from elastichost.simulator.engine import simulate_jobs
 from elastichost.simulator.growth import MemoryCurve
 from elastichost.simulator.policies.dlrover_brain import DlroverBrain, used

@@ -1,0 +1,230 @@
+"""TOML, environment and command line -> one validated `JobSpec`; every problem is reported at once.
+
+Precedence: command line (`--set section.key=value`) > `ELASTICHOST_SECTION__KEY` > job file > defaults.
+Paths are relative to the job file, wherever they were written.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from elastichost.config.emulate import EmulateSection, emulate_problems
+from elastichost.config.explain import Sources, cross_problems, explain
+from elastichost.config.schema import (
+    DataSection,
+    EvaluateSection,
+    JobSection,
+    ModelSection,
+    ResourcesSection,
+    Section,
+    TableOverrides,
+    TrainSection,
+)
+from elastichost.config.suggestions import did_you_mean
+from elastichost.config.supervision import CheckpointSection, SupervisionSection
+from elastichost.config.toml import document
+from elastichost.config.tuner import TunerSection
+from elastichost.errors import ConfigError
+
+__all__ = ["JobSpec", "json_schema", "load_job", "to_toml"]
+
+ENVIRONMENT_PREFIX = "ELASTICHOST_"
+
+
+class JobSpec(Section):
+    """One job, validated; the attributes are the sections of the job file."""
+
+    job: JobSection = JobSection()
+    model: ModelSection
+    data: DataSection
+    tables: dict[str, TableOverrides] = Field(default_factory=dict)
+    train: TrainSection = TrainSection()
+    evaluate: EvaluateSection = EvaluateSection()
+    resources: ResourcesSection = ResourcesSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    supervision: SupervisionSection = SupervisionSection()
+    tuner: TunerSection = TunerSection()
+    emulate: EmulateSection = EmulateSection()
+
+    @model_validator(mode="after")
+    def _sections_fit_together(self) -> JobSpec:
+        problems = cross_problems(self.data, self.tables, self.train, self.evaluate, self.resources)
+        if problems := problems + emulate_problems(self.emulate, self.train, self.resources):
+            raise PydanticCustomError("sections", "{text}", {"text": "; ".join(problems), "problems": problems})
+        return self
+
+
+def load_job(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> JobSpec:
+    """Reads and validates a job file; `overrides` are `section.key=value` texts, values as in TOML.
+
+    Unquoted strings are taken as strings. Raises ConfigError with every problem found.
+    """
+    path = Path(path)
+    raw = _read(path)
+    sources: Sources = {}
+    problems = _apply_environment(raw, os.environ if environ is None else environ, sources)
+    problems += _apply_overrides(raw, overrides, sources)
+    _fill_name(raw, path)
+    _make_paths_absolute(raw, path.resolve().parent)
+    try:
+        job = JobSpec.model_validate(raw)
+    except ValidationError as error:
+        problems += explain(error, raw, JobSpec, sources)
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise ConfigError(
+            f"{path}: {count}",
+            problems=tuple(problems),
+            hint="`elastichost config schema` prints every setting there is",
+        )
+    return job
+
+
+def to_toml(job: JobSpec) -> str:
+    """The whole job as TOML, every default written out; `load_job` of it gives an equal JobSpec."""
+    values = job.model_dump(exclude_none=True)
+    return "# every setting of this job, defaults included\n" + document(values)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the job file, for editors; committed as `job.schema.json`."""
+    schema = JobSpec.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "elastichost job file"}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_bytes().decode("utf-8")
+        return tomllib.loads(text)
+    except FileNotFoundError:
+        near = [one.name for one in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        raise ConfigError(f"{path}: no such job file{did_you_mean(path.name, near)}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}", hint="save the job file as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}", problems=_offending_line(text, str(error))) from None
+
+
+def _offending_line(text: str, message: str) -> tuple[str, ...]:
+    """The line tomllib complains about; its message ends with "(at line 3, column 5)"."""
+    _, found, rest = message.partition("(at line ")
+    lines = text.splitlines()
+    number = int(rest.split(",")[0]) if found and rest.split(",")[0].isdigit() else 0
+    return (f"line {number}: {lines[number - 1].strip()}",) if 1 <= number <= len(lines) else ()
+
+
+def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str], sources: Sources) -> list[str]:
+    problems: list[str] = []
+    for name in sorted(environ):
+        if name.startswith(ENVIRONMENT_PREFIX) and "__" in name[len(ENVIRONMENT_PREFIX) :]:
+            parts = name.removeprefix(ENVIRONMENT_PREFIX).split("__")
+            keys = tuple(
+                _table_name(part, raw) if _is_table_name(parts, i) else part.lower() for i, part in enumerate(parts)
+            )
+            problems += _put(raw, keys, _value(environ[name]), name, sources)
+    return problems
+
+
+def _is_table_name(parts: list[str], position: int) -> bool:
+    return position == 1 and parts[0].lower() == "tables"
+
+
+def _table_name(part: str, raw: Mapping[str, Any]) -> str:
+    """Variable names are upper case, table names need not be: take the table that is meant."""
+    data, tables = raw.get("data"), raw.get("tables")
+    columns = data.get("categorical", ()) if isinstance(data, dict) else ()
+    known = ["default", *(tables if isinstance(tables, dict) else ()), *(columns if isinstance(columns, list) else ())]
+    return next((name for name in known if str(name).lower() == part.lower()), part.lower())
+
+
+def _apply_overrides(raw: dict[str, Any], overrides: Sequence[str], sources: Sources) -> list[str]:
+    problems: list[str] = []
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        try:
+            parsed = tomllib.loads(f"{name} = 0")
+        except tomllib.TOMLDecodeError:
+            parsed = {}
+        keys = _single_path(parsed)
+        if not equals or not keys or "\n" in name:
+            problems.append(f"--set {text!r}: allowed: section.key=value, for example train.batch_size=1024")
+            continue
+        problems += _put(raw, keys, _value(value), f"--set {name.strip()}", sources)
+    return problems
+
+
+def _single_path(parsed: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys of {"a": {"b": 0}}: ("a", "b"); empty when there is not exactly one at each depth."""
+    keys: list[str] = []
+    node: Any = parsed
+    while isinstance(node, dict):
+        if len(node) != 1:
+            return ()
+        [(key, node)] = node.items()
+        keys.append(key)
+    return tuple(keys)
+
+
+def _value(text: str) -> Any:
+    """A TOML value; text that is none is a string without its quotes."""
+    try:
+        parsed = tomllib.loads(f"value = {text.strip()}")
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def _put(raw: dict[str, Any], keys: tuple[str, ...], value: Any, source: str, sources: Sources) -> list[str]:
+    node = raw
+    for depth, key in enumerate(keys[:-1], start=1):
+        child = node.setdefault(key, {})
+        if not isinstance(child, dict):
+            return [f"{source}: {'.'.join(keys[:depth])} is a value, not a section"]
+        node = child
+    node[keys[-1]] = value
+    sources[keys] = source
+    return []
+
+
+def _fill_name(raw: dict[str, Any], path: Path) -> None:
+    """A job without a name is called like its file."""
+    section = raw.setdefault("job", {})
+    if isinstance(section, dict) and "name" not in section:
+        kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in path.stem).strip("-")
+        section["name"] = kept[:64] or "job"
+
+
+def _make_paths_absolute(raw: dict[str, Any], base: Path) -> None:
+    """Rewrites the paths in place; values of a wrong type are left for the validation to name."""
+    data, model, checkpoint = raw.get("data"), raw.get("model"), raw.get("checkpoint")
+    if isinstance(data, dict):
+        for split in ("train", "test"):
+            value = data.get(split)
+            if isinstance(value, str):
+                data[split] = [_absolute(base, value)]
+            elif isinstance(value, list):
+                data[split] = [_absolute(base, one) if isinstance(one, str) else one for one in value]
+    if isinstance(model, dict) and isinstance(build := model.get("build"), str):
+        file, colon, function = build.rpartition(":")
+        if colon and file.endswith(".py"):
+            model["build"] = f"{_absolute(base, file)}:{function}"
+    if isinstance(checkpoint, dict) and isinstance(directory := checkpoint.get("directory"), str):
+        checkpoint["directory"] = _absolute(base, directory)
+
+
+def _absolute(base: Path, text: str) -> str:
+    """`text` (a path or a glob) as seen from `base`, without `.` and `..`; `~` is the home directory. A URL stays."""
+    if not text or "://" in text:  # a URL is no path: whoever reads it says what can be done
+        return text
+    return os.path.normpath(base / os.path.expanduser(text))

@@ -1,0 +1,190 @@
+"""From the job's `[tables.*]` to id spaces: which table a feature is in, and each table's full settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from elastichost.config.schema import RowOptimizerSettings
+from elastichost.config.suggestions import did_you_mean
+from elastichost.errors import ConfigError
+from elastichost.specs import KeyKind, OutOfRange, Precision, TableSpec
+
+if TYPE_CHECKING:
+    from elastichost.config.job import JobSpec
+    from elastichost.config.schema import TableOverrides
+
+__all__ = [
+    "DEFAULT_TABLE",
+    "InitRange",
+    "TableSettings",
+    "parse_init",
+    "resolve_tables",
+    "table_problems",
+    "table_settings",
+]
+
+DEFAULT_TABLE = "default"
+
+
+class InitRange(NamedTuple):
+    """New rows are uniform in [low, high]; constant when both are equal."""
+
+    low: float
+    high: float
+
+
+class TableSettings(msgspec.Struct, frozen=True):
+    """Everything the job says about one table, nothing left open. `rows == 0`: dynamic."""
+
+    name: str
+    features: tuple[str, ...]
+    dim: int = 16
+    rows: int = 0
+    init: str = "uniform(-0.01, 0.01)"  # see parse_init
+    out_of_range: OutOfRange = "error"
+    pooling: Literal["sum", "mean"] = "sum"
+    precision: Precision = "float32"
+    optimizer: RowOptimizerSettings = RowOptimizerSettings()
+    admit_after: int = 1
+    evict_after_samples: int = 0
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.rows == 0
+
+
+def parse_init(rule: str) -> InitRange:
+    """`uniform(low, high)` or `constant(value)`. Raises ConfigError for anything else."""
+    name, _, inside = rule.replace(" ", "").partition("(")
+    try:
+        numbers = [float(text) for text in inside.removesuffix(")").split(",")]
+    except ValueError:
+        numbers = []
+    if inside.endswith(")"):
+        match name, numbers:
+            case "constant", [value]:
+                return InitRange(value, value)
+            case "uniform", [low, high] if low <= high:
+                return InitRange(low, high)
+    raise ConfigError(
+        f"init rule {rule!r} is not understood",
+        hint='write "uniform(low, high)" with low <= high, or "constant(value)"',
+    )
+
+
+def table_settings(job: JobSpec, table_name: str) -> TableSettings:
+    """Built-in defaults, then `[tables.default]`, then the table's own, for a table or a lone column's table.
+
+    Raises ConfigError when no table and no categorical column has this name.
+    """
+    own = job.tables.get(table_name)
+    if table_name == DEFAULT_TABLE or (own is None and table_name not in job.data.categorical):
+        known = [*job.tables, *job.data.categorical]
+        raise ConfigError(f"no table {table_name!r} in this job{did_you_mean(table_name, known)}")
+    layers = [layer for layer in (job.tables.get(DEFAULT_TABLE), own) if layer is not None]
+    changes: dict[str, object] = {}
+    for layer in layers:
+        changes.update(_given(layer))
+    features = own.features if own is not None and own.features is not None else (table_name,)
+    settings = TableSettings(name=table_name, features=features, optimizer=_optimizer(job, layers))
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _given(layer: TableOverrides) -> dict[str, object]:
+    """What a layer says, under TableSettings' names and types; features and optimizer are merged apart."""
+    given: dict[str, object] = {}
+    for name in ("dim", "init", "out_of_range", "pooling", "precision", "admit_after", "evict_after_samples"):
+        value = getattr(layer, name)
+        if value is not None:
+            given[name] = value
+    if layer.rows is not None:
+        given["rows"] = layer.rows if isinstance(layer.rows, int) else 0
+    return given
+
+
+def _optimizer(job: JobSpec, layers: list[TableOverrides]) -> RowOptimizerSettings:
+    changes = [layer.optimizer.model_dump(exclude_none=True) for layer in layers if layer.optimizer is not None]
+    values = job.train.optimizer_rows.model_dump()
+    for change in changes:
+        values.update(change)
+    return RowOptimizerSettings(**values)
+
+
+def resolve_tables(job: JobSpec, key_kinds: Mapping[str, KeyKind]) -> tuple[TableSpec, ...]:
+    """The job's id spaces, in the order of their first feature in `data.categorical`.
+
+    Every categorical column that no table names gets its own, named like the column. `key_kinds` maps a
+    column to the kind of its ids, as the data says. Raises ConfigError with every problem: a feature in two
+    tables, an unknown feature, tables whose columns hold both ints and strings.
+    """
+    problems = table_problems(job.data.categorical, job.tables)
+    owner = _owners(job)
+    specs: list[TableSpec] = []
+    for name in dict.fromkeys(owner[column] for column in job.data.categorical):
+        settings = table_settings(job, name)
+        kinds = {column: key_kinds[column] for column in settings.features if column in key_kinds}
+        missing = [column for column in settings.features if column not in key_kinds]
+        problems.extend(f"tables.{name}: the data does not say what kind of ids column {c!r} holds" for c in missing)
+        if len(set(kinds.values())) > 1:
+            listed = ", ".join(f"{column} holds {kind} ids" for column, kind in kinds.items())
+            problems.append(f"tables.{name}: an int and a string are different keys and cannot share a table: {listed}")
+        specs.append(_spec(settings, len(specs), next(iter(kinds.values()), "int")))
+    if problems:
+        raise ConfigError("the tables of this job do not fit its data", problems=tuple(problems))
+    return tuple(specs)
+
+
+def _owners(job: JobSpec) -> dict[str, str]:
+    """Categorical column -> name of its table."""
+    owner = {column: column for column in job.data.categorical}
+    for name, table in job.tables.items():
+        if name != DEFAULT_TABLE and table.features is not None:
+            owner.update({column: name for column in table.features if column in owner})
+    return owner
+
+
+def _spec(settings: TableSettings, index: int, kind: KeyKind) -> TableSpec:
+    return TableSpec(
+        name=settings.name,
+        index=index,
+        features=settings.features,
+        key_kind=kind,
+        rows=settings.rows,
+        out_of_range=settings.out_of_range,
+        admit_after=settings.admit_after,
+        evict_after_samples=settings.evict_after_samples,
+    )
+
+
+def table_problems(categorical: tuple[str, ...], tables: Mapping[str, TableOverrides]) -> list[str]:
+    """What is wrong between the tables and the categorical columns, one line each."""
+    problems: list[str] = []
+    owner: dict[str, str] = {}
+    for name, table in tables.items():
+        if name == DEFAULT_TABLE:
+            if table.features is not None:
+                problems.append("tables.default.features: the default is for every table and has no features")
+            continue
+        if table.features is not None and not table.features:
+            problems.append(f"tables.{name}.features = []: a table needs at least one feature")
+        for column in table.features if table.features is not None else (name,):
+            where = f"tables.{name}.features" if table.features is not None else f"tables.{name}"
+            if column not in categorical:
+                what = f"{column!r} is not one of data.categorical{did_you_mean(column, categorical)}"
+                problems.append(f"{where}: {what}")
+            elif column in owner:
+                again = "twice" if owner[column] == name else f"in tables.{owner[column]} already"
+                problems.append(f"{where}: feature {column!r} is named {again}; a feature has one table")
+            else:
+                owner[column] = name
+    for name in tables:
+        if name == DEFAULT_TABLE or name not in categorical or owner.get(name) == name:
+            continue
+        if name in owner:
+            problems.append(f"tables.{name}: a column of this name belongs to tables.{owner[name]}; rename the table")
+        else:
+            problems.append(f"tables.{name}.features: column {name!r} is missing, whose table would have the same name")
+    return problems

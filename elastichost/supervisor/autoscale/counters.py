@@ -1,0 +1,105 @@
+"""What the processes of a run have done and used since it began: sums for the tuner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import psutil
+
+from elastichost.plan import ProcessId
+from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
+from elastichost.tuner.profile import Totals
+from elastichost.wire.facts import StepSample
+
+__all__ = ["Counter"]
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Of one life. `beat_s`: time of the last heartbeat that was counted, `virtual_s`: for its virtual CPU time."""
+
+    beat_s: float = 0.0
+    cpu_s: float = 0.0
+    virtual_s: float = 0.0
+    process: psutil.Process | None = None
+
+
+@dataclass(slots=True)
+class Counter:
+    """micro_batches: of a step, in sync mode; 0 in the others. is_served: pulls and pushes are messages."""
+
+    fleet: Fleet
+    micro_batches: int
+    is_served: bool
+    cpu_elsewhere: Callable[[ProcessRecord], float | None] = lambda record: None  # of a process on another machine
+    _lives: dict[ProcessId, _Counted] = field(default_factory=dict)
+    _sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Totals.__struct_fields__, 0.0))
+
+    def totals(self) -> Totals:
+        """Up to now. Call it more often than heartbeats leave the window of their process (5 s)."""
+        live = [record for record in self.fleet if record.is_live and record.pid]
+        for gone in self._lives.keys() - {record.process for record in live}:
+            del self._lives[gone]
+        workers = max(1, sum(record.process.role == "worker" for record in live))
+        for record in live:
+            counted = self._lives.setdefault(record.process, _Counted())
+            if record.window and record.window[-1][1].cpu_s is not None:
+                self._count_virtual_cpu(record, counted)
+            else:
+                self._count_cpu(record, counted)
+            if record.process.role == "worker":
+                self._count_beats(record, counted, workers)
+        return Totals(**self._sums)
+
+    def _count_beats(self, record: ProcessRecord, counted: _Counted, workers: int) -> None:
+        for at_s, sample in record.window:
+            if at_s > counted.beat_s:
+                counted.beat_s = at_s
+                self._add(_sums_of(sample, self.is_served), sample.steps * self._batch(workers))
+
+    def _batch(self, workers: int) -> float:
+        """Batches of a worker that one of its steps is: in sync mode it computes several micro-batches of a step."""
+        return workers / self.micro_batches if self.micro_batches else 1.0
+
+    def _add(self, sums: Iterable[tuple[str, float]], batches: float) -> None:
+        self._sums["batches"] += batches
+        for name, value in sums:
+            self._sums[name] += value
+
+    def _count_virtual_cpu(self, record: ProcessRecord, counted: _Counted) -> None:
+        """Of an emulated process, which says itself what it would have used."""
+        name = f"{record.process.role}_cpu_s"
+        for at_s, sample in record.window:
+            if at_s > counted.virtual_s:
+                counted.virtual_s = at_s
+                self._sums[name] += sample.cpu_s or 0.0
+
+    def _count_cpu(self, record: ProcessRecord, counted: _Counted) -> None:
+        name = {"worker": "worker_cpu_s", "server": "server_cpu_s"}.get(record.process.role)
+        if name is None:
+            return
+        used_s = self.cpu_elsewhere(record)
+        if used_s is None:
+            try:
+                if counted.process is None:
+                    counted.process = psutil.Process(record.pid)
+                times = counted.process.cpu_times()
+            except psutil.Error:
+                return
+            used_s = float(times.user + times.system)
+        if counted.cpu_s:  # what it took to start is no cost of training
+            self._sums[name] += max(0.0, used_s - counted.cpu_s)
+        counted.cpu_s = used_s
+
+
+def _sums_of(sample: StepSample, is_served: bool) -> tuple[tuple[str, float], ...]:
+    """With served access a lookup is a pull; with direct access it is work of the reading thread."""
+    reader_s, exchange_s = sample.read_s, sample.push_s
+    if is_served:
+        exchange_s += sample.lookup_s
+    else:
+        reader_s += sample.lookup_s
+    moved = float(sample.bytes_sent + sample.bytes_received)
+    sums = (("compute_s", sample.compute_s), ("reader_s", reader_s), ("exchange_s", exchange_s))
+    return (*sums, ("bytes_moved", moved), ("training_cpu_s", sample.training_cpu_s or 0.0))

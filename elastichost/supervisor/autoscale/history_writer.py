@@ -1,0 +1,90 @@
+"""What a run has taught, kept in the history for jobs like it."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from elastichost.errors import HistoryError
+from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
+from elastichost.history.store import WAIT_S, History, history_path
+from elastichost.runs.events import HistoryUnavailable
+from elastichost.supervisor.context import Run
+from elastichost.tuner.choice import best_known
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.performance import fit
+from elastichost.tuner.policy import TunerSettings, TunerState, stakes_of
+from elastichost.tuner.profile import merged, so_far
+
+__all__ = ["record_of", "remember"]
+
+SHORT_WAIT_S = 0.5  # for other runs that write to the history
+
+
+def record_of(
+    features: JobFeatures,
+    state: TunerState,
+    settings: TunerSettings,
+    final: Configuration,
+    ended_utc: str,
+    memory: Estimates,
+    *,
+    ended_well: bool,
+) -> JobRecord | None:
+    """None: nothing was learnt. A block that the end of the run cut short counts for what it is. Without any the record
+    is of the memory only."""
+    state = _with_last_block(state, settings)
+    if not state.observations:
+        return _of_memory(features, final, ended_utc, memory, ended_well=ended_well)
+    best = best_known(state.observations, stakes_of(state, 0, settings))
+    found = fit(settings.model, settings.workload, state.observations, settings.prior).posterior()
+    return JobRecord(
+        features=features,
+        ended_utc=ended_utc,
+        best=_size(best.configuration),
+        samples_per_s=best.samples_per_s,
+        final=_size(final),
+        ended_well=ended_well,
+        model=settings.model,
+        parameters=Estimates(found.mean, found.sd),
+        memory=memory,
+        observations=msgspec.json.encode(state.observations).decode(),
+    )
+
+
+def _of_memory(
+    features: JobFeatures, final: Configuration, ended_utc: str, memory: Estimates, *, ended_well: bool
+) -> JobRecord | None:
+    if not memory.mean:
+        return None
+    size = _size(final)
+    return JobRecord(features, ended_utc, size, 0.0, size, ended_well=ended_well, memory=memory)
+
+
+def remember(run: Run, record: JobRecord | None) -> None:
+    """A history that cannot be written is told, and harms nobody."""
+    try:
+        path = history_path(os.environ)
+        if path is None or record is None:
+            return
+        # processes of a run that failed live on until this returns
+        with History(path, wait_s=WAIT_S if record.is_measured else SHORT_WAIT_S) as history:
+            history.add(record)
+    except HistoryError as error:
+        run.note(HistoryUnavailable(str(error)))
+
+
+def _with_last_block(state: TunerState, settings: TunerSettings) -> TunerState:
+    block = so_far(state.profile, settings.workload, settings.block)
+    if block is None:
+        return state
+    known = {one.configuration: one for one in state.observations}
+    before = known.get(block.configuration)
+    known[block.configuration] = block if before is None else merged(before, block)
+    return msgspec.structs.replace(state, observations=tuple(known.values()))
+
+
+def _size(configuration: Configuration) -> PlanSize:
+    c = configuration
+    return PlanSize(c.workers, c.servers, c.worker_cores, c.server_cores)

@@ -1,0 +1,218 @@
+"""The tuner in a live run: looks twice a second, lets `tuner.policy` decide, and has its plans followed."""
+
+from __future__ import annotations
+
+import threading
+
+from elastichost.arena.dense import DenseStore
+from elastichost.history.features import JobFeatures, JobRecord
+from elastichost.runs.events import TunerDecided, TunerFailed, TunerOff, TunerOnlyWatches
+from elastichost.runs.events.text import text_of
+from elastichost.runs.journal import utc_now
+from elastichost.supervisor.autoscale.counters import Counter
+from elastichost.supervisor.autoscale.history_writer import record_of, remember
+from elastichost.supervisor.autoscale.plan_trial import Change, begun, failed_newcomer, without, without_room
+from elastichost.supervisor.command_handler import Commander
+from elastichost.supervisor.components import Parts
+from elastichost.supervisor.context import Run, exit_cause
+from elastichost.supervisor.core.backoff import Retries, failed, may_try, succeeded, waits_s
+from elastichost.supervisor.startup.preflight import Preparation
+from elastichost.supervisor.startup.tuner_settings import Links, configuration_of, tuner_settings
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.job_frontier import job_frontier
+from elastichost.tuner.memory_prior import widened
+from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
+from elastichost.tuner.profile import Look
+from elastichost.tuner.records import TunerLooked, TunerOpened
+from elastichost.tuner.solvers import may_evolve, warm_nsga2
+from elastichost.wire.commands import Scale
+
+__all__ = ["AutoTuner", "open_tuner"]
+
+EVERY_S = 0.5
+FAILED_FOR_S = 600.0  # more workers are not tried when some have died while they started
+STOOD_STILL_S = 2.0  # between two looks: Ctrl-Z, a machine that swaps; what was counted meanwhile is no speed
+
+
+class AutoTuner:
+    """What its models need takes 0.3 s to import, what NSGA-II needs a little more: that is done in a thread, and looks
+    begin when it is."""
+
+    def __init__(self, run: Run, parts: Parts, commander: Commander, settings: TunerSettings) -> None:
+        self._run, self._parts, self._commander = run, parts, commander
+        self.settings, self.state = settings, TunerState()
+        self._dense = DenseStore(parts.arena)
+        micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
+        self._counter = Counter(run.fleet, micro_batches, run.plan.access != "direct", run.cpu_elsewhere_s)
+        self._plan = run.plan  # the newest that trains
+        self._next_s = self._looked_s = 0.0
+        self._has_failed = False
+        self._change: Change | None = None  # of this tuner, under way
+        self._failed_beyond: tuple[int, float] | None = None  # workers there were when more could not be had, and when
+        self._retries = Retries()  # of numbers of PS that could not be had
+        self._only_watches = run.job.tuner.mode == "watch"
+        self._importing = threading.Thread(target=_import_solvers, args=(settings,), name="tuner", daemon=True)
+        self._importing.start()
+        run.recorder.write(TunerOpened(settings))
+
+    def look(self, now_s: float) -> None:
+        """Call it every turn; does nothing until half a second has passed."""
+        if now_s < self._next_s or self._has_failed or self._importing.is_alive():
+            return
+        has_stood_still = now_s - self._looked_s > STOOD_STILL_S
+        self._next_s, self._looked_s = now_s + EVERY_S, now_s
+        if self._commander.was_asked and not self._only_watches:
+            self._only_watches = True
+            self._run.note(TunerOnlyWatches())
+        ledger = self._parts.training.ledger
+        look = Look(
+            at_s=now_s,
+            configuration=self._configuration(),
+            is_steady=not has_stood_still and self._is_steady(),
+            samples=self._dense.samples_applied(),
+            totals=self._counter.totals(),
+            hot_share=self._parts.balancer.hot_share,
+            moving_s=self._commander.take_moved_s(),
+            most_workers=self._most_workers(now_s),
+        )
+        samples_left = ledger.samples_planned - ledger.samples_accounted
+        try:
+            known = self.state.observations
+            self.state, decision = advance(self.state, look, samples_left, self.settings)
+            if self._run.shares_host and self.state.observations != known:
+                self._run.frontier = job_frontier(self.state, self.settings)
+        except Exception as error:  # noqa: BLE001 - a fault of the tuner must not end a run that trains
+            self._run.recorder.write(TunerLooked(look, samples_left))
+            self._give_up(error)
+            return
+        self._run.recorder.write(TunerLooked(look, samples_left, decision))
+        if decision is not None:
+            self._follow(decision, now_s)
+
+    def take_back(self, now_s: float) -> None:
+        """Call it every turn, before processes that ended are started again."""
+        change = self._change
+        if change is None:
+            return
+        if self._run.plan is not change.after or self._commander.is_settled:
+            if self._run.plan is change.after:
+                self._retries = succeeded(self._retries, _servers(len(change.after.servers)))
+            self._change = None  # it is done, or somebody else has changed the plan
+            return
+        gone = failed_newcomer(change, self._run.fleet)
+        if gone is not None:
+            if gone.process.role == "worker":
+                self._failed_beyond = len(change.before.workers), now_s
+            else:
+                self._retries, _ = failed(self._retries, _servers(len(change.after.servers)), now_s)
+            self._change = None
+            with self._run.caused_by(exit_cause(gone.process)):
+                self._commander.follow(without(change, gone), now_s)
+        elif change.more_servers and self._parts.roster.full_s > change.began_s:
+            many = _servers(len(change.after.servers))
+            self._retries, _ = failed(self._retries, many, now_s)
+            self._change = None
+            self._commander.follow(without_room(change, waits_s(self._retries, many, now_s)), now_s)
+
+    def _may_try(self, wanted: Configuration, present: Configuration | None, now_s: float) -> bool:
+        """As many PS, or fewer, could be had when they were tried last, or it is long ago."""
+        if present is None:
+            return True
+        more = range(present.servers + 1, wanted.servers + 1)
+        return all(may_try(self._retries, _servers(servers), now_s) for servers in more)
+
+    def _most_workers(self, now_s: float) -> int | None:
+        """What memory has room for, and what could be started."""
+        found = self._parts.memory.most_workers
+        if self._failed_beyond is not None:
+            had, at_s = self._failed_beyond
+            if now_s - at_s < FAILED_FOR_S:
+                return had if found is None else min(found, had)
+        return found
+
+    def remember(self, features: JobFeatures, *, ended_well: bool = False, has_failed: bool = False) -> None:
+        """For jobs like it, in the history."""
+        remember(self._run, self.record(features, ended_well=ended_well, has_failed=has_failed))
+
+    def record(self, features: JobFeatures, *, ended_well: bool, has_failed: bool = False) -> JobRecord | None:
+        """For the history; None: nothing was learnt. has_failed: the run did, and its plans are nothing to begin with;
+        how its memory grew is."""
+        final, ledger = configuration_of(self._plan), self._parts.training.ledger
+        state = TunerState() if has_failed or self._has_failed else self.state
+        try:
+            memory = self._parts.memory.learnt(is_whole=ended_well)
+            if not ended_well:
+                memory = widened(memory, ledger.samples_accounted / max(1, ledger.samples_planned))
+            return record_of(features, state, self.settings, final, utc_now(), memory, ended_well=ended_well)
+        except Exception as error:  # noqa: BLE001 - nor one that has trained
+            self._give_up(error)
+            return None
+
+    def _give_up(self, error: Exception) -> None:
+        self._has_failed = True
+        self._run.note(TunerFailed(type(error).__name__, str(error)))
+
+    def _configuration(self) -> Configuration | None:
+        """What runs, once it is what the plan wants."""
+        plan = self._run.plan
+        if plan.workers:
+            self._plan = plan
+        return configuration_of(plan) if plan.workers and self._commander.is_settled else None
+
+    def _is_steady(self) -> bool:
+        parts = self._parts
+        if parts.checkpointer.is_open or parts.judge.is_open:
+            return False
+        return all(parts.training.has_work(record.process) for record in self._run.fleet.working("worker"))
+
+    def _follow(self, decision: Decision, now_s: float) -> None:
+        if not self._may_try(decision.configuration, self._configuration(), now_s):
+            return  # it was told when it failed
+        with self._run.caused_by(self._run.new_cause("tuner")):
+            self._carry_out(decision, now_s)
+
+    def _carry_out(self, decision: Decision, now_s: float) -> None:
+        decided = TunerDecided(decision, only_watches=self._only_watches)
+        self._run.note(decided)
+        if self._only_watches:
+            return
+        wanted = decision.configuration
+        present = self._configuration()
+        if present is None or wanted == present:
+            self._run.last_decision = text_of(decided)
+            return
+        command = Scale(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
+        try:
+            # what pinning warns of, more threads than cores, was weighed by the model
+            plan, _ = self._commander.resized(command, f"the tuner wants {wanted}")
+        except Exception as error:  # noqa: BLE001 - as above
+            self._give_up(error)
+            return
+        before = self._run.plan
+        self._commander.follow(plan, now_s, "trial" if decision.kind == "try" else "")
+        self._change = begun(before, plan, self._run.fleet, now_s)
+        self._run.last_decision = text_of(decided)
+
+
+def _import_solvers(settings: TunerSettings) -> None:
+    import scipy.optimize
+    import scipy.special  # noqa: F401
+
+    if may_evolve(settings.bounds, settings.search):
+        warm_nsga2()
+
+
+def _servers(count: int) -> str:
+    return f"{count} PS"
+
+
+def open_tuner(run: Run, prepared: Preparation, parts: Parts, commander: Commander) -> AutoTuner | None:
+    """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
+    cores = len(prepared.cores)
+    all_cores = run.all_cores(cores)
+    prior, links = prepared.beginning.first.prior, Links(run.bandwidth_bytes_per_s, run.capacity(cores))
+    settings = tuner_settings(run.job, parts.arena.model, run.plan, all_cores, prior, links)
+    if isinstance(settings, str):
+        run.note(TunerOff(settings))
+        return None
+    return AutoTuner(run, parts, commander, settings)

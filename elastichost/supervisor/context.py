@@ -1,0 +1,239 @@
+"""The state that all parts of a supervisor share, and the small effects they all need: send, note, count."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from typing_extensions import Buffer
+
+from elastichost.clock import Clock
+from elastichost.config.job import JobSpec
+from elastichost.errors import ProtocolError
+from elastichost.host.procfs import KernelState, kernel_state
+from elastichost.metrics import FrontierPoint
+from elastichost.plan import Plan, ProcessId
+from elastichost.runs.decisions import Recorder
+from elastichost.runs.directory import RunDirectory
+from elastichost.runs.events import AnyEvent, HostLost, PlanChanged, PlanOrigin, ProcessUnreachable
+from elastichost.runs.journal import Journal
+from elastichost.runs.observer import RunObserver
+from elastichost.runs.result import LostHost, RollBack
+from elastichost.supervisor.core.core_assignment import capacity_of
+from elastichost.supervisor.core.disk_space import DiskSpace
+from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
+from elastichost.supervisor.core.reconciler import Death, Limits
+from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.events import AgentLost
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.host_paths import Place
+from elastichost.supervisor.remote.hosts import Machines
+from elastichost.supervisor.remote.keyring import Keyring
+from elastichost.supervisor.remote.multi_host_launcher import HostsLauncher
+from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+from elastichost.wire.commands import CommandServer
+from elastichost.wire.control import ControlMessage
+from elastichost.wire.facts import ServerAddress
+from elastichost.wire.keys import gate_at
+from elastichost.wire.sockets import ControlServer
+
+__all__ = ["Run", "exit_cause", "host_cause"]
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of one job. `directory`: the run directory; `sockets`, `arena`, `other_arenas` (of other hosts, by their
+    numbers; of those on other machines the doubles): the directories that must not stay. machines, keyring: where there
+    are other machines; elsewhere: the places of those that are used, by the number of the host."""
+
+    job: JobSpec
+    run_id: str
+    job_id: int
+    entries: Entries
+    clock: Clock
+    directory: RunDirectory
+    sockets: Path
+    arena: Path
+    journal: Journal
+    observer: RunObserver
+    launcher: LocalLauncher | HostsLauncher
+    control: ControlServer
+    commands: CommandServer
+    plan: Plan
+    limits: Limits
+    fleet: Fleet = field(default_factory=Fleet)
+    recorder: Recorder = field(default_factory=Recorder)
+    deaths: list[Death] = field(default_factory=list)
+    size: tuple[int, int] = (0, 0)  # workers and PS of the newest plan that trains
+    restarts: int = 0
+    torn_batches: int = 0
+    started_from: str = ""  # checkpoint of another run that this one began from
+    roll_backs: list[RollBack] = field(default_factory=list)
+    lost_hosts: list[LostHost] = field(default_factory=list)
+    last_decision: str = ""
+    other_arenas: dict[int, Path] = field(default_factory=dict)
+    frontier: tuple[FrontierPoint, ...] = ()  # of its tuner's model
+    shares_host: bool = False  # with other runs
+    machines: Machines | None = None
+    keyring: Keyring | None = None
+    elsewhere: dict[int, Place] = field(default_factory=dict)
+    space: DiskSpace = field(default_factory=DiskSpace)
+    supervisor_pid: int = field(default_factory=os.getpid)
+    supervisor_number: int = 1  # counts the supervisors of the run
+    cause: str = ""  # of what is being handled: `JournalLine.cause`
+    plan_cause: str = ""  # of the newest plan
+    _causes: int = 0
+
+    @property
+    def control_address(self) -> str:
+        return f"ipc://{self.sockets}/control"
+
+    @property
+    def arenas(self) -> tuple[Path, ...]:
+        """Of every host."""
+        return (self.arena, *self.other_arenas.values())
+
+    @property
+    def cores_elsewhere(self) -> dict[int, tuple[int, ...]]:
+        """Of other machines, by their hosts."""
+        return {host: place.cores for host, place in self.elsewhere.items()}
+
+    def uses(self, host: int) -> bool:
+        """False for a machine that is lost."""
+        return host == 0 or self.machines is None or host in self.elsewhere
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Of the slowest link to a host that is used; 0.0: none was measured."""
+        links = self.machines.links if self.machines is not None else {}
+        speeds = (link.slowest_bytes_per_s for host, link in links.items() if host in self.elsewhere)
+        return min((speed for speed in speeds if speed > 0), default=0.0)
+
+    @property
+    def hosts(self) -> int:
+        """How many there are or were: their numbers are all below that."""
+        return 1 + max(self.other_arenas, default=0)
+
+    def hear(self, host: int, launcher: RemoteLauncher) -> None:
+        """Processes of one more machine can be asked for."""
+        assert isinstance(self.launcher, HostsLauncher)
+        self.launcher.there[host] = launcher
+
+    def lose(self, event: AgentLost) -> None:
+        """That machine is used no more."""
+        self.note(HostLost(event.host, event.name, event.reason), host_cause(event.host))
+        self.elsewhere.pop(event.host, None)
+
+    def deafen(self, host: int) -> None:
+        """What happens on that machine is of no account."""
+        assert isinstance(self.launcher, HostsLauncher)
+        self.launcher.there.pop(host, None)
+
+    def capacity(self, cores_here: int) -> tuple[int, ...]:
+        """Cores of each host, 0 of those that are lost; (): workers are on host 0 only, whatever other hosts have."""
+        return capacity_of(cores_here, self.cores_elsewhere, self.hosts) if self.machines is not None else ()
+
+    def all_cores(self, cores_here: int) -> int:
+        """That workers may be on."""
+        return sum(self.capacity(cores_here)) or cores_here
+
+    def cpu_elsewhere_s(self, record: ProcessRecord) -> float | None:
+        """CPU seconds of a process on another machine, 0 while they are not known; None: it is on this one."""
+        if self.machines is None or record.spec.host not in self.elsewhere:
+            return None
+        usage = self.machines.usage(record.spec.host, record.process)
+        return usage.cpu_s if usage is not None else 0.0
+
+    def kernel_state(self, record: ProcessRecord) -> KernelState | None:
+        """Of a process wherever it is; elsewhere up to a second old. None: it has ended, or nothing is known yet."""
+        if self.machines is None or record.spec.host not in self.elsewhere:
+            return kernel_state(record.pid)
+        usage = self.machines.usage(record.spec.host, record.process)
+        return KernelState(usage.state, round(100 * usage.cpu_s)) if usage is not None and usage.state else None
+
+    def place(self, host: int) -> Place:
+        """Of the processes of a host."""
+        if host in self.elsewhere:
+            return self.elsewhere[host]
+        gate = gate_at(self.machines.address) if self.machines is not None else ""
+        arena = self.other_arenas.get(host, self.arena)
+        paths = (str(arena), str(self.sockets), str(self.directory.path))
+        return Place(*paths, self.control_address, gate)
+
+    def place_elsewhere(self, process: ProcessId) -> Place | None:
+        """None: it is on this machine, or no more."""
+        record = self.fleet.find(process)
+        return self.elsewhere.get(record.spec.host) if record is not None else None
+
+    def address_of(self, record: ProcessRecord | None, process: ProcessId) -> ServerAddress:
+        """How a PS is reached, from its own host and from others."""
+        if record is None:
+            return ServerAddress(process.index, process.life, "")
+        key = self.keyring.public(process) if self.keyring is not None else ""
+        return ServerAddress(process.index, process.life, record.address, record.spec.host, record.outer, key)
+
+    def now_s(self) -> float:
+        return self.clock.now_s()
+
+    def decided(self, reason: str, origin: PlanOrigin = "", cause: str | None = None) -> None:
+        """The plan is a new one: why. origin: for a resume. cause: of this, and of what follows from the plan later;
+        None: that of what is being handled."""
+        self.last_decision, plan, self.plan_cause = reason, self.plan, self.cause if cause is None else cause
+        if plan.workers:
+            self.size = len(plan.workers), len(plan.servers)
+        self.note(
+            PlanChanged(
+                workers=len(plan.workers),
+                servers=len(plan.servers),
+                worker_cores=max((spec.threads for spec in plan.workers), default=0),
+                processes=tuple(f"{spec.role}-{spec.index}" for spec in plan.processes),
+                access=plan.access,
+                reason=reason,
+                origin=origin,
+            ),
+            self.plan_cause,
+        )
+
+    def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Buffer] = ()) -> bool:
+        """False when that life cannot be reached: it is ending, and its exit will be seen."""
+        try:
+            self.control.send(process, message, frames)
+        except ProtocolError as error:
+            self.note(ProcessUnreachable(process, type(message).__name__, str(error)))
+            return False
+        return True
+
+    def send_all(self, processes: Iterable[ProcessId], message: ControlMessage, frames: Sequence[Buffer] = ()) -> None:
+        for process in processes:
+            self.send(process, message, frames)
+
+    def note(self, event: AnyEvent, cause: str | None = None) -> None:
+        """Writes a line of the journal (which tells the observer). cause: None: that of what is being handled."""
+        self.journal.write(event, self.cause if cause is None else cause)
+
+    def new_cause(self, kind: str) -> str:
+        """An id that no line of this run's journal has yet: "scale-1.4" is of the first supervisor, its fourth."""
+        self._causes += 1
+        return f"{kind}-{self.supervisor_number}.{self._causes}"
+
+    @contextmanager
+    def caused_by(self, cause: str) -> Iterator[None]:
+        """Lines that are noted within have this cause."""
+        before, self.cause = self.cause, cause
+        try:
+            yield
+        finally:
+            self.cause = before
+
+
+def host_cause(host: int) -> str:
+    """Of all that follows from the loss of a machine."""
+    return f"host-lost-{host}"
+
+
+def exit_cause(process: ProcessId) -> str:
+    """Of all that follows from the end of an incarnation; it is known before the end is."""
+    return f"exit-{process}"

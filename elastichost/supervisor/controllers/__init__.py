@@ -1,0 +1,16 @@
+"""Each controller drives one pure core: it performs the core's effects, and tells it what happened.
+
+Modules:
+    processes            starts, stops and replaces processes (core.reconciler)
+    liveness             looks at silent processes (core.liveness)
+    leases               leases out, progress in (ledger)
+    sync_crew            micro-batches of sync mode (ledger)
+    evaluations          test ranges out, scores in (ledger.evaluation)
+    checkpoints          cuts and manifests (core.checkpoint_cut)
+    replication          checkpoints on a second machine
+    shard_map            owners of buckets, members of the run (core.handover)
+    shard_map_messages   a shard map as processes are told of it
+    migration            buckets on their way to another host (core.migration)
+    admission            which parameter servers let which processes in
+    arena_watch          whether the names of the arena are still there
+"""

@@ -1,0 +1,370 @@
+"""Checkpoints of a run: performs the effects of `cut`, commits manifests, and reads back what a resumed run needs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from elastichost.appending import tells_of_no_space
+from elastichost.arena.dense import DenseStore
+from elastichost.checkpoint.files import remove_tree
+from elastichost.checkpoint.format import (
+    BlockRecord,
+    Manifest,
+    checkpoint_name,
+    commit,
+    load_manifest,
+    new_staging,
+    retain,
+)
+from elastichost.checkpoint.mirror import Mirror
+from elastichost.errors import CheckpointError, CheckpointSpaceError, ProtocolError
+from elastichost.host.cpu_features import present_cpu
+from elastichost.plan import ProcessId
+from elastichost.runs.events import (
+    CheckpointAbandoned,
+    CheckpointFailed,
+    CheckpointMirrored,
+    CheckpointStarted,
+    CheckpointWritten,
+    DirectoryNotRemoved,
+    MirrorFailed,
+    MirrorUnfinished,
+)
+from elastichost.runs.facts import EvaluationMemory
+from elastichost.runs.journal import utc_now
+from elastichost.runs.result import Lookups
+from elastichost.sharding import bucket_count
+from elastichost.specs import ModelSpec
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.replication import HostMirror, mirror_of
+from elastichost.supervisor.core.checkpoint_cut import (
+    Abandon,
+    Commit,
+    Cut,
+    CutEffect,
+    SendPause,
+    SendProceed,
+    TakeCopies,
+)
+from elastichost.supervisor.core.fleet import ProcessRecord
+from elastichost.supervisor.core.lifecycle import State
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.ledger.ledger import Ledger
+from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
+
+__all__ = ["Checkpointer"]
+
+RETRY_S = 2.0  # twice as long after each failure in a row, up to
+MAX_RETRY_S = 15.0
+CUT_TIMEOUT_S = 300.0
+MAX_FAILED_IN_A_ROW = 3
+
+
+@dataclass(slots=True)
+class _Open:
+    """The cut that is being taken."""
+
+    cut: Cut
+    staging: Path
+    is_final: bool
+    accounted: int = 0
+    trained: int = 0
+    epoch: int = 0
+    record: RunRecord | None = None
+    blocks: tuple[BlockRecord, ...] = ()
+    failure: CheckpointError | None = None  # what a PS said of its disk
+
+
+class Checkpointer:
+    """One checkpoint at a time. `not_before_s`: when the next periodic one is due."""
+
+    def __init__(
+        self,
+        run: Run,
+        model: ModelSpec,
+        ledger: Ledger,
+        dense: DenseStore,
+        counted: Callable[[], tuple[EvaluationMemory, Lookups]],
+        committed_step: Callable[[], int],
+        owners: Callable[[], frozenset[int]],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._committed_step, self._owners, self._is_stopping = committed_step, owners, is_stopping
+        self._run, self._model, self._ledger, self._dense, self._counted = run, model, ledger, dense, counted
+        self._number, self._cause = 0, ""
+        self._open: _Open | None = None
+        self._failed_in_a_row = 0
+        self.checkpointed_at: int | None = None
+        self.newest: Path | None = None
+        self.not_before_s = run.now_s() + run.job.checkpoint.every_s
+        self.retry_not_before_s = 0.0
+        self._mirror = mirror_of(run)
+
+    def recall(self, newest: Path, accounted: int) -> None:
+        """The run goes on from this checkpoint, or has it beside the rows that it goes on from."""
+        self.newest, self.checkpointed_at = newest, accounted
+        mirror = self._mirror
+        is_there = isinstance(mirror, Mirror) and (mirror.directory / newest.name).exists()
+        is_own = newest.parent in self._run.directory.checkpoint_source.places
+        if mirror is not None and is_own and not is_there:
+            mirror.copy(newest)
+
+    @property
+    def is_mirroring(self) -> bool:
+        return self._mirror is not None and self._mirror.is_busy
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None
+
+    @property
+    def holds_workers(self) -> bool:
+        return self._open is not None and self._open.cut.holds_workers
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def begin(self, reason: str, *, is_final: bool) -> None:
+        self._number += 1
+        self._cause = self._run.new_cause("checkpoint")
+        try:
+            staging = new_staging(self._run.directory.checkpoints, self._number, self._run.run_id)
+        except CheckpointError as error:
+            self._failed(error, is_final=is_final)
+            return
+        self._open = _Open(Cut(self._number), staging, is_final)
+        self._run.note(CheckpointStarted(self._number, reason), self._cause)
+        # A worker that drains may be within its last batch: its Drained is as good as Paused.
+        at_work = (State.READY, State.RUNNING, State.DRAINING)
+        workers = [record.process for record in self._run.fleet.live("worker") if record.state in at_work]
+        # One that owns nothing has nothing to copy, and may be about to go.
+        owners = self._owners()
+        servers = [record.process for record in self._run.fleet.working("server") if record.process.index in owners]
+        self._perform(self._open.cut.begin(workers, servers, self._run.now_s()))
+
+    def paused(self, record: ProcessRecord, cut: int) -> None:
+        if self._open is not None:
+            self._perform(self._open.cut.paused(record.process, cut, self._run.now_s()))
+
+    def drained(self, record: ProcessRecord) -> None:
+        """It stands at a batch boundary, everything reported, and holds nothing."""
+        if self._open is not None:
+            self._perform(self._open.cut.paused(record.process, self._open.cut.number, self._run.now_s()))
+
+    def copied(self, record: ProcessRecord, message: SnapshotCut) -> None:
+        if self._open is not None:
+            effects = self._open.cut.copied(record.process, message.cut, message.rows, message.bytes, self._run.now_s())
+            self._perform(effects)
+
+    def written(self, record: ProcessRecord, message: SnapshotWritten, frames: tuple[memoryview, ...]) -> None:
+        """Raises ProtocolError when the frame is no list of block records, CheckpointError when the run cannot do
+        without this checkpoint and it could not be written."""
+        if self._open is None or message.cut != self._open.cut.number:
+            return
+        if message.failure:
+            kind = CheckpointSpaceError if message.is_out_of_space else CheckpointError
+            self._open.failure = kind(f"{record.process}: {message.failure}", hint=message.hint)
+            self._perform(self._open.cut.abandon(message.failure))
+            return
+        try:
+            blocks = msgspec.msgpack.decode(frames[0], type=tuple[BlockRecord, ...])
+        except (IndexError, msgspec.MsgspecError) as error:
+            raise ProtocolError(f"{record.process}: SnapshotWritten without block records: {error}") from error
+        if record.spec.host in self._run.elsewhere:
+            self._fetch(record, message, blocks)
+        else:
+            self._whole(record.process, message, blocks, "")
+
+    def _fetch(self, record: ProcessRecord, message: SnapshotWritten, blocks: tuple[BlockRecord, ...]) -> None:
+        """What a PS of another machine wrote there comes here first."""
+        assert self._open is not None and self._run.machines is not None
+        files = self._run.machines.launchers[record.spec.host].files
+        name = f"server-{record.process.index}.bin"
+        files.fetch(
+            f"{_elsewhere(self._open)}/{name}",
+            self._open.staging / name,
+            lambda problem: self._whole(record.process, message, blocks, problem),
+        )
+
+    def _whole(
+        self, server: ProcessId, message: SnapshotWritten, blocks: tuple[BlockRecord, ...], why_not: str
+    ) -> None:
+        """The file of a PS is here, or could not come."""
+        if self._open is None or message.cut != self._open.cut.number:
+            return
+        if why_not:
+            kind = CheckpointSpaceError if tells_of_no_space(why_not) else CheckpointError
+            self._open.failure = kind(f"{server}: {why_not}")
+            self._perform(self._open.cut.abandon(why_not))
+            return
+        self._open.blocks += blocks
+        self._perform(self._open.cut.written(server, message.cut, message.dense_version))
+
+    def lost(self, record: ProcessRecord) -> None:
+        if self._open is not None:
+            self._perform(self._open.cut.lost(record.process))
+
+    def close(self) -> None:
+        """Removes what is unfinished, and calls a copy to the mirror off. Call when every PS has ended."""
+        if self._open is not None:
+            self._remove(self._open.staging)
+        if self._mirror is not None:
+            if self._mirror.close():
+                self._run.note(MirrorUnfinished(str(self._mirror.directory)))
+            self._tell_mirrored(self._mirror)
+
+    def tick(self, now_s: float) -> None:
+        if self._mirror is not None:
+            self._tell_mirrored(self._mirror)
+        # Writing takes as long as the disk takes: nobody waits for it.
+        if self.holds_workers and self._open is not None and now_s - self._open.cut.began_s > CUT_TIMEOUT_S:
+            self._perform(self._open.cut.abandon(f"not done after {CUT_TIMEOUT_S:g} s"))
+
+    # --- effects --------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: tuple[CutEffect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case SendPause(cut=cut, workers=workers):
+                    self._run.send_all(workers, Pause(cut))
+                case TakeCopies(cut=cut, servers=servers):
+                    self._take_copies(cut, servers)
+                case SendProceed(cut=cut, workers=workers):
+                    self._run.send_all(workers, Proceed(cut))
+                case Commit():
+                    self._commit()
+                case Abandon(reason=reason):
+                    self._abandon(reason)
+
+    def _take_copies(self, cut: int, servers: tuple[ProcessId, ...]) -> None:
+        assert self._open is not None
+        step = self._committed_step()
+        ledger, dense, (judged, lookups) = self._ledger, self._dense.state_copy(), self._counted()
+        self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, judged, lookups)
+        self._open.accounted = ledger.samples_accounted
+        self._open.trained, self._open.epoch = ledger.trained, ledger.epoch
+        for server in servers:
+            self._run.send(server, Snapshot(cut, self._path_for(server, self._open), step))
+
+    def _path_for(self, server: ProcessId, opened: _Open) -> str:
+        """Where a PS writes: on its own machine."""
+        place = self._run.place_elsewhere(server)
+        return str(opened.staging) if place is None else f"{place.run_dir}/{_elsewhere(opened)}"
+
+    def _commit(self) -> None:
+        assert self._open is not None
+        done, self._open = self._open, None
+        final = self._run.directory.checkpoints / checkpoint_name(done.trained)
+        try:
+            commit(done.staging, final, self._manifest(done))
+            keep, run_id = self._run.job.checkpoint.keep, self._run.directory.identity.run_id
+            removed = retain(self._run.directory.checkpoints, keep, final, run_id)
+        except CheckpointError as error:
+            self._failed(error, is_final=done.is_final, staging=done.staging)
+            return
+        now_s, cut = self._run.now_s(), done.cut
+        stall_s = (cut.proceeded_s or now_s) - cut.began_s
+        self._failed_in_a_row = 0
+        self.checkpointed_at, self.newest = done.accounted, final
+        if self._mirror is not None:
+            self._mirror.copy(final)
+        self.not_before_s = now_s + self._run.job.checkpoint.every_s
+        self._run.note(
+            CheckpointWritten(
+                path=str(final),
+                samples=done.accounted,
+                rows=cut.rows,
+                bytes=cut.bytes,
+                seconds=now_s - cut.began_s,
+                stall_s=stall_s,
+                removed=len(removed),
+            ),
+            self._cause,
+        )
+
+    def _manifest(self, done: _Open) -> Manifest:
+        assert done.record is not None
+        return Manifest(
+            run_id=self._run.directory.identity.run_id,
+            job_name=self._run.job.job.name,
+            seed=self._run.job.job.seed,
+            samples_trained=done.trained,
+            epoch=done.epoch,
+            ledger=msgspec.Raw(msgspec.json.encode(done.record)),
+            model=self._model,
+            bucket_counts=tuple(bucket_count(table) for table in self._model.tables),
+            dense_version=done.record.dense_version,
+            blocks=done.blocks,
+            created_utc=utc_now(),
+            cpu=present_cpu(),
+        )
+
+    def _failed(self, error: CheckpointError, *, is_final: bool, staging: Path | None = None) -> None:
+        """A periodic one may fail while there is a good one before it; the last one may not. For space on a full disk
+        the run waits, unless it was asked to stop. Raises `error`."""
+        self._failed_in_a_row += 1
+        good = self._good()
+        waits = isinstance(error, CheckpointSpaceError) and not (is_final and self._is_stopping())
+        if not waits and (is_final or (good is None and self._failed_in_a_row >= MAX_FAILED_IN_A_ROW)):
+            raise error
+        wait_s = min(RETRY_S * 2 ** (self._failed_in_a_row - 1), MAX_RETRY_S)
+        self._run.note(
+            CheckpointFailed(str(error), self._failed_in_a_row, good.name if good is not None else "", wait_s),
+            self._cause,
+        )
+        self._later(staging, wait_s)
+
+    def _good(self) -> Path | None:
+        """The newest checkpoint, if it is still there."""
+        if self.newest is not None:
+            with contextlib.suppress(CheckpointError):
+                load_manifest(self.newest)
+                return self.newest
+        return None
+
+    def _abandon(self, reason: str) -> None:
+        assert self._open is not None
+        done, self._open = self._open, None
+        self._forget_elsewhere(done)
+        if done.failure is not None:
+            self._failed(done.failure, is_final=done.is_final, staging=done.staging)
+            return
+        self._run.note(CheckpointAbandoned(reason), self._cause)
+        self._later(done.staging, RETRY_S)
+
+    def _forget_elsewhere(self, given_up: _Open) -> None:
+        """What PS of other machines have written there of it."""
+        if self._run.machines is None:
+            return
+        for record in self._run.fleet.live("server"):
+            if record.spec.host in self._run.elsewhere:
+                name = f"{_elsewhere(given_up)}/server-{record.process.index}.bin"
+                self._run.machines.launchers[record.spec.host].files.remove(name)
+
+    def _later(self, staging: Path | None, wait_s: float) -> None:
+        """A PS that still writes into it finds it gone, and says so of a cut that nobody waits for."""
+        if staging is not None:
+            self._remove(staging)
+        self.retry_not_before_s = self._run.now_s() + wait_s
+
+    def _remove(self, staging: Path) -> None:
+        try:
+            remove_tree(staging)
+        except OSError as error:  # a PS was just writing; the next run in this directory removes the rest
+            self._run.note(DirectoryNotRemoved(str(staging), error.strerror or str(error)))
+
+    def _tell_mirrored(self, mirror: Mirror | HostMirror) -> None:
+        for copy in mirror.results():
+            if copy.error is None:
+                self._run.note(CheckpointMirrored(copy.checkpoint, str(mirror.directory), copy.bytes))
+            else:
+                self._run.note(MirrorFailed(copy.checkpoint, str(copy.error)))
+
+
+def _elsewhere(opened: _Open) -> str:
+    """The directory of a cut below that of the run on another machine."""
+    return f"checkpoints/{opened.staging.name}"

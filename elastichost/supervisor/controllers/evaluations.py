@@ -1,0 +1,127 @@
+"""Evaluations: test ranges out, scores in, figures, and whether to stop early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from elastichost.plan import ProcessId
+from elastichost.quality import auc, evaluate_labels
+from elastichost.runs.events import EvaluationFinished, EvaluationStarted
+from elastichost.runs.facts import EvaluationMemory
+from elastichost.runs.result import TestFigures
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.core.fleet import ProcessRecord
+from elastichost.supervisor.ledger.early_stopping import EarlyStop, Verdict
+from elastichost.supervisor.ledger.evaluation import EvaluationRound, ScoreTable
+from elastichost.wire.control import EvaluationScores
+
+__all__ = ["Judge"]
+
+
+class Judge:
+    """One evaluation at a time. `units[i]`: samples of test unit i; no units: there is no test set."""
+
+    def __init__(self, run: Run, units: Sequence[int], num_labels: int, may_grant: Callable[[], bool]) -> None:
+        self._run = run
+        self._units = tuple(units)
+        self._num_labels = num_labels
+        self._may_grant = may_grant
+        settings = run.job.evaluate.early_stop
+        self._early_stop = EarlyStop(settings.metric, settings.patience)
+        self._round: EvaluationRound | None = None
+        self._number = 0
+        self._began_s = 0.0
+        self.cause = ""
+        self.evaluated_at: int | None = None
+        self._samples = 0
+        self.figures: TestFigures | None = None
+
+    @property
+    def has_test(self) -> bool:
+        return sum(self._units) > 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._round is not None
+
+    @property
+    def memory(self) -> EvaluationMemory:
+        best, without = self._early_stop.memory
+        return EvaluationMemory(self.evaluated_at, self.figures, best, without)
+
+    def recall(self, memory: EvaluationMemory) -> None:
+        """Goes on where the run that is resumed was at its checkpoint."""
+        self.evaluated_at, self.figures = memory.evaluated_at, memory.figures
+        self._early_stop.recall(memory.best, memory.without_better)
+
+    def begin(self, samples: int, reason: str) -> None:
+        """samples: what is accounted for when it begins."""
+        self._number += 1
+        self._round = EvaluationRound(self._number, self._units, self._run.job.train.batch_size, self._num_labels)
+        self._samples, self._began_s = samples, self._run.now_s()
+        self.cause = self._run.new_cause("evaluation")
+        self._run.note(EvaluationStarted(samples, reason), self.cause)
+        self.serve()
+
+    def serve(self) -> None:
+        """Gives ranges to every worker that has room for one."""
+        if self._round is None or not self._may_grant():
+            return
+        for record in self._run.fleet.working("worker"):
+            while (grant := self._round.request(record.process, record.samples_per_s)) is not None:
+                self._run.send(record.process, grant)
+
+    def lost(self, process: ProcessId) -> None:
+        if self._round is not None:
+            self._round.lost(process)
+            self.serve()
+
+    def scored(self, record: ProcessRecord, message: EvaluationScores, frames: Sequence[memoryview]) -> Verdict | None:
+        """Takes scores; the last ones end the round and give the verdict on an early stop."""
+        if self._round is None or not self._round.scored(record.process, message, frames):
+            return None
+        if not self._round.is_done:
+            self.serve()
+            return None
+        table, self._round = self._round.result(), None
+        self.figures, self.evaluated_at = figures(table), self._samples
+        value = self.figures.auc if self._early_stop.metric == "auc" else self.figures.logloss
+        verdict = self._early_stop.observe(value)
+        self._run.note(
+            EvaluationFinished(
+                samples=self._samples,
+                test_samples=table.samples,
+                seconds=self._run.now_s() - self._began_s,
+                auc=self.figures.auc,
+                logloss=self.figures.logloss,
+                truth_auc=self.figures.truth_auc,
+                memory=self.memory,  # a resumed run goes on from it
+                reason=verdict.reason,
+            ),
+            self.cause,
+        )
+        return verdict
+
+
+def figures(table: ScoreTable) -> TestFigures:
+    """Figures of the scores; of several labels the means."""
+    reports = evaluate_labels(table.logits, table.labels, table.weights)
+    truth = auc(table.labels[:, 0], table.truth, table.weights) if table.truth is not None else None
+    return TestFigures(
+        auc=_mean([report.auc for report in reports]),
+        logloss=_mean([report.logloss for report in reports]),
+        normalised_entropy=_mean([report.normalised_entropy for report in reports]),
+        calibration=_mean([report.calibration for report in reports]),
+        samples=table.samples,
+        truth_auc=_known(truth),
+        auc_of_labels=tuple(_known(report.auc) for report in reports) if len(reports) > 1 else (),
+    )
+
+
+def _mean(values: list[float]) -> float | None:
+    return _known(sum(values) / len(values)) if values else None
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value

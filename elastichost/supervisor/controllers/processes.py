@@ -1,0 +1,352 @@
+"""What happens when a process starts, ends, hangs, or should not be there: performs what `reconcile` decides."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from elastichost.errors import ElastichostError, HangError, RestartBudgetError
+from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.runs.events import (
+    ForkServerLost,
+    ProcessDraining,
+    ProcessEnded,
+    ProcessKilling,
+    ProcessLost,
+    ProcessRepinning,
+    ProcessReported,
+    ProcessStarted,
+    ProcessStartFailed,
+    ProcessStarting,
+    ProcessStopping,
+    ReportNotKept,
+)
+from elastichost.supervisor.context import Run, exit_cause, host_cause
+from elastichost.supervisor.controllers.liveness import SilenceWatch
+from elastichost.supervisor.core.core_assignment import gpu_environment
+from elastichost.supervisor.core.fleet import ProcessRecord
+from elastichost.supervisor.core.lifecycle import Event, State
+from elastichost.supervisor.core.reconciler import (
+    USER_ERRORS,
+    Action,
+    Death,
+    Drain,
+    Failure,
+    GiveUp,
+    Kill,
+    Repin,
+    Spawn,
+    StopProcess,
+    error_of,
+    reconcile,
+)
+from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.wire import control as wire_control
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.keys import KeyPair
+
+__all__ = ["Holdings", "Recovery"]
+
+STACK_DUMP_S = 0.25  # between the request for stacks and the kill of a process that hangs
+LOG_LINES = 20
+QUIET_S = 1.6  # an agent says something every second
+REUNION_S = 5.0  # once it can be reached again: TCP tries again ever more seldom
+
+
+class Bereaved(Protocol):
+    """Whoever has to know that a life has ended. `asked`: it held nothing, or was told to stop."""
+
+    def __call__(self, record: ProcessRecord, *, asked: bool) -> None: ...
+
+
+class Holdings(NamedTuple):
+    """PS that own buckets, and whether these are those that the plan wants."""
+
+    owners: frozenset[int] = frozenset()
+    is_handed_over: bool = True
+
+
+class Recovery:
+    """Starts, stops and buries processes. `ended` is called once for every life that ends; `holdings` tells who owns
+    buckets; `host_lost` is called before the ends of the processes that were there are told."""
+
+    def __init__(
+        self,
+        run: Run,
+        ended: Bereaved,
+        holdings: Callable[[], Holdings],
+        host_lost: Callable[[AgentLost], None],
+    ) -> None:
+        self._run = run
+        self._ended, self._host_lost = ended, host_lost
+        self._watch = SilenceWatch(run.kernel_state)
+        self._reconciled_s = run.now_s()
+        self._excused_until_s = 0.0
+        self._holdings = holdings
+
+    # --- events of the fork server --------------------------------------------------------------------------
+
+    def launch_event(self, event: LaunchEvent) -> None:
+        match event:
+            case Started(process=process, pid=pid):
+                self._started(process, pid)
+            case StartFailed(process=process, reason=reason):
+                self._start_failed(process, reason)
+            case Exited():
+                self._exited(event)
+            case ForkServerExited(reason=reason):
+                self._run.note(ForkServerLost(reason), self._run.new_cause("fork-server-lost"))
+            case AgentLost(host=host) if self._run.uses(host):
+                self._run.lose(event)
+                with self._run.caused_by(host_cause(host)):
+                    self._host_lost(event)
+            case AgentLost():
+                pass  # it was to join, and cannot
+
+    def _started(self, process: ProcessId, pid: int) -> None:
+        record = self._run.fleet.find(process)
+        if record is None:
+            self._run.launcher.kill(process)
+            return
+        if record.pid == pid:
+            return  # its Hello was faster than its agent
+        record.pid = pid
+        self._run.fleet.apply(record, Event.SPAWNED, self._run.now_s())
+        if record.state == State.KILLING:
+            self._run.launcher.kill(process)
+        self._run.note(ProcessStarted(process, pid), record.cause)
+
+    def _start_failed(self, process: ProcessId, reason: str) -> None:
+        record = self._run.fleet.find(process)
+        if record is None:
+            return
+        now_s = self._run.now_s()
+        self._run.fleet.apply(record, Event.SPAWN_FAILED, now_s)
+        self._revoke(process)
+        self._run.deaths.append(Death(process.name, now_s, "start", reason, process.life))
+        self._run.note(ProcessStartFailed(process, reason), record.cause)
+
+    def _exited(self, event: Exited) -> None:
+        record = self._run.fleet.find(event.process)
+        if record is None:
+            return
+        now_s = self._run.now_s()
+        self._revoke(event.process)
+        before = record.state
+        self._run.fleet.apply(record, Event.EXIT_CLEAN if event.code == 0 else Event.EXIT_OTHER, now_s)
+        asked = before in (State.STOPPING, State.DRAINED) or record.state == State.EXITED
+        asked = asked or record.kill_kind == "unwanted"
+        reason = self._reason(record, event)
+        with self._run.caused_by(self._run.plan_cause if asked else exit_cause(event.process)):
+            if asked:
+                self._run.note(ProcessEnded(event.process, reason))
+            else:
+                if self._run.uses(record.spec.host):  # else it is nobody's fault
+                    death = Death(event.process.name, now_s, _death_kind(record), reason, event.process.life)
+                    self._run.deaths.append(death)
+                reported = record.failure.error_type if record.failure is not None and not record.kill_reason else ""
+                self._run.note(ProcessLost(event.process, event.pid, event.code, before.value, reason, reported))
+            self._ended(record, asked=asked)
+
+    def _reason(self, record: ProcessRecord, event: Exited) -> str:
+        if record.kill_reason:
+            return f"killed: {record.kill_reason}"
+        if record.failure is not None:
+            first_line = record.failure.message.partition("\n")[0]
+            return f"{record.failure.error_type}: {first_line}"
+        return event.cause
+
+    def reported(self, record: ProcessRecord, report: wire_control.FailureReport) -> None:
+        """A process says why it will exit."""
+        try:
+            self._run.directory.write_error(record.process, report)
+        except OSError as error:  # the journal has its first line
+            self._run.note(ReportNotKept(record.process, str(error)))
+        record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
+        self._run.fleet.apply(record, Event.REPORT, self._run.now_s())
+        ends_run = report.error_type in USER_ERRORS
+        self._run.note(
+            ProcessReported(record.process, report.error_type, report.message, ends_run=ends_run),
+            exit_cause(record.process),
+        )
+
+    # --- what should be done --------------------------------------------------------------------------------
+
+    def reconcile(self, now_s: float) -> None:
+        """Brings the processes nearer to the plan. now_s: no later than the clock was looked at. Raises the job's error
+        when it cannot go on."""
+        run = self._run
+        self._excuse_cut_off(now_s)
+        self._watch.look(run.fleet, now_s)
+        held = self._holdings()
+        actions = reconcile(
+            run.fleet.observed(),
+            run.plan,
+            run.deaths,
+            run.limits,
+            now_s,
+            held.owners,
+            is_handed_over=held.is_handed_over,
+        )
+        for action in actions:
+            self._perform(action, now_s)
+        for record in run.fleet:
+            if record.kill_at_s is not None and record.kill_at_s <= now_s:
+                record.kill_at_s = None
+                run.launcher.kill(record.process)
+
+    def _excuse_cut_off(self, now_s: float) -> None:
+        """While a machine cannot be reached nobody is blamed for standing still: whoever is there cannot say what he
+        does, and others wait for him. Should it last, the machine is lost. Nor while all wait for space on a disk."""
+        passed_s, self._reconciled_s = now_s - self._reconciled_s, now_s
+        run = self._run
+        if run.space.holds_training:
+            run.fleet.excuse(passed_s)
+        if run.machines is None:
+            return
+        if run.machines.silent_s(run.elsewhere) > QUIET_S:
+            self._excused_until_s = now_s + REUNION_S
+        if now_s < self._excused_until_s:
+            run.fleet.excuse(passed_s)
+
+    def _perform(self, action: Action, now_s: float) -> None:
+        match action:
+            case Spawn() if self._run.journal.problem:
+                pass  # a life that no journal tells of would come twice; it is asked for again
+            case Spawn():
+                self._spawn(action, now_s)
+            case Kill():
+                self._kill(action, now_s)
+            case Repin(process=process, spec=spec):
+                self._repin(process, spec)
+            case Drain(process=process, reason=reason):
+                self._tell(process, Event.DRAIN, wire_control.Drain(), ProcessDraining(process, reason), now_s)
+            case StopProcess(process=process, reason=reason):
+                self._tell(process, Event.STOP, wire_control.Stop(), ProcessStopping(process, reason), now_s)
+            case GiveUp():
+                raise self._give_up(action)
+
+    def _spawn(self, action: Spawn, now_s: float) -> None:
+        run, spec = self._run, action.spec
+        process = ProcessId(spec.role, spec.index, action.life)
+        record = run.fleet.request(process, spec, now_s)
+        record.cause = run.plan_cause
+        if action.is_restart:
+            record.cause = exit_cause(ProcessId(spec.role, spec.index, action.life - 1))
+        run.restarts += action.is_restart
+        run.note(ProcessStarting(process, action.reason, spec.cores), record.cause)
+        run.launcher.spawn(
+            process,
+            run.entries.of(spec.role),
+            self._arguments(record, self._issue(record)),
+            run.directory.log_of(process),
+            host=spec.host,
+            cores=() if run.job.emulate.enabled else spec.cores,  # virtual ones are the process' own affair
+            environment=gpu_environment(spec),
+        )
+
+    def _repin(self, process: ProcessId, spec: ProcessSpec) -> None:
+        record = self._run.fleet.find(process)
+        if record is None:
+            return
+        record.asked = spec
+        self._run.note(ProcessRepinning(process, spec.cores, spec.threads), self._run.plan_cause)
+        self._run.send(process, wire_control.Repin(spec.cores, spec.threads))
+
+    def _issue(self, record: ProcessRecord) -> KeyPair | None:
+        """Its keys, where there are other machines; PS are told of it before it is started."""
+        if self._run.keyring is None:
+            return None
+        keys = self._run.keyring.issue(record.process, is_elsewhere=record.spec.host in self._run.elsewhere)
+        self._tell_gates()
+        return keys
+
+    def _tell_gates(self) -> None:
+        if self._run.keyring is not None:
+            servers = [record.process for record in self._run.fleet.live("server") if record.address]
+            self._run.send_all(servers, self._run.keyring.message())
+
+    def _revoke(self, process: ProcessId) -> None:
+        if self._run.keyring is not None and self._run.keyring.revoke(process):
+            self._tell_gates()
+
+    def _arguments(self, record: ProcessRecord, keys: KeyPair | None) -> bytes:
+        run, spec, process = self._run, record.spec, record.process
+        place, keyring = run.place(spec.host), run.keyring
+        return msgspec.json.encode(
+            ChildArguments(
+                role=spec.role,
+                index=process.index,
+                life=process.life,
+                job_id=run.job_id,
+                control_address=place.control_address,
+                run_dir=place.run_dir,
+                arena_directory="" if spec.role == "probe" else place.arena,
+                socket_directory=place.sockets,
+                cores=spec.cores,
+                threads=spec.threads,
+                access=run.plan.access,
+                supervisor_pid=run.supervisor_pid,
+                gpu=spec.gpu,
+                gpu_memory_fraction=spec.gpu_memory_fraction,
+                host=spec.host,
+                gate=place.gate if spec.role == "server" else "",
+                keys=keys,
+                supervisor_key=keyring.own.public if keyring is not None and place.is_elsewhere else "",
+            )
+        )
+
+    def replace(self, process: ProcessId, reason: str) -> None:
+        """Kills a life that is too slow; its next one is started as after any loss."""
+        self._kill(Kill(process, "slow", reason), self._run.now_s())
+
+    def expel(self, process: ProcessId, reason: str) -> None:
+        """Kills a life that says what cannot be; its key is revoked with it, and its next one gets another."""
+        record = self._run.fleet.find(process)
+        if record is not None and record.state != State.KILLING:
+            self._kill(Kill(process, "exit", reason), self._run.now_s())
+
+    def _kill(self, action: Kill, now_s: float) -> None:
+        record = self._run.fleet.find(action.process)
+        if record is None:
+            return
+        record.kill_kind, record.kill_reason = action.kind, action.reason
+        self._run.fleet.apply(record, Event.KILL, now_s)
+        record.kill_at_s = now_s
+        if action.kind == "hang" and record.pid:
+            self._run.launcher.kill(action.process, signal.SIGUSR1)  # faulthandler writes all stacks to the log
+            record.kill_at_s = now_s + STACK_DUMP_S
+        self._run.note(ProcessKilling(action.process, action.kind, action.reason), exit_cause(action.process))
+
+    def _tell(
+        self,
+        process: ProcessId,
+        event: Event,
+        message: wire_control.ControlMessage,
+        told: ProcessDraining | ProcessStopping,
+        now_s: float,
+    ) -> None:
+        record = self._run.fleet.find(process)
+        if record is None:
+            return
+        self._run.fleet.apply(record, event, now_s)
+        self._run.note(told, self._run.plan_cause)
+        self._run.send(process, message)
+
+    def _give_up(self, action: GiveUp) -> ElastichostError:
+        """The error the job ends with: the process' own words, or what it did, with the end of its log."""
+        if action.kind == "failure" and action.failure is not None:
+            return error_of(action.failure)
+        lines = self._run.directory.last_log_lines(action.process, LOG_LINES)
+        last = f"\nlast lines of its log:\n{lines}" if lines else ""
+        why = f": {action.failure.message}" if action.failure is not None else ""
+        kind = HangError if action.kind == "hang" else RestartBudgetError
+        hint = f"see {self._run.directory.log_of(action.process)}; resources.restarts allows more"
+        return kind(f"{action.reason}{why}{last}", hint=hint)
+
+
+def _death_kind(record: ProcessRecord) -> Literal["exit", "hang", "start", "slow"]:
+    return "exit" if record.kill_kind == "unwanted" else record.kill_kind

@@ -1,0 +1,112 @@
+"""`checkpoint.mirror = "HOST:/directory"`: every checkpoint goes to another machine of the run as well.
+
+What lies there is a run directory that `resume` takes: the job as that machine knows it, the model's source, and the
+checkpoints. So a run whose first machine is lost goes on from the second one.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from elastichost.checkpoint.format import load_manifest
+from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
+from elastichost.checkpoint.mirror import Mirror, Mirrored
+from elastichost.errors import CheckpointError
+from elastichost.runs.events import MirrorMissing
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.remote.messages import CheckpointKept
+from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+
+__all__ = ["INCOMING", "HostMirror", "mirror_of"]
+
+INCOMING = "incoming"  # of a run's directory there: what has come of a checkpoint so far
+
+
+def mirror_of(run: Run) -> Mirror | HostMirror | None:
+    """As the job wants it; None, with a warning where that is news, when there is none."""
+    settings = run.job.checkpoint
+    if settings.mirror_path is not None:
+        return Mirror(settings.mirror_path / run.directory.identity.folder, settings.keep)
+    if settings.mirror_host is None:
+        return None
+    name, directory = settings.mirror_host
+    launchers = run.machines.launchers.values() if run.machines is not None else ()
+    found = next((one for one in launchers if one.host.shown == name and not one.lost), None)
+    if found is None:
+        run.note(MirrorMissing(name))
+        return None
+    return HostMirror(found, f"{directory}/{run.directory.identity.folder}", settings.keep)
+
+
+class HostMirror:
+    """As `checkpoint.mirror.Mirror`, on another machine: one checkpoint after the other; of those that wait only the
+    newest. Files go there in pieces, between other words; the agent verifies and commits them."""
+
+    def __init__(self, launcher: RemoteLauncher, directory: str, keep: int) -> None:
+        self.directory = f"{launcher.host.shown}:{directory}"
+        self._launcher, self._there, self._keep = launcher, directory, keep
+        self._sending = ""  # name of the checkpoint that is under way
+        self._left: set[str] = set()  # its files that have not arrived
+        self._problem = ""
+        self._wanted: Path | None = None
+        self._results: list[Mirrored] = []
+        launcher.on_kept = self._kept
+
+    @property
+    def is_busy(self) -> bool:
+        """A copy is being made, or its result was not taken yet."""
+        return bool(self._sending or self._results) or self._wanted is not None
+
+    def copy(self, checkpoint: Path) -> None:
+        """In the background, and in place of one that waits."""
+        self._wanted = checkpoint
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._sending or self._wanted is None:
+            return
+        checkpoint, self._wanted = self._wanted, None
+        try:
+            manifest = load_manifest(checkpoint)
+        except CheckpointError as error:
+            self._results.append(Mirrored(checkpoint.name, 0, error))
+            return
+        names = (*sorted({block.file for block in manifest.blocks}), DIGEST_NAME, MANIFEST_NAME)
+        self._sending, self._left, self._problem = checkpoint.name, set(names), ""
+        for name in names:
+            there = f"{INCOMING}/{checkpoint.name}/{name}"
+            self._launcher.files.send(there, checkpoint / name, functools.partial(self._arrived, name))
+
+    def _arrived(self, name: str, problem: str) -> None:
+        self._left.discard(name)
+        self._problem = self._problem or problem
+        if self._left:
+            return
+        if self._problem:
+            self._end(CheckpointError(f"{self.directory}: {self._problem}"), 0)
+        else:
+            self._launcher.keep_checkpoint(f"{INCOMING}/{self._sending}", self._there, self._keep)
+
+    def _kept(self, word: CheckpointKept) -> None:
+        if self._sending:
+            self._end(CheckpointError(f"{self.directory}: {word.problem}") if word.problem else None, word.bytes)
+
+    def _end(self, error: CheckpointError | None, size_bytes: int) -> None:
+        self._results.append(Mirrored(self._sending, size_bytes, error))
+        self._sending = ""
+        self._begin()
+
+    def results(self) -> tuple[Mirrored, ...]:
+        """What has happened since the last call; never waits."""
+        if self._launcher.lost and self._sending:
+            self._end(CheckpointError(f"{self.directory}: the host is lost"), 0)
+        found, self._results = tuple(self._results), []
+        return found
+
+    def close(self) -> bool:
+        """Whether there was a copy to be made. What came of one that was under way is removed with the run's directory
+        there."""
+        is_unfinished = bool(self._sending) or self._wanted is not None
+        self._sending, self._wanted = "", None
+        return is_unfinished

@@ -1,0 +1,45 @@
+"""Disks of a run that are full: who says so, what is told of it, and the error of a run that is stopped meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from elastichost.appending import space_words
+from elastichost.errors import DiskFullError
+from elastichost.supervisor.components import Parts
+from elastichost.supervisor.context import Run
+from elastichost.wire.applied import APPLIED_FILE
+
+__all__ = ["look_at_space", "without_space"]
+
+STOP_WITHOUT_SPACE_S = 10.0  # whoever asked may free some meanwhile
+
+
+def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None, parts: Parts | None) -> None:
+    """Call it every turn. others: files without which training goes on -> why they can not be written, "" when they
+    can; stopping_s: since when the run is to stop. Raises DiskFullError when it can not save itself before that."""
+    run.recorder.flush()
+    now_s, space = run.now_s(), run.space
+    space.look("journal.jsonl", run.journal.problem, now_s, must_wait=True)
+    commits = [record.no_space for record in run.fleet.live("server") if record.no_space]
+    space.look(APPLIED_FILE, commits[0] if commits else "", now_s, must_wait=True)
+    space.look("decisions.jsonl", run.recorder.waits, now_s)
+    for file, problem in others.items():
+        space.look(file, problem, now_s)
+    if (told := space.note(space_words(run.directory.path) if space.files else "", now_s)) is not None:
+        run.note(told)
+    since_s = space.held_since_s
+    if since_s is not None and stopping_s is not None and now_s - max(since_s, stopping_s) > STOP_WITHOUT_SPACE_S:
+        raise without_space(run, parts.checkpointer.newest if parts is not None else None)
+
+
+def without_space(run: Run, newest: Path | None) -> DiskFullError:
+    """Of a run that was asked to stop."""
+    kept = f"the newest checkpoint is {newest.name}" if newest is not None else "there is no checkpoint"
+    where = space_words(run.directory.path)
+    return DiskFullError(
+        f"asked to stop, but {', '.join(run.space.files)} of {run.directory.path} can not be written: there is no "
+        f"space on {where}. What was trained since the newest checkpoint is not saved; {kept}",
+        hint=f"free some space, then `elastichost resume {run.directory.path}` goes on from the checkpoint",
+    )

@@ -1,0 +1,246 @@
+"""Machines that join a run while it trains, from the call of its agent to the arena there. Nothing here waits.
+
+    called -> greeted -> opened -> joined
+       \\---------\\---------\\----> refused
+
+called: its agent is started. greeted: it has answered, and can run the job as the others do. opened: its directories,
+its fork server and the data are there, and it was asked for an arena. joined: the arena is there; processes may be
+asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from elastichost.appending import write_atomically
+from elastichost.arena.arena import Arena
+from elastichost.arena.host import create_directory, double_directory
+from elastichost.arena.layout import ArenaLayout
+from elastichost.arena.owner import owner_of
+from elastichost.config.hosts import MOST_HOSTS, HostSection, HostsFile
+from elastichost.config.job import JobSpec
+from elastichost.errors import IllegalTransitionError, PreflightError
+from elastichost.host.cpu_features import present_cpu
+from elastichost.resources import memory_budget_bytes
+from elastichost.runs.cpu_check import needs_same_cpu
+from elastichost.runs.directory import package_versions
+from elastichost.runs.events import HostJoined, HostsFileNotWritten
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.elastic_hosts.arena_replica import Double
+from elastichost.supervisor.memory.gauge import MemoryGauge
+from elastichost.supervisor.remote.hosts import Machines, file_problems
+from elastichost.supervisor.remote.messages import ArenaRefused
+from elastichost.supervisor.remote.preflight import Own, failures_of, repair_of
+from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+from elastichost.wire.commands import Refused, Scale
+
+__all__ = ["TRANSITIONS", "GuestState", "Guests", "Seen", "join_refusal", "keep_hosts", "next_state"]
+
+JOIN_TIMEOUT_S = 120.0  # libraries are imported there meanwhile
+
+
+class GuestState(StrEnum):
+    CALLED = "called"
+    GREETED = "greeted"
+    OPENED = "opened"
+    JOINED = "joined"
+    REFUSED = "refused"
+
+
+TRANSITIONS: dict[tuple[GuestState, str], GuestState] = {
+    (GuestState.CALLED, "welcome"): GuestState.GREETED,
+    (GuestState.GREETED, "prepared"): GuestState.OPENED,
+    (GuestState.OPENED, "arena made"): GuestState.JOINED,
+    (GuestState.CALLED, "trouble"): GuestState.REFUSED,
+    (GuestState.GREETED, "trouble"): GuestState.REFUSED,
+    (GuestState.OPENED, "trouble"): GuestState.REFUSED,
+}
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Of a machine, up to now. trouble: why it cannot join, in words."""
+
+    has_answered: bool = False
+    is_prepared: bool = False
+    has_arena: bool = False
+    trouble: str = ""
+    waited_s: float = 0.0
+
+
+def next_state(state: GuestState, seen: Seen) -> tuple[GuestState, str]:
+    """(state, why it is refused); the state it has where nothing new was seen. Pure."""
+    trouble = seen.trouble
+    if not trouble and seen.waited_s > JOIN_TIMEOUT_S:
+        trouble = f"it took more than {JOIN_TIMEOUT_S:g} s, and is only {state.value}"
+    if trouble and state not in (GuestState.JOINED, GuestState.REFUSED):
+        return moved(state, "trouble"), trouble
+    match state:
+        case GuestState.CALLED if seen.has_answered:
+            return moved(state, "welcome"), ""
+        case GuestState.GREETED if seen.is_prepared:
+            return moved(state, "prepared"), ""
+        case GuestState.OPENED if seen.has_arena:
+            return moved(state, "arena made"), ""
+        case _:
+            return state, ""
+
+
+def moved(state: GuestState, event: str) -> GuestState:
+    """Raises IllegalTransitionError."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError("a machine that joins", state.value, event) from None
+
+
+@dataclass(slots=True)
+class _Guest:
+    number: int
+    launcher: RemoteLauncher
+    called_s: float
+    state: GuestState = GuestState.CALLED
+    reason: str = ""
+
+
+class Guests:
+    """Those of one command, all or none. size: how large the run is to be with them; hosts: as the command names them;
+    gain: takes the gauge of a host's memory, and its budget."""
+
+    def __init__(
+        self,
+        run: Run,
+        machines: Machines,
+        layout: ArenaLayout,
+        hosts: HostsFile,
+        size: Scale,
+        gain: Callable[[MemoryGauge, int], None],
+    ) -> None:
+        self._run, self._machines, self._layout, self._gain = run, machines, layout, gain
+        self.size = size
+        now_s = run.now_s()
+        self._guests = [_Guest(*self._call(host), now_s) for host in hosts.hosts]
+
+    def _call(self, host: HostSection) -> tuple[int, RemoteLauncher]:
+        number, launcher = self._machines.call(host)
+        self._run.hear(number, launcher)
+        return number, launcher
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Of the hosts in the run."""
+        return tuple(guest.number for guest in self._guests)
+
+    @property
+    def cores(self) -> int:
+        """Of all of them, once they have answered."""
+        return sum(len(self._machines.cores_of(guest.number)) for guest in self._guests)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why they cannot join."""
+        return tuple(guest.reason for guest in self._guests if guest.reason)
+
+    def turn(self, now_s: float) -> bool:
+        """True when all of them have joined. With reasons none ever will: `dismiss` them."""
+        for guest in self._guests:
+            before = guest.state
+            guest.state, guest.reason = next_state(guest.state, self._seen(guest, now_s))
+            if guest.state != before:
+                self._entered(guest)
+        return bool(self._guests) and all(guest.state == GuestState.JOINED for guest in self._guests)
+
+    def _seen(self, guest: _Guest, now_s: float) -> Seen:
+        launcher = guest.launcher
+        sizes = launcher.files_answer if guest.state == GuestState.GREETED else None
+        wrong = file_problems(launcher.host.shown, self._machines.files, sizes) if sizes is not None else ()
+        return Seen(
+            has_answered=launcher.welcome is not None,
+            is_prepared=launcher.opened is not None and launcher.prepared is not None and sizes is not None,
+            has_arena=guest.state == GuestState.OPENED and launcher.arena_answer is not None,
+            trouble=_trouble(launcher, self._run.job, is_new=guest.state == GuestState.CALLED) or "\n  ".join(wrong),
+            waited_s=now_s - guest.called_s,
+        )
+
+    def _entered(self, guest: _Guest) -> None:
+        match guest.state:
+            case GuestState.GREETED:
+                self._machines.open_one(guest.number)
+                guest.launcher.ask_files(tuple(self._machines.files))
+            case GuestState.OPENED:
+                guest.launcher.ask_arena(self._layout)
+            case _:
+                pass
+
+    def admit(self) -> None:
+        """They are hosts of the run from now on. Call it when all have joined."""
+        run = self._run
+        for guest in self._guests:
+            number, launcher = guest.number, guest.launcher
+            double = run.other_arenas[number] = double_directory(run.run_id, number)
+            create_directory(double, owner_of(run.supervisor_pid, run.directory.path))
+            Arena.create(double, self._layout, whole=False).close()
+            arena = Arena.attach(double)
+            budget_bytes = memory_budget_bytes(run.job.resources.memory, self._machines.memory_bytes()[number])
+            self._gain(MemoryGauge(number, arena, Double(arena, launcher)), budget_bytes)
+            run.elsewhere[number] = self._machines.place_of(number, run.control.outer_address)
+            with contextlib.suppress(PreflightError):  # it is lost: that will be seen, and told
+                self._machines.measure_link(number)
+            run.note(HostJoined(number, launcher.host.shown))
+        keep_hosts(run)
+
+    def dismiss(self) -> None:
+        """They are not wanted any more."""
+        for guest in self._guests:
+            self._run.deafen(guest.number)
+            self._machines.dismiss(guest.number)
+        self._guests = []
+
+
+def join_refusal(run: Run, hosts: HostsFile, *, is_joining: bool) -> Refused | None:
+    """Why no machine can join the run now; None when they can. is_joining: others are on their way."""
+    if run.machines is None:
+        return Refused(
+            "this run was begun on one machine only",
+            "begin it with --on ray, or with --hosts FILE, in which hosts = [] if need be",
+        )
+    if is_joining:
+        return Refused("other machines are joining just now", "try again when they have")
+    used = {run.machines.launchers[host].host.shown for host in run.elsewhere}
+    if again := sorted(used & {host.shown for host in hosts.hosts}):
+        return Refused(f"{', '.join(again)} is in the run already", "", True)
+    if not hosts.hosts:
+        return Refused("no machine is named", "scale RUN --host user@name", True)
+    if len(used) + len(hosts.hosts) > MOST_HOSTS:
+        return Refused(f"a run has {MOST_HOSTS} other machines at most", "", True)
+    return None
+
+
+def keep_hosts(run: Run) -> None:
+    """The run's directory says which machines it uses, for whoever resumes it."""
+    if run.machines is not None:
+        used: Sequence[HostSection] = [run.machines.launchers[host].host for host in sorted(run.elsewhere)]
+        facts = run.machines.hosts.model_copy(update={"hosts": tuple(used)})
+        try:
+            write_atomically(run.directory.hosts, facts.model_dump_json(indent=1).encode())
+        except OSError as error:
+            run.note(HostsFileNotWritten(str(run.directory.hosts), str(error)))
+
+
+def _trouble(launcher: RemoteLauncher, job: JobSpec, *, is_new: bool) -> str:
+    """ "" while there is none. is_new: what it said of itself was not looked at yet."""
+    shown = launcher.host.shown
+    if launcher.lost:
+        return f"{shown}: {launcher.lost}\n    {repair_of(launcher.lost, launcher.host)}"
+    if launcher.prepared is not None and launcher.prepared.error:
+        return f"{shown}: the libraries of a worker cannot be imported there:\n{launcher.prepared.error}"
+    if isinstance(launcher.arena_answer, ArenaRefused):
+        return f"{shown}: {launcher.arena_answer.message}"
+    if launcher.welcome is None or not is_new:
+        return ""
+    own = Own(package_versions(), present_cpu(), needs_same_cpu(job))
+    return "\n  ".join(failures_of(launcher.host, launcher.welcome, own, launcher.welcomed_s))

@@ -1,0 +1,89 @@
+"""A host is lost while its run trains: the run goes on without it, and says exactly what that cost.
+
+Rows of other hosts and the dense part stay as they are, and no sample is trained twice: the buckets of the lost host
+are made anew on host 0, from the newest checkpoint, and shared out from there as any others. In sync mode, where every
+bit depends on all of them, the whole run goes back instead (`rolling_back`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.arena import index
+from elastichost.arena.arena import Arena
+from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.errors import CheckpointError
+from elastichost.plan import Plan
+from elastichost.runs.events import RowsRolledBack
+from elastichost.runs.result import LostHost
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.checkpoints import Checkpointer
+from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.launch.events import AgentLost
+from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint, read_record
+from elastichost.supervisor.memory.monitor import MemoryWatch
+
+__all__ = ["HostLosses", "plan_without"]
+
+Key = tuple[int, int]  # (table, bucket)
+
+
+def plan_without(plan: Plan, run: Run) -> Plan:
+    """The plan without what is on hosts that the run uses no more; with one worker on host 0 if all were there."""
+    left = tuple(spec for spec in plan.processes if run.uses(spec.host))
+    if plan.workers and not any(spec.role == "worker" for spec in left):
+        one = min(plan.workers, key=lambda spec: spec.index)
+        left = (msgspec.structs.replace(one, host=0, cores=(), gpu=None), *left)
+    return msgspec.structs.replace(plan, processes=left)
+
+
+class HostLosses:
+    """Of one run. arena: of host 0."""
+
+    def __init__(self, run: Run, arena: Arena, roster: Roster, checkpointer: Checkpointer, memory: MemoryWatch) -> None:
+        self._run, self._arena, self._roster = run, arena, roster
+        self._checkpointer, self._memory = checkpointer, memory
+        self._open: list[tuple[int, tuple[Key, ...], FoundCheckpoint | None, str]] = []  # places in run.lost_hosts
+
+    def lose(self, event: AgentLost) -> None:
+        """The host is used no more; the plan is without it already. What becomes of its processes follows."""
+        run, roster, memory = self._run, self._roster, self._memory
+        for record in run.fleet:
+            if record.spec.host == event.host and record.is_live:
+                record.kill_reason = f"host {event.name} is lost"
+                self._checkpointer.lost(record)  # nothing that it still says of its file counts
+        servers = frozenset(server for server, host in roster.hosts.items() if host == event.host)
+        buckets = tuple(key for server in sorted(servers) for key in roster.shard_map.buckets_of(server))
+        gauge = memory.gauge_of(event.host)
+        rows = _rows_of(gauge.arena, buckets) if gauge is not None else 0
+        found = self._newest()
+        name = found.directory.name if found is not None else ""
+        run.lost_hosts.append(LostHost(event.name, event.reason, len(buckets), rows, name))
+        if buckets:
+            self._open.append((len(run.lost_hosts) - 1, buckets, found, run.cause))
+        memory.lose(event.host)
+        roster.lose(servers, found.directory if found is not None else None, f"host {event.name} is lost")
+
+    def _newest(self) -> FoundCheckpoint | None:
+        """Verified: a bad one is passed over."""
+        try:
+            return find_checkpoint(self._run.directory.checkpoint_source)
+        except CheckpointError:
+            return None
+
+    def made_anew(self, samples_applied: int) -> None:
+        """Workers learn where the rows are now. samples_applied: trained before that."""
+        for place, buckets, found, cause in self._open:
+            before = read_record(found.manifest).samples_applied if found is not None else 0
+            loss = msgspec.structs.replace(
+                self._run.lost_hosts[place],
+                rows_restored=_rows_of(self._arena, buckets),
+                samples=samples_applied - before,
+            )
+            self._run.lost_hosts[place] = loss
+            self._run.note(RowsRolledBack(loss), cause)
+        self._open.clear()
+
+
+def _rows_of(arena: Arena, buckets: tuple[Key, ...]) -> int:
+    return sum(int(arena.header(table, bucket)[index.LIVE_ROWS]) for table, bucket in buckets)

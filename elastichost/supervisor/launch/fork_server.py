@@ -1,0 +1,233 @@
+"""The fork server: imports the heavy libraries once, then forks a ready process in milliseconds.
+
+`python -m elastichost.supervisor.launch.fork_server DESCRIPTOR SUPERVISOR_PID` - one thread, no CUDA, no pool.
+Requests come as JSON packets on an inherited socket (`launch.messages`); nothing received is ever unpickled.
+
+A child is forked twice, so the kernel hands it to the supervisor (a child subreaper), which alone reaps it. It waits
+at a gate until its pid was sent to the supervisor: a fork server that dies in between leaves no process that nobody
+knows of. When the supervisor's end of the socket closes, however that came, the fork server kills what it forked,
+removes the directories it was told of, keeps the arena for as long as it was told (`launch.guardian`), and exits.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import importlib
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from elastichost.arena.life import Keeping
+from elastichost.arena.owner import Owner, owner_of
+from elastichost.errors import ArenaError
+from elastichost.supervisor.launch.arena_reaper import guard
+from elastichost.supervisor.launch.child import ChildStart, run_child
+from elastichost.supervisor.launch.messages import (
+    MAX_PACKET_BYTES,
+    Clean,
+    ForkReply,
+    ForkRequest,
+    Prepare,
+    Prepared,
+    Spawn,
+    Spawned,
+    SpawnRefused,
+)
+from elastichost.supervisor.launch.waiting import wait_readable
+
+__all__ = ["ForkServer", "main"]
+
+CHILDREN_END_S = 2.0
+
+
+class ForkServer:
+    """Serves one supervisor until its end of the socket closes."""
+
+    def __init__(self, connection: socket.socket, supervisor_pid: int) -> None:
+        self._socket = connection
+        self._supervisor_pid = supervisor_pid
+        self._decoder = msgspec.json.Decoder(ForkRequest)
+        self._children: dict[int, int] = {}  # pid -> pidfd
+        self._clean = Clean(())
+        self._supervisor = _owner(supervisor_pid)
+
+    def serve(self) -> None:
+        try:
+            while (packet := self._receive()) is not None:
+                request, descriptors = packet
+                try:
+                    self._answer(request, descriptors)
+                finally:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+        finally:
+            self._end()
+
+    def _receive(self) -> tuple[ForkRequest, list[int]] | None:
+        """The next request with its descriptors; None at the end of the socket."""
+        room = socket.CMSG_LEN(4 * array.array("i").itemsize)
+        try:
+            data, ancillary, flags, _ = self._socket.recvmsg(MAX_PACKET_BYTES, room)
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        descriptors = array.array("i")
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise SystemExit("fork server: a request is larger than it may be")
+        return self._decoder.decode(data), list(descriptors)
+
+    def _send(self, reply: ForkReply) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next receive sees the end
+            self._socket.send(msgspec.json.encode(reply))
+
+    def _answer(self, request: ForkRequest, descriptors: list[int]) -> None:
+        match request:
+            case Prepare():
+                self._send(_prepare(request))
+            case Clean():
+                self._clean = request
+            case Spawn():
+                self._spawn(request, descriptors)
+
+    # --- forking --------------------------------------------------------------------------------------------
+
+    def _spawn(self, request: Spawn, descriptors: list[int]) -> None:
+        self._forget_ended()
+        if len(descriptors) != 1:
+            self._send(SpawnRefused(request.request, "a spawn request brings one descriptor, its log"))
+            return
+        try:
+            pid, gate = self._fork_twice(request, descriptors[0])
+        except OSError as error:
+            self._send(SpawnRefused(request.request, f"cannot fork: {error}"))
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._children[pid] = os.pidfd_open(pid)
+        self._send(Spawned(request.request, pid))
+        with contextlib.suppress(BrokenPipeError):
+            os.write(gate, b"g")
+        os.close(gate)
+
+    def _fork_twice(self, request: Spawn, log: int) -> tuple[int, int]:
+        """(pid of the grandchild, writing end of its gate). Raises OSError when a fork fails."""
+        gate_read, gate_write = os.pipe()
+        told_read, told_write = os.pipe()
+        try:
+            middle = os.fork()
+        except OSError:
+            for descriptor in (gate_read, gate_write, told_read, told_write):
+                os.close(descriptor)
+            raise
+        if middle == 0:
+            self._middle(request, log, gate_read, gate_write, told_write)
+        os.close(gate_read)
+        os.close(told_write)
+        said = os.read(told_read, 32)
+        os.close(told_read)
+        os.waitpid(middle, 0)
+        if not said:
+            os.close(gate_write)
+            raise OSError("the second fork failed")
+        return int(said), gate_write
+
+    def _middle(self, request: Spawn, log: int, gate_read: int, gate_write: int, told_write: int) -> None:
+        """The process between: forks the child and exits at once. Never returns."""
+        try:
+            child = os.fork()
+            if child == 0:
+                os.close(gate_write)
+                run_child(ChildStart(request, log, gate_read, self._supervisor_pid))
+            os.write(told_write, str(child).encode())
+        finally:
+            os._exit(0)
+
+    def _ended(self) -> tuple[int, ...]:
+        poller = select.poll()
+        owner = {pidfd: pid for pid, pidfd in self._children.items()}
+        for pidfd in owner:
+            poller.register(pidfd, select.POLLIN)
+        return tuple(owner[pidfd] for pidfd, _ in poller.poll(0))
+
+    def _forget_ended(self) -> None:
+        for pid in self._ended():
+            os.close(self._children.pop(pid))
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Kills the children with whatever they started, removes the directories, looks after those to be kept."""
+        ended_s = time.monotonic()
+        keepings = [Keeping(Path(path)) for path in self._clean.kept] if self._clean.keep_s > 0 else []
+        ended = self._ended()  # the kernel kills them with the supervisor, but not what they have started
+        for pid, pidfd in self._children.items():
+            if pid in ended and _owner(pid) is not None:
+                continue  # its number is another process' by now
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        deadline_s = ended_s + CHILDREN_END_S
+        while self._children and time.monotonic() < deadline_s:
+            wait_readable(self._children.values(), 0.1)
+            self._forget_ended()
+        for directory in self._clean.directories:
+            shutil.rmtree(directory, ignore_errors=True)
+        if self._supervisor is not None:
+            left_s = max(0.0, ended_s + self._clean.keep_s - time.monotonic())
+            guard(map(Path, self._clean.kept), self._supervisor, left_s)
+        for keeping in keepings:
+            keeping.close()
+
+
+def _owner(pid: int) -> Owner | None:
+    """The process as an owner; None when it does not live."""
+    with contextlib.suppress(ArenaError):
+        return owner_of(pid, Path())
+    return None
+
+
+def _prepare(request: Prepare) -> Prepared:
+    began_s = time.monotonic()
+    try:
+        for name in request.modules:
+            module = importlib.import_module(name)
+            if name == "torch":
+                module.set_num_threads(1)  # before anything computes: a pool would not survive the fork
+        for call in request.calls:
+            module_name, _, function = call.partition(":")
+            getattr(importlib.import_module(module_name), function)()
+    except Exception:  # noqa: BLE001 - becomes the reply; the supervisor raises it with its own words
+        return Prepared(time.monotonic() - began_s, _threads(), traceback.format_exc())
+    gc.collect()
+    gc.freeze()
+    return Prepared(time.monotonic() - began_s, _threads())
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def main(arguments: list[str]) -> None:
+    descriptor, supervisor_pid = int(arguments[0]), int(arguments[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+    connection = socket.socket(fileno=descriptor)
+    ForkServer(connection, supervisor_pid).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,119 @@
+"""One evaluation: test ranges handed to workers like leases, scores collected, every position scored once. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.ledger.state import Span
+from elastichost.wire.control import EvaluationGrant, EvaluationScores
+
+__all__ = ["EvaluationRound", "ScoreTable"]
+
+FloatArray = npt.NDArray[np.float32]
+
+MAX_OUTSTANDING = 2  # per worker: one being scored, one waiting
+FIRST_RANGE_BATCHES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """Scores in file order: logits and labels float32 [n, num_labels], weights and truth float32 [n] or None."""
+
+    logits: FloatArray
+    labels: FloatArray
+    weights: FloatArray | None
+    truth: FloatArray | None
+    skipped: int
+
+    @property
+    def samples(self) -> int:
+        return len(self.labels)
+
+
+class EvaluationRound:
+    """`units[i]`: samples of test unit i. Ranges of a worker that dies go back; scores that come twice count once."""
+
+    def __init__(self, number: int, units: Sequence[int], batch_size: int, num_labels: int) -> None:
+        self.number = number
+        self._batch_size = batch_size
+        self._num_labels = num_labels
+        self._pending = deque(Span(unit, 0, samples) for unit, samples in enumerate(units) if samples)
+        self._outstanding: dict[Span, ProcessId] = {}
+        self._scores: dict[Span, ScoreTable] = {}
+
+    @property
+    def is_done(self) -> bool:
+        return not (self._pending or self._outstanding)
+
+    def request(self, worker: ProcessId, samples_per_s: float) -> EvaluationGrant | None:
+        """About a second's work, at least a batch; None while the worker has enough or nothing is left."""
+        if not self._pending or sum(w == worker for w in self._outstanding.values()) >= MAX_OUTSTANDING:
+            return None
+        batches = int(samples_per_s) // self._batch_size if samples_per_s > 0 else FIRST_RANGE_BATCHES
+        span = self._pending.popleft()
+        middle = min(span.start + max(1, batches) * self._batch_size, span.stop)
+        if middle < span.stop:
+            self._pending.appendleft(Span(span.unit, middle, span.stop))
+        granted = Span(span.unit, span.start, middle)
+        self._outstanding[granted] = worker
+        return EvaluationGrant(self.number, granted.unit, granted.start, granted.stop)
+
+    def lost(self, worker: ProcessId) -> int:
+        """The worker is gone or drained: its ranges are given out again, first. Returns how many."""
+        spans = sorted(span for span, holder in self._outstanding.items() if holder == worker)
+        for span in reversed(spans):
+            del self._outstanding[span]
+            self._pending.appendleft(span)
+        return len(spans)
+
+    def scored(self, worker: ProcessId, message: EvaluationScores, frames: Sequence[memoryview]) -> bool:
+        """Takes the scores of one range. False for a range this worker does not hold (late, or sent twice).
+
+        Raises ProtocolError when counts and frames do not fit together.
+        """
+        span = Span(message.unit, message.start, message.stop)
+        if message.round != self.number or self._outstanding.get(span) != worker:
+            return False
+        self._scores[span] = self._table(worker, message, frames)
+        del self._outstanding[span]
+        return True
+
+    def _table(self, worker: ProcessId, message: EvaluationScores, frames: Sequence[memoryview]) -> ScoreTable:
+        n, where = message.samples, f"scores of {worker} for [{message.start}, {message.stop}) of unit {message.unit}"
+        if len(frames) != 4 or n < 0 or message.skipped < 0 or n + message.skipped != message.stop - message.start:
+            raise ProtocolError(f"{where}: {n} samples, {message.skipped} skipped, {len(frames)} frames")
+        logits, labels = (_floats(frame, n * self._num_labels, where) for frame in frames[:2])
+        weights, truth = (_floats(frame, n, where) if frame.nbytes else None for frame in frames[2:])
+        shape = (n, self._num_labels)
+        return ScoreTable(logits.reshape(shape), labels.reshape(shape), weights, truth, message.skipped)
+
+    def result(self) -> ScoreTable:
+        """All scores in file order, the same whoever scored what. Call when `is_done`."""
+        tables = [self._scores[span] for span in sorted(self._scores)]
+        empty = np.zeros((0, self._num_labels), dtype=np.float32)
+        filled = [table for table in tables if table.samples]
+        return ScoreTable(
+            logits=np.concatenate([empty, *(table.logits for table in filled)]),
+            labels=np.concatenate([empty, *(table.labels for table in filled)]),
+            weights=_joined([table.weights for table in filled]),
+            truth=_joined([table.truth for table in filled]),
+            skipped=sum(table.skipped for table in tables),
+        )
+
+
+def _floats(frame: memoryview, count: int, where: str) -> FloatArray:
+    if frame.nbytes != 4 * count:
+        raise ProtocolError(f"{where}: a frame has {frame.nbytes} bytes instead of {4 * count}")
+    return np.frombuffer(frame, dtype="<f4").astype(np.float32, copy=True)
+
+
+def _joined(parts: Sequence[FloatArray | None]) -> FloatArray | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known and len(known) == len(parts) else None

@@ -1,0 +1,182 @@
+"""Does what `tuner.memory` decides, and measures what it did."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from elastichost.arena.memory_board import MemoryBoard
+from elastichost.runs.events import MemoryActed, MemoryActionMeasured, MemoryMoveRefused, Warned
+from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
+from elastichost.specs import TableSpec
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.tuner.memory import MemoryState, predict
+from elastichost.tuner.memory_facts import MemoryDecision, MemoryKind, MemoryLook
+from elastichost.wire.commands import Scale
+
+if TYPE_CHECKING:
+    from elastichost.supervisor.command_handler import Commander
+
+__all__ = ["MemoryActor", "acted", "relocated", "total_of"]
+
+LEAST_EFFECT_S = 5.0  # what an action did is measured after three times what it takes, and no sooner
+
+
+@dataclass(frozen=True, slots=True)
+class _Effect:
+    """An action whose effect is still to be measured: what was known when it was taken."""
+
+    kind: MemoryKind
+    due_s: float
+    state: MemoryState
+    look: MemoryLook
+    evicted: int
+    rounds: int
+    cause: str
+
+
+class MemoryActor:
+    """boards: of the arenas of all hosts. What is in force outlives a supervisor, in the boards."""
+
+    def __init__(self, run: Run, roster: Roster, boards: Sequence[MemoryBoard], tables: Sequence[TableSpec]) -> None:
+        self._run, self._roster, self._boards = run, roster, boards
+        self._dynamic = [table for table in tables if table.is_dynamic]
+        ages = [(table, boards[0].horizon(table.index)) for table in self._dynamic]
+        self.horizon = max((age for _, age in ages), default=0)
+        self.shortens_own = any(age > 0 and table.evict_after_samples > 0 for table, age in ages)
+        self.admit_after = max((boards[0].admit_after(table.index) for table in self._dynamic), default=0) or 1
+        self._effects: list[_Effect] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """The effect of an action is not known yet."""
+        return bool(self._effects)
+
+    def perform(
+        self, decision: MemoryDecision, look: MemoryLook, state: MemoryState, commander: Commander, now_s: float
+    ) -> None:
+        """decision: of another kind than "stay" and "warn"."""
+        match decision.kind:
+            case "evict":
+                self._keep_for(decision.horizon, shortens_own=decision.shortens_own)
+            case "admit":
+                self.admit_after = decision.admit_after
+                for board, table in itertools.product(self._boards, self._dynamic):
+                    board.set_admit_after(table.index, decision.admit_after)
+            case "shrink":
+                self._resize(Scale(workers=decision.workers), "a worker fewer, to save memory", commander, now_s)
+            case "move":
+                self._move(decision, commander, now_s)
+        due_s = now_s + max(3 * look.action_s, LEAST_EFFECT_S)
+        if not any(effect.kind == decision.kind for effect in self._effects):
+            effect = _Effect(decision.kind, due_s, state, look, self._evicted(), self._rounds(), self._run.cause)
+            self._effects.append(effect)
+
+    def begin(self, board: MemoryBoard) -> None:
+        """What is in force is so on one more host."""
+        for table in self._dynamic:
+            board.set_horizon(
+                table.index, 0 if table.evict_after_samples > 0 and not self.shortens_own else self.horizon
+            )
+            board.set_admit_after(table.index, self.admit_after)
+
+    def _keep_for(self, horizon: int, *, shortens_own: bool) -> None:
+        self.horizon, self.shortens_own = horizon, shortens_own
+        for board, table in itertools.product(self._boards, self._dynamic):
+            is_own = table.evict_after_samples > 0
+            board.set_horizon(table.index, 0 if is_own and not shortens_own else horizon)
+
+    def _resize(self, command: Scale, reason: str, commander: Commander, now_s: float) -> None:
+        plan, warnings = commander.resized(command, reason)
+        for warning in warnings:
+            self._run.note(Warned(warning))
+        commander.follow(plan, now_s)
+
+    def _move(self, decision: MemoryDecision, commander: Commander, now_s: float) -> None:
+        """Where no PS is, one is started first: it gets its share of the buckets by the plan."""
+        hosts = self._roster.hosts
+        if decision.target not in hosts.values():
+            servers = len(self._run.plan.servers) + 1
+            self._resize(Scale(servers=servers), "a PS on another host, which has memory left", commander, now_s)
+            return
+        target = relocated(self._roster.shard_map, hosts, decision.host, decision.target, decision.share)
+        if not moved_buckets(self._roster.shard_map, target):
+            if self._roster.refuse(decision.target):
+                self._run.note(MemoryMoveRefused(decision.host, too_few=True))
+        elif not self._roster.relocate(target, f"host {decision.target} has memory left"):
+            self._run.note(MemoryMoveRefused(decision.host, too_few=False))
+
+    # --- effects ----------------------------------------------------------------------------------------------
+
+    def measure(self, state: MemoryState, look: MemoryLook, now_s: float) -> None:
+        """Notes what actions have done whose time has come."""
+        due = [effect for effect in self._effects if now_s >= effect.due_s]
+        self._effects = [effect for effect in self._effects if now_s < effect.due_s]
+        for effect in due:
+            before, used = effect.look, sum(host.used_bytes for host in look.hosts)
+            expected, _ = predict(effect.state, before, look.samples)
+            grown = used - sum(host.used_bytes for host in before.hosts)
+            would = expected - sum(host.used_bytes for host in before.hosts)
+            dropped, rounds = self._evicted() - effect.evicted, self._rounds() - effect.rounds
+            self._run.note(
+                MemoryActionMeasured(
+                    action=effect.kind,
+                    grown_bytes=grown,
+                    expected_bytes=would,
+                    samples=look.samples - before.samples,
+                    dropped_rows=dropped,
+                    rounds=rounds,
+                    left_out=look.left_out - before.left_out,
+                    horizon=self.horizon,
+                ),
+                effect.cause,
+            )
+
+    def _evicted(self) -> int:
+        return total_of(self._boards, "evicted")
+
+    def _rounds(self) -> int:
+        return total_of(self._boards, "rounds")
+
+
+def total_of(boards: Sequence[MemoryBoard], word: Literal["evicted", "rounds", "left_out"]) -> int:
+    """Of all PS there ever were: a count does not fall because one of them is no more."""
+    return sum(getattr(board.server(index), word) for board in boards for index in range(MAX_SERVERS))
+
+
+def relocated(present: ShardMap, hosts: dict[int, int], source: int, target: int, share: float) -> ShardMap:
+    """The map in which this share of the buckets on host `source` is on host `target`, dealt to its PS: of every table,
+    to one bucket. What is rounded off one table is made up for by the next."""
+    takers = itertools.cycle(sorted(index for index, host in hosts.items() if host == target))
+    owners = [list(row) for row in present.owners]
+    due = 0.0
+    for row in owners:
+        held = [bucket for bucket, owner in enumerate(row) if hosts.get(owner) == source]
+        due += share * len(held)
+        count = min(round(due), len(held))
+        due -= count
+        for bucket in held[len(held) - count :]:
+            row[bucket] = next(takers)
+    return msgspec.structs.replace(present, owners=tuple(map(tuple, owners)))
+
+
+def acted(decision: MemoryDecision) -> MemoryActed:
+    """The line of the journal that tells of a decision."""
+    return MemoryActed(
+        action=decision.kind,
+        host=decision.host,
+        reason=decision.reason,
+        chance=decision.chance,
+        window_s=decision.window_s,
+        exceeds_in_s=decision.exceeds_in_s,
+        horizon=decision.horizon,
+        admit_after=decision.admit_after,
+        workers=decision.workers,
+        target=decision.target,
+        share=decision.share,
+    )

@@ -1,0 +1,51 @@
+"""Private memory of the processes of a run, by the hosts they are on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.core.fleet import ProcessRecord
+
+__all__ = ["EXPECTED_BYTES", "PrivateMemory"]
+
+# A process that is not measured yet counts as this.
+EXPECTED_BYTES = 128 << 20
+
+
+class PrivateMemory:
+    """here: of each process on this machine that was measured, by pid; those elsewhere are known to their agents."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.unmeasured = 0  # processes that count as what is expected of them, in the hosts asked for since `begin`
+
+    def begin(self) -> None:
+        """All hosts are to be asked for anew."""
+        self.unmeasured = 0
+
+    def of_host(self, host: int, here: Mapping[int, int]) -> int:
+        """Also of the processes to come. The supervisor and its fork server are on host 0, agents on the others."""
+        run = self._run
+        live = {record.process.name: record for record in run.fleet if record.is_live}
+        planned = {f"{spec.role}-{spec.index}": spec for spec in run.plan.processes}
+        total = sum(here.get(pid, 0) for pid in (run.supervisor_pid, run.launcher.server_pid)) if host == 0 else 0
+        total += run.machines.own_private_bytes(host) if run.machines is not None else 0
+        for name in live.keys() | planned.keys():
+            record = live.get(name)
+            if (record.spec if record is not None else planned[name]).host == host:
+                measured = self.of(record, here) if record is not None else None
+                total += EXPECTED_BYTES if measured is None else measured
+                self.unmeasured += measured is None
+        return total
+
+    def mean_of(self, records: Sequence[ProcessRecord], here: Mapping[int, int]) -> int:
+        """0 without any."""
+        return sum(self.of(one, here) or EXPECTED_BYTES for one in records) // len(records) if records else 0
+
+    def of(self, record: ProcessRecord, here: Mapping[int, int]) -> int | None:
+        """None: it was not measured yet."""
+        if self._run.machines is not None and record.spec.host in self._run.elsewhere:
+            usage = self._run.machines.usage(record.spec.host, record.process)
+            return (usage.private_bytes or None) if usage is not None else None
+        return here.get(record.pid)

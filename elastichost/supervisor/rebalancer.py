@@ -1,0 +1,171 @@
+"""Counts of what PS are asked for, read from the arenas every few seconds; buckets change hands as `tuner.rebalance`
+decides, also between hosts.
+
+Not with direct access: PS see new ids only. The counts are words of the bucket headers that only their owners write, so
+reading them here needs no message; those of other machines are in the doubles of their arenas. With access by place PS
+are asked by workers of other hosts only, and `tuner.host_heat` tells from that what all need.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.index import HEAT, LIVE_ROWS
+from elastichost.runs.events import BalancingOff, BucketsStay
+from elastichost.sharding import ShardMap, rows_per_bucket
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.migration import moves_between
+from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.core.migration import Move
+from elastichost.supervisor.memory.gauge import row_costs
+from elastichost.supervisor.memory.monitor import MemoryWatch
+from elastichost.tuner.heat import BucketKey, HeatState, fold
+from elastichost.tuner.host_heat import Askers, askers_of, keys_needed
+from elastichost.tuner.rebalance import BalanceState, Rebalance, Stay, decide
+from elastichost.tuner.records import BalanceLooked, BalanceOpened, moves_of
+
+__all__ = ["Balancer"]
+
+EVERY_S = 3.0
+HALF_LIFE_S = 6.0
+MOST_COPY_S = 10.0  # over the slowest link; buckets are copied while the job trains, but take its bandwidth
+
+
+class Balancer:
+    """`look` does nothing until a few seconds have passed, nor with one PS. memory: has the arenas of all hosts."""
+
+    def __init__(self, run: Run, memory: MemoryWatch, roster: Roster) -> None:
+        self._run, self._memory, self._roster = run, memory, roster
+        model = memory.arenas[0].model
+        self._tables, self._row_bytes = model.tables, row_costs(model).copy
+        self._counted: dict[BucketKey, int] = {}
+        self._speeds: dict[int, float] = {}
+        self._heat, self._state = HeatState(), BalanceState()
+        self._next_s = 0.0
+        self._said_blind = self._said_dear = False
+        self._recorded_owners: dict[BucketKey, int] | None = None
+
+    @property
+    def hot_share(self) -> float | None:
+        """Of all load, what the busiest PS has; None: not known, or nothing was asked for lately."""
+        heat = self._heat.heat
+        total = sum(heat.values())
+        if total <= 0:
+            return None
+        loads: dict[int, float] = {}
+        for key, owner in _owners(self._roster.shard_map).items():
+            loads[owner] = loads.get(owner, 0.0) + heat.get(key, 0.0) / self._speeds.get(owner, 1.0)
+        return max(loads.values()) / sum(loads.values())
+
+    def look(self, now_s: float) -> None:
+        """Call it while no checkpoint is open."""
+        run, servers = self._run, self._run.fleet.working("server")
+        if now_s < self._next_s or len(servers) < 2:
+            return
+        self._next_s = now_s + EVERY_S
+        hosts = {record.process.index: record.spec.host for record in servers}
+        workers = [(record.spec.host, record.samples_per_s) for record in run.fleet.working("worker")]
+        is_by_place = run.plan.access == "mixed"
+        if is_by_place and not all(samples_per_s for _, samples_per_s in workers):
+            return  # who has not trained yet will ask as well
+        askers = askers_of(hosts, workers, is_by_place=is_by_place)
+        if blind := _blindness(run, askers):
+            if not self._said_blind:
+                run.note(BalancingOff(blind))
+            self._said_blind = True
+            return
+        owners = _owners(self._roster.shard_map)
+        arenas = self._arenas(hosts)
+        if not workers or not set(owners.values()) <= set(arenas) or not self._roster.is_published:
+            return
+        # A PS that a part of the workers asks can own so much more before it has as much to do.
+        speeds = self._speeds = {server: 1.0 / askers.share(server) for server in hosts}
+        needed = keys_needed(self._asked(owners, arenas), owners, askers)
+        self._heat = fold(self._heat, needed, now_s, HALF_LIFE_S)
+        busiest = max(1.0 - record.wait_fraction for record in servers)
+        before = self._state
+        self._state, decision = decide(before, self._heat.heat, owners, speeds, busiest, now_s)
+        was_begun = not isinstance(decision, Rebalance) or self._begin(decision, hosts, arenas)
+        if not was_begun:
+            self._state = before  # something else is on its way: with the next report again
+        elif isinstance(decision, Stay) and decision.is_news:
+            run.note(BucketsStay(decision.kind, decision.reason))
+        self._record(now_s, needed, owners, speeds, busiest, decision, was_begun=was_begun)
+
+    def _begin(self, decision: Rebalance, hosts: dict[int, int], arenas: dict[int, Arena]) -> bool:
+        """Within hosts at once; between them rows are copied first, if memory is left there and the links are quick
+        enough for it."""
+        roster = self._roster
+        target = _shard_map(roster.shard_map, decision)
+        moves = moves_between(roster.shard_map, target, hosts)
+        if not moves:
+            with self._run.caused_by(self._run.new_cause("balance")):
+                return roster.rebalance(target, decision.reason)
+        if not all(roster.may_take(host) for host in {hosts[move.target] for move in moves}):
+            return False
+        size_bytes, speed = sum(self._bytes_of(move, arenas) for move in moves), self._run.bandwidth_bytes_per_s
+        if speed > 0 and size_bytes > MOST_COPY_S * speed:
+            if not self._said_dear:
+                words = f"{size_bytes / 1e6:,.1f} MB would go over links for {size_bytes / speed:,.0f} s"
+                self._run.note(BucketsStay("links", f"{decision.reason}, but {words}"))
+            self._said_dear = True
+            return False
+        with self._run.caused_by(self._run.new_cause("balance")):
+            return roster.relocate(target, decision.reason)
+
+    def _bytes_of(self, move: Move, arenas: dict[int, Arena]) -> float:
+        table, header = self._tables[move.table], arenas[move.source].header(move.table, move.bucket)
+        rows = int(header[LIVE_ROWS]) if table.is_dynamic else rows_per_bucket(table)
+        return float(rows * self._row_bytes[move.table])
+
+    def _record(
+        self,
+        now_s: float,
+        needed: dict[BucketKey, float],
+        owners: dict[BucketKey, int],
+        speeds: dict[int, float],
+        busiest: float,
+        decision: Rebalance | Stay,
+        *,
+        was_begun: bool,
+    ) -> None:
+        write = self._run.recorder.write
+        if self._recorded_owners is None:
+            write(BalanceOpened(HALF_LIFE_S))
+        is_new, self._recorded_owners = owners != self._recorded_owners, owners
+        moves = moves_of(decision, owners) if isinstance(decision, Rebalance) else ()
+        kind = "moved" if isinstance(decision, Rebalance) else decision.kind
+        known = tuple((*key, owner) for key, owner in sorted(owners.items())) if is_new else None
+        counts = tuple((*key, count) for key, count in sorted(needed.items()) if count)
+        write(BalanceLooked(now_s, counts, known, speeds, busiest, kind, moves, was_begun))
+
+    def _arenas(self, hosts: dict[int, int]) -> dict[int, Arena]:
+        """Of each PS the one that its rows are in, or its double."""
+        found = {server: self._memory.gauge_of(host) for server, host in hosts.items()}
+        return {server: gauge.arena for server, gauge in found.items() if gauge is not None}
+
+    def _asked(self, owners: dict[BucketKey, int], arenas: dict[int, Arena]) -> dict[BucketKey, float]:
+        """Keys that PS were asked for since the last look."""
+        counts = {key: int(arenas[owner].header(*key)[HEAT]) for key, owner in owners.items()}
+        asked = {key: float(max(0, count - self._counted.get(key, count))) for key, count in counts.items()}
+        self._counted = counts
+        return asked
+
+
+def _blindness(run: Run, askers: Askers) -> str:
+    """Why nothing is known of the load, in words; "" when it is."""
+    if run.plan.access == "direct":
+        return "with direct access workers read rows themselves, and a PS is asked for new ids only"
+    if askers.workers and any(askers.share(server) <= 0 for server in askers.hosts):
+        return "all workers are on one host, and read its rows themselves"
+    return ""
+
+
+def _owners(shard_map: ShardMap) -> dict[BucketKey, int]:
+    return {(t, b): owner for t, row in enumerate(shard_map.owners) for b, owner in enumerate(row)}
+
+
+def _shard_map(present: ShardMap, decision: Rebalance) -> ShardMap:
+    owners = tuple(tuple(decision.owners[t, b] for b in range(len(row))) for t, row in enumerate(present.owners))
+    return msgspec.structs.replace(present, owners=owners)

@@ -1,0 +1,400 @@
+"""The agent of a host: what a supervisor on another machine needs done here. `python -m ...launch.agent`
+
+It owns what is of this host: the fork server and its children, the run's directories, the arena, the measuring. It
+knows nothing of jobs; it does what it is told, and tells what happened. It speaks on its standard streams
+(`launch.pipe`), which ssh carries. It ends when its input does, when it is told to, or when nobody has spoken to it for
+`LONELY_S`: its host was cut off, and the run goes on without it. Whichever it is, even SIGKILL, nothing of the run
+stays here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.double import ChangedWords, Changes, set_words
+from elastichost.arena.host import (
+    arena_directory,
+    arena_root,
+    create_directory,
+    free_bytes,
+    read_owner,
+    reclaim,
+    socket_directory,
+    used_bytes,
+)
+from elastichost.arena.layout import ArenaLayout
+from elastichost.arena.own_directory import check_own
+from elastichost.arena.owner import end_owner, owner_of
+from elastichost.arena.watermarks import Watermarks
+from elastichost.errors import ArenaError, ElastichostError, ProtocolError
+from elastichost.host.cpu_features import present_cpu
+from elastichost.host.inventory import inventory
+from elastichost.host.process_meter import Meter, anonymous_bytes
+from elastichost.host.procfs import kernel_state
+from elastichost.plan import ProcessId
+from elastichost.runs.directory import package_versions
+from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.remote import messages as said
+from elastichost.supervisor.remote.agent_files import below, read_piece, remove, write_piece
+from elastichost.supervisor.remote.agent_tasks import Ways
+from elastichost.supervisor.remote.framing import Pipe, PipeEndedError
+
+__all__ = ["LONELY_S", "Agent", "main"]
+
+# A supervisor that was stopped (Ctrl-Z) does not speak either, and is not to lose its hosts for that.
+LONELY_S = 60.0
+PREDECESSOR_ENDS_S = 10.0
+TICK_S = 0.05
+MEASURE_EVERY_S = 1.0
+# Words are told so often, and at least so often however little changed: what the files take changes without them.
+TELL_EVERY_S, TELL_AT_LEAST_EVERY_S = 0.1, 1.0
+LOG_BYTES = 64 * 1024
+
+
+class _Host:
+    """What there is of one run on this host."""
+
+    def __init__(self, order: said.Open) -> None:
+        self.arena_path = arena_directory(order.run_id, order.host)
+        self.sockets = socket_directory(f"{order.run_id}-h{order.host}")
+        self.run_dir = Path(tempfile.gettempdir()) / f"elastichost-run-{order.run_id}-h{order.host}"
+        self.arena: Arena | None = None
+        self._launcher: LocalLauncher | None = None
+        self._order = order
+
+    @property
+    def launcher(self) -> LocalLauncher:
+        assert self._launcher is not None
+        return self._launcher
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        return (self.arena_path, self.sockets, self.run_dir)
+
+    def open(self) -> None:
+        """Raises ArenaError, PreflightError."""
+        self._end_predecessor()
+        owner = owner_of(os.getpid(), self.run_dir)
+        for directory in self.directories:
+            create_directory(directory, owner)
+        (self.run_dir / "logs").mkdir(mode=0o700)
+        source = self.run_dir / "source"
+        source.mkdir(mode=0o700)
+        os.chdir(source)  # modules of the job are found from there, by the processes that the fork server forks
+        for file in self._order.files:
+            write_piece(below(self.run_dir, file.name), 0, file.data)
+        self._launcher = LocalLauncher(self._order.imports, self._order.calls)
+        self._launcher.clean_when_lost(self.directories)
+
+    def _end_predecessor(self) -> None:
+        """This host was cut off from its run and is asked again: whoever served it then, alone since, has to go.
+        Raises ArenaError when another user has put something in the place of one of its directories."""
+        for path in self.directories:
+            check_own(path)
+        with contextlib.suppress(ArenaError):
+            end_owner(read_owner(self.run_dir))
+        deadline_s = time.monotonic() + PREDECESSOR_ENDS_S  # its fork server ends the processes and cleans up
+        while any(path.exists() for path in self.directories) and time.monotonic() < deadline_s:
+            time.sleep(TICK_S)
+
+    def make_arena(self, layout: ArenaLayout) -> None:
+        """In place of the one there is, when the run begins anew. Raises ArenaError, ArenaFullError."""
+        if self.arena is not None:
+            self.arena.close()
+            self.arena = None
+            reclaim(self.arena_path)
+            create_directory(self.arena_path, owner_of(os.getpid(), self.run_dir))
+        self.arena = Arena.create(self.arena_path, layout, whole=False)
+
+    def log_of(self, process: ProcessId) -> Path:
+        return self.run_dir / "logs" / f"{process}.log"
+
+    def close(self, grace_s: float) -> None:
+        if self._launcher is not None:
+            self._launcher.close(grace_s)
+        if self.arena is not None:
+            self.arena.close()
+        for directory in self.directories:
+            with contextlib.suppress(ArenaError):
+                reclaim(directory)
+
+
+class Agent:
+    """One conversation, from Welcome to the end."""
+
+    def __init__(self, pipe: Pipe[said.AgentOrder]) -> None:
+        self._pipe = pipe
+        self._host: _Host | None = None
+        self._meter = Meter()
+        self._said_prepared: Prepared | None = None
+        self._headers: ChangedWords | None = None
+        self._board: ChangedWords | None = None
+        self._begun: ChangedWords | None = None
+        self._of_supervisor = np.zeros(0, np.bool_)  # words of the memory board that it writes
+        self._ways = Ways()
+        self._grace_s: float | None = None  # it is to end
+        self._heard_s = self._measured_s = self._told_s = self._looked_s = time.monotonic()
+
+    def run(self) -> int:
+        """The exit code: 0 when it was told to end, or its input ended."""
+        try:
+            self._pipe.send(_welcome())
+            while self._grace_s is None:
+                self._turn()
+        except PipeEndedError:
+            return 0
+        except ElastichostError as error:
+            self._last_words(error)
+            return int(error.exit_code)
+        finally:
+            self._close()
+        return 0
+
+    def _turn(self) -> None:
+        launcher = self._host.launcher if self._host is not None else None
+        wait_readable([self._pipe.reading, *(launcher.descriptors() if launcher is not None else ())], TICK_S)
+        now_s = time.monotonic()
+        for order in self._pipe.receive():
+            self._heard_s = now_s
+            self._follow(order)
+        if now_s - self._heard_s > LONELY_S:
+            raise PipeEndedError("nobody speaks to it")
+        for answer in self._ways.answers():
+            self._pipe.send(answer)
+        if launcher is not None:
+            for event in launcher.events():
+                self._tell_event(event)
+            self._tell_prepared(launcher)
+        if now_s - self._measured_s >= MEASURE_EVERY_S:
+            self._measured_s = now_s
+            self._measure(now_s)
+        if now_s - self._looked_s >= TELL_EVERY_S:
+            self._looked_s = now_s
+            self._tell_words(now_s)
+        self._pipe.flush()
+
+    # --- orders ---------------------------------------------------------------------------------------------
+
+    def _follow(self, order: said.AgentOrder) -> None:
+        match order:
+            case said.Open():
+                self._open(order)
+            case said.Ping(number=number):
+                self._pipe.send(said.Pong(number))
+            case said.End(grace_s=grace_s):
+                self._grace_s = grace_s
+            case said.ReadFile() | said.WriteFile() | said.RemoveFile():
+                self._file(order)
+            case (
+                said.Listen()
+                | said.Knock()
+                | said.ReceiveStream()
+                | said.SendStream()
+                | said.LookAtFiles()
+                | said.KeepCheckpoint()
+            ):
+                self._ways.ask(order, self._host.run_dir if self._host is not None else None)
+            case said.MakeArena():
+                self._make_arena(order)
+            case said.SpawnProcess():
+                self._spawn(order)
+            case said.SignalProcess(process=process, number=number):
+                self._opened.launcher.kill(process, number)
+            case said.WordsSet():
+                self._set_words(order)
+
+    @property
+    def _opened(self) -> _Host:
+        if self._host is None:
+            raise ProtocolError("an agent was asked for something before it was opened")
+        return self._host
+
+    def _open(self, order: said.Open) -> None:
+        if self._host is not None:
+            raise ProtocolError("an agent serves one run, and was opened twice")
+        self._host = host = _Host(order)
+        host.open()
+        self._pipe.send(said.Opened(str(host.arena_path), str(host.sockets), str(host.run_dir), os.getpid()))
+
+    def _make_arena(self, order: said.MakeArena) -> None:
+        host = self._opened
+        try:
+            host.make_arena(order.layout)
+        except ElastichostError as error:
+            self._pipe.send(said.ArenaRefused(type(error).__name__, error.message, error.hint))
+            return
+        arena = host.arena
+        assert arena is not None
+        self._headers = ChangedWords(arena.control, np.ones(len(arena.control), np.bool_))
+        of_servers = arena.board.of_servers
+        self._board, self._of_supervisor = ChangedWords(arena.board.words, of_servers), ~of_servers
+        marks = Watermarks(arena.directory).words
+        self._begun = ChangedWords(marks, np.ones(len(marks), np.bool_))
+        self._pipe.send(said.ArenaMade())
+
+    def _spawn(self, order: said.SpawnProcess) -> None:
+        host = self._opened
+        host.launcher.spawn(
+            order.process,
+            order.entry,
+            order.arguments,
+            host.log_of(order.process),
+            cores=order.cores,
+            environment=order.environment,
+        )
+
+    def _set_words(self, order: said.WordsSet) -> None:
+        arena = self._opened.arena
+        if arena is None:
+            raise ProtocolError("words of an arena were sent before there is one")
+        set_words(arena.board.words, self._of_supervisor, Changes.unpacked(order.positions, order.values))
+
+    def _file(self, order: said.ReadFile | said.WriteFile | said.RemoveFile) -> None:
+        path = below(self._opened.run_dir, order.name)
+        problem, data, is_last = "", b"", True
+        try:
+            match order:
+                case said.ReadFile(offset=offset):
+                    data, is_last = read_piece(path, offset)
+                case said.WriteFile(offset=offset):
+                    write_piece(path, offset, order.data)
+                case said.RemoveFile():
+                    remove(path)
+        except OSError as error:
+            problem = f"{path}: {error.strerror}"
+        if isinstance(order, said.ReadFile):
+            self._pipe.send(said.FilePiece(order.number, data, is_last, problem))
+        elif isinstance(order, said.WriteFile) and (order.is_last or problem):
+            self._pipe.send(said.FileWritten(order.name, problem))
+
+    # --- what happened --------------------------------------------------------------------------------------
+
+    def _tell_event(self, event: LaunchEvent) -> None:
+        match event:
+            case Started(process=process, pid=pid):
+                self._pipe.send(said.ProcessStarted(process, pid))
+            case StartFailed(process=process, reason=reason):
+                self._pipe.send(said.ProcessRefused(process, reason))
+            case Exited(process=process):
+                self._tell_log(process)
+                self._tell_words(time.monotonic(), at_once=True)  # how far it had come, before anybody asks
+                self._pipe.send(said.ProcessEnded(process, event.pid, event.code, event.cpu_s))
+            case ForkServerExited(reason=reason):
+                self._pipe.send(said.ForkServerEnded(reason))
+
+    def _tell_log(self, process: ProcessId) -> None:
+        path = self._opened.log_of(process)
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_BYTES))
+            if text := file.read():
+                self._pipe.send(said.LogText(process, text))
+
+    def _tell_prepared(self, launcher: LocalLauncher) -> None:
+        prepared = launcher.prepared
+        if prepared is not None and prepared is not self._said_prepared:
+            self._said_prepared = prepared
+            self._pipe.send(said.LibrariesReady(prepared.seconds, prepared.threads, prepared.error))
+
+    def _measure(self, now_s: float) -> None:
+        if self._host is None:
+            return
+        launcher = self._host.launcher
+        pids = {pid: process for process, pid in launcher.processes().items()}
+        usages = self._meter.measure(pids, now_s)
+        found: list[said.ProcessUsage] = []
+        for pid, process in pids.items():
+            usage, state = usages[pid], kernel_state(pid)
+            with contextlib.suppress(psutil.Error):
+                times = psutil.Process(pid).cpu_times()
+                found.append(
+                    said.ProcessUsage(
+                        process,
+                        float(times.user + times.system),
+                        usage.cpu_percent,
+                        usage.pss_bytes,
+                        usage.private_bytes,
+                        usage.rss_bytes,
+                        usage.context_switches,
+                        state.letter if state is not None else "",
+                    )
+                )
+        own = anonymous_bytes(os.getpid()) + anonymous_bytes(launcher.server_pid)
+        self._pipe.send(said.Measured(tuple(found), own))
+
+    def _tell_words(self, now_s: float, *, at_once: bool = False) -> None:
+        host = self._host
+        if host is None or host.arena is None or self._headers is None or self._board is None or self._begun is None:
+            return
+        # What PS have taken is read before what is used is measured: see `arena.memory_board`.
+        board, headers = self._board.take(), self._headers.take()
+        is_due = at_once or now_s - self._told_s >= TELL_AT_LEAST_EVERY_S
+        if not len(board) and not len(headers) and not is_due:
+            return
+        self._told_s = now_s
+        used, index = used_bytes(host.arena_path), host.arena.files.index.touched_bytes()
+        words = (*headers.packed(), *board.packed(), *self._begun.take().packed())
+        self._pipe.send(said.WordsChanged(used, index, free_bytes(host.arena_path), *words))
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _last_words(self, error: ElastichostError) -> None:
+        with contextlib.suppress(PipeEndedError, ProtocolError):
+            self._pipe.send(said.Trouble(type(error).__name__, error.message, error.hint))
+
+    def _close(self) -> None:
+        self._ways.close()
+        if self._host is not None:
+            self._host.close(self._grace_s or 0.0)
+            self._host = None
+        deadline_s = time.monotonic() + 1.0
+        with contextlib.suppress(PipeEndedError):
+            while self._pipe.has_queued and time.monotonic() < deadline_s:
+                self._pipe.flush()
+                time.sleep(0.01)
+
+
+def _welcome() -> said.Welcome:
+    caller, _, rest = os.environ.get("SSH_CONNECTION", "").partition(" ")
+    address = rest.split()[1] if len(rest.split()) == 3 else ""
+    root = arena_root()
+    return said.Welcome(
+        name=platform.node(),
+        versions=package_versions(),
+        inventory=inventory(),
+        arena_root=str(root),
+        arena_free_bytes=free_bytes(root),
+        time_s=time.time(),
+        address=address,
+        caller=caller,
+        cpu=present_cpu(),
+    )
+
+
+def main() -> int:
+    """Serves whoever started it, on its standard streams. What is printed goes to stderr."""
+    reading, writing = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # ssh and its terminal: the end of the input says it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    return Agent(Pipe(reading, writing, said.AgentOrder, greets=True)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

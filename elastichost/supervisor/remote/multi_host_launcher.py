@@ -1,0 +1,71 @@
+"""One launcher for all hosts of a run: a process is asked for by its host, and what happens comes from everywhere."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from elastichost.plan import ProcessId
+from elastichost.supervisor.launch.events import LaunchEvent
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import Launcher
+from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+
+__all__ = ["HostsLauncher"]
+
+
+class HostsLauncher:
+    """`launcher.Launcher`. here: of host 0; there: by the number of their host."""
+
+    def __init__(self, here: LocalLauncher, there: Mapping[int, RemoteLauncher]) -> None:
+        self.here, self.there = here, dict(there)
+
+    @property
+    def _all(self) -> tuple[Launcher, ...]:
+        return (self.here, *self.there.values())
+
+    @property
+    def prepared(self) -> Prepared | None:
+        """Of host 0, where the model is built first."""
+        return self.here.prepared
+
+    @property
+    def server_pid(self) -> int:
+        return self.here.server_pid
+
+    def spawn(
+        self,
+        process: ProcessId,
+        entry: str,
+        arguments: bytes,
+        log: Path,
+        *,
+        host: int = 0,
+        cores: tuple[int, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        launcher: Launcher = self.there.get(host, self.here)
+        launcher.spawn(process, entry, arguments, log, host=host, cores=cores, environment=environment)
+
+    def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
+        for launcher in self._all:
+            launcher.kill(process, number)
+
+    def processes(self) -> dict[ProcessId, int]:
+        return {process: pid for launcher in self._all for process, pid in launcher.processes().items()}
+
+    def descriptors(self) -> tuple[int, ...]:
+        return tuple(descriptor for launcher in self._all for descriptor in launcher.descriptors())
+
+    def events(self) -> list[LaunchEvent]:
+        return [event for launcher in self._all for event in launcher.events()]
+
+    def end_children(self, grace_s: float = 0.0) -> None:
+        for launcher in self._all:
+            launcher.end_children(grace_s)
+
+    def close(self, grace_s: float = 2.0) -> None:
+        for launcher in self._all:
+            launcher.close(grace_s)

@@ -1,0 +1,368 @@
+"""The supervisor's end of an agent: processes of one other host, asked for and seen as if they were here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from elastichost.arena.layout import ArenaLayout
+from elastichost.config.hosts import HostSection
+from elastichost.errors import ArenaError, ArenaFullError, ElastichostError, PreflightError, ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.remote import messages as said
+from elastichost.supervisor.remote.agent_launcher import AgentProcess
+from elastichost.supervisor.remote.framing import Pipe, PipeEndedError
+from elastichost.supervisor.remote.link_probe import knock, open_door, receive_stream, send_stream
+from elastichost.supervisor.remote.transfers import Transfers
+
+__all__ = ["RemoteLauncher"]
+
+PING_EVERY_S = 1.0
+# A turn of the supervisor that took longer counts as this: it stood still itself, and nobody is blamed for that.
+LONGEST_TURN_S = 1.0
+END_PATIENCE_S = 3.0
+LAST_WORDS_S = 2.0  # of one that never was an agent, while nothing trains yet
+
+
+_Answer = (
+    said.Listening
+    | said.Knocked
+    | said.ArenaMade
+    | said.ArenaRefused
+    | said.StreamReceived
+    | said.StreamSent
+    | said.FilesSeen
+)
+
+
+class RemoteLauncher:
+    """Processes of host `number` of a run. timeout_s: silent for longer, it is lost."""
+
+    def __init__(self, number: int, host: HostSection, timeout_s: float, control_path: Path | None = None) -> None:
+        self.number, self.host = number, host
+        self._timeout_s = timeout_s
+        self._process = AgentProcess(host, control_path)
+        self._pipe: Pipe[said.AgentWord] = Pipe(*self._process.streams, said.AgentWord, greets=False)
+        self._logs: dict[ProcessId, Path] = {}
+        self._live: dict[ProcessId, int | None] = {}  # None: asked for
+        self._pending: deque[LaunchEvent] = deque()
+        self._silent_s = 0.0
+        self._looked_s = self._pinged_s = time.monotonic()
+        self._pings = 0
+        self._is_over = False
+        self.lost = ""  # why, once it is
+        self.prepared: Prepared | None = None
+        self.welcome: said.Welcome | None = None
+        self.welcomed_s = 0.0  # since 1970, by this machine's clock
+        self.opened: said.Opened | None = None
+        self.measured = said.Measured((), 0)
+        self._answers: list[_Answer] = []
+        self.files = Transfers(self._say)
+        self.on_words: Callable[[said.WordsChanged], None] | None = None
+        self.on_kept: Callable[[said.CheckpointKept], None] | None = None
+
+    @property
+    def silent_s(self) -> float:
+        """Since its last word; 0 for one that is lost."""
+        return 0.0 if self.lost else self._silent_s
+
+    @property
+    def pid(self) -> int:
+        """Of the process at this end: of ssh, of the relay of Ray, or of the agent itself."""
+        return self._process.pid
+
+    # --- asking ---------------------------------------------------------------------------------------------
+
+    def open(
+        self, run_id: str, files: tuple[said.SourceFile, ...], imports: tuple[str, ...], calls: tuple[str, ...]
+    ) -> None:
+        self._say(said.Open(run_id, self.number, files, imports, calls))
+
+    def make_arena(self, layout: ArenaLayout, timeout_s: float) -> None:
+        """Returns when it is made. Raises ArenaFullError, ArenaError, PreflightError."""
+        answer = self._answer_to(said.MakeArena(layout), timeout_s, "to make the arena")
+        if isinstance(answer, said.ArenaRefused):
+            kind = ArenaFullError if answer.error_type == "ArenaFullError" else ArenaError
+            raise kind(f"host {self.host.shown}: {answer.message}", hint=answer.hint)
+
+    def ask_arena(self, layout: ArenaLayout) -> None:
+        """As `make_arena`, without waiting: `arena_answer` will say."""
+        self._answers.clear()
+        self._say(said.MakeArena(layout))
+
+    @property
+    def arena_answer(self) -> said.ArenaMade | said.ArenaRefused | None:
+        """To `ask_arena`; None: not yet."""
+        last = self._answers[-1] if self._answers else None
+        return last if isinstance(last, said.ArenaMade | said.ArenaRefused) else None
+
+    def reached_at(self, address: str, timeout_s: float) -> str:
+        """Whether this machine reaches that one at its own `address`: "", or why not. Raises PreflightError."""
+        answer = self._answer_to(said.Listen(address), timeout_s, "to listen")
+        assert isinstance(answer, said.Listening)
+        return answer.problem or knock(address, answer.port)
+
+    def reaches(self, address: str, port: int, timeout_s: float) -> str:
+        """Whether that machine reaches this address: "", or why not. Raises PreflightError."""
+        answer = self._answer_to(said.Knock(address, port), timeout_s, "to knock")
+        assert isinstance(answer, said.Knocked)
+        return answer.problem
+
+    def speed_to(self, address: str, timeout_s: float) -> float:
+        """Bytes a second that go there, to its own `address`; 0.0: it cannot be said. Raises PreflightError."""
+        door = self._answer_to(said.ReceiveStream(address), timeout_s, "to listen")
+        if not isinstance(door, said.Listening) or door.problem:
+            return 0.0
+        try:
+            send_stream(address, door.port)
+        except OSError:
+            return 0.0
+        self.wait(lambda: isinstance(self._answers[-1], said.StreamReceived), timeout_s, "to count what came")
+        answer = self._answers[-1]
+        return answer.bytes_per_s if isinstance(answer, said.StreamReceived) else 0.0
+
+    def speed_from(self, address: str, timeout_s: float) -> float:
+        """Bytes a second that come from there to this address of this machine, as `speed_to`."""
+        self._answers.clear()
+        try:
+            door = open_door(address)
+        except OSError:
+            return 0.0
+        with door:
+            self._say(said.SendStream(address, door.getsockname()[1]))
+            self._listen()
+            return receive_stream(door, timeout_s)
+
+    def sizes_of(self, paths: tuple[str, ...], timeout_s: float) -> tuple[int, ...]:
+        """Bytes of files there, -1 for those that cannot be read. Raises PreflightError."""
+        self.ask_files(paths)
+        self.wait(lambda: self.files_answer is not None, timeout_s, "to look at files")
+        return self.files_answer or ()
+
+    def ask_files(self, paths: tuple[str, ...]) -> None:
+        """As `sizes_of`, without waiting: `files_answer` will say."""
+        self._answers.clear()
+        self._say(said.LookAtFiles(paths))
+
+    @property
+    def files_answer(self) -> tuple[int, ...] | None:
+        """To `ask_files`; None: not yet."""
+        last = self._answers[-1] if self._answers else None
+        return last.sizes_bytes if isinstance(last, said.FilesSeen) else None
+
+    def _answer_to(self, order: said.AgentOrder, timeout_s: float, for_what: str) -> _Answer:
+        """One question at a time. Raises PreflightError."""
+        self._answers.clear()
+        self._say(order)
+        self.wait(lambda: bool(self._answers), timeout_s, for_what)
+        return self._answers[-1]
+
+    def spawn(
+        self,
+        process: ProcessId,
+        entry: str,
+        arguments: bytes,
+        log: Path,
+        *,
+        host: int = 0,
+        cores: tuple[int, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`launcher.Launcher.spawn`."""
+        if self.lost:
+            self._pending.append(StartFailed(process, f"host {self.host.shown} is lost: {self.lost}"))
+            return
+        self._logs[process] = log
+        self._write_log(process, b"")
+        self._live[process] = None
+        self._say(said.SpawnProcess(process, entry, arguments, cores, dict(environment or {})))
+
+    def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
+        if process in self._live:
+            self._say(said.SignalProcess(process, number))
+
+    def keep_checkpoint(self, incoming: str, directory: str, count: int) -> None:
+        """What was sent into `incoming` becomes a checkpoint there; `on_kept` is told."""
+        self._say(said.KeepCheckpoint(incoming, directory, count))
+
+    def set_words(self, positions: bytes, values: bytes) -> None:
+        """Of the memory board, what the supervisor has written."""
+        self._say(said.WordsSet(positions, values))
+
+    def processes(self) -> dict[ProcessId, int]:
+        return {process: pid for process, pid in self._live.items() if pid is not None}
+
+    def _say(self, order: said.AgentOrder) -> None:
+        if self.lost:
+            return
+        try:
+            self._pipe.send(order)
+        except PipeEndedError as error:
+            self._lose(str(error))
+
+    # --- seeing ---------------------------------------------------------------------------------------------
+
+    def descriptors(self) -> tuple[int, ...]:
+        return () if self.lost or self._is_over else (self._pipe.reading,)
+
+    def events(self) -> list[LaunchEvent]:
+        """What has happened since the last call; never waits."""
+        if not self.lost and not self._is_over:
+            self._listen()
+        happened = list(self._pending)
+        self._pending.clear()
+        return happened
+
+    def _listen(self) -> None:
+        now_s = time.monotonic()
+        turn_s, self._looked_s = now_s - self._looked_s, now_s
+        self._silent_s += min(turn_s, LONGEST_TURN_S)
+        try:
+            for word in self._pipe.receive():
+                self._silent_s = 0.0
+                self._hear(word)
+            if now_s - self._pinged_s >= PING_EVERY_S:
+                self._pinged_s = now_s
+                self._pings += 1
+                self._pipe.send(said.Ping(self._pings))
+            self._pipe.flush()
+            self.files.turn(lambda: not self._pipe.has_queued)
+        except PipeEndedError as error:
+            self._lose(str(error))
+            return
+        except ProtocolError as error:
+            self._lose(error.message)
+            return
+        if self.welcome is not None and self._silent_s > self._timeout_s:
+            self._lose(f"it has been silent for {self._silent_s:.0f} s")
+
+    def _hear(self, word: said.AgentWord) -> None:
+        match word:
+            case said.Welcome():
+                self.welcome, self.welcomed_s = word, time.time()
+            case said.Opened():
+                self.opened = word
+            case said.LibrariesReady(seconds=seconds, threads=threads, error=error):
+                self.prepared = Prepared(seconds, threads, error)
+            case said.ForkServerEnded(reason=reason):
+                self._pending.append(ForkServerExited(f"host {self.host.shown}: {reason}"))
+            case said.ProcessStarted(process=process, pid=pid):
+                self._live[process] = pid
+                self._pending.append(Started(process, pid))
+            case said.ProcessRefused(process=process, reason=reason):
+                self._live.pop(process, None)
+                self._pending.append(StartFailed(process, reason))
+            case said.ProcessEnded(process=process):
+                self._live.pop(process, None)
+                self._pending.append(Exited(process, word.pid, word.code, word.cpu_s))
+            case said.LogText(process=process, text=text):
+                self._write_log(process, text)
+            case said.Measured():
+                self.measured = word
+            case said.WordsChanged():
+                if self.on_words is not None:
+                    self.on_words(word)
+            case said.Trouble(error_type=error_type, message=message):
+                self._lose(f"{error_type}: {message}")
+            case said.FilePiece():
+                self.files.came(word)
+            case said.FileWritten():
+                self.files.written(word)
+            case (
+                said.Listening()
+                | said.Knocked()
+                | said.ArenaMade()
+                | said.ArenaRefused()
+                | said.StreamReceived()
+                | said.StreamSent()
+                | said.FilesSeen()
+            ):
+                self._answers.append(word)
+            case said.CheckpointKept():
+                if self.on_kept is not None:
+                    self.on_kept(word)
+            case said.Pong():
+                pass
+
+    def _write_log(self, process: ProcessId, text: bytes) -> None:
+        path = self._logs.get(process)
+        if path is None:
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text)
+
+    def _lose(self, reason: str) -> None:
+        """Whatever ran there counts as ended: nobody can speak to it any more, and its lives are fenced."""
+        if self.lost:
+            return
+        words = self._process.last_words(LAST_WORDS_S if self.welcome is None else 0.0)
+        noise = self._pipe.noise.decode(errors="replace").strip() if self.welcome is None else ""
+        said_there = "\n".join(part for part in (noise, words) if part)
+        self.lost = f"{reason}: {said_there}" if said_there else reason
+        self._process.hang_up()  # should it be there again one day, it is to end
+        self._pending.append(AgentLost(self.number, self.host.shown, self.lost))
+        for process, pid in self._live.items():
+            if pid is None:
+                self._pending.append(StartFailed(process, f"host {self.host.shown} is lost"))
+            else:
+                self._pending.append(Exited(process, pid, -signal.SIGKILL))
+        self._live.clear()
+        self.files.lost(f"host {self.host.shown} is lost")
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    def wait_turn(self, timeout_s: float) -> None:
+        """Listens for so long at most; events that come meanwhile are kept."""
+        if not self.lost:
+            wait_readable(self.descriptors(), timeout_s)
+            self._listen()
+
+    def wait(self, is_there: Callable[[], bool], timeout_s: float, for_what: str) -> None:
+        """Listens until then; events that come meanwhile are kept. Raises PreflightError."""
+        deadline_s = time.monotonic() + timeout_s
+        while not is_there():
+            if self.lost:
+                raise PreflightError(
+                    f"host {self.host.shown}: {self.lost}", hint="`elastichost doctor` checks the same hosts"
+                )
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise PreflightError(f"host {self.host.shown} took more than {timeout_s:g} s {for_what}")
+            wait_readable(self.descriptors(), min(left_s, PING_EVERY_S))
+            self._listen()
+
+    def end_children(self, grace_s: float = 0.0) -> None:
+        """`launcher.Launcher.end_children`."""
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, END_PATIENCE_S)):
+            for process in list(self._live):
+                self.kill(process, number)
+            with contextlib.suppress(PreflightError):
+                self.wait(lambda: not self._live, wait_s, "to end its processes")
+
+    def hang_up(self) -> None:
+        """Leaves the agent to itself: it ends, and all that is there with it."""
+        if not self._is_over:
+            self._is_over = True
+            self._process.close()
+
+    def close(self, grace_s: float = 2.0) -> None:
+        """Ends the agent, and with it all that is there."""
+        if self._is_over:
+            return
+        with contextlib.suppress(ElastichostError):
+            self._say(said.End(grace_s))
+        deadline_s = time.monotonic() + grace_s + END_PATIENCE_S
+        while not self.lost and (left_s := deadline_s - time.monotonic()) > 0:  # its last words: logs
+            wait_readable(self.descriptors(), min(left_s, PING_EVERY_S))
+            self._listen()
+        self.hang_up()

@@ -1,0 +1,83 @@
+"""How a run ended, and what it came to, as a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from elastichost.errors import ExitCode, JobFailedError
+from elastichost.runs.result import Lookups, ProcessCounts, RunOutcome, RunResult, SampleCounts
+from elastichost.supervisor.components import Parts
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.ledger.ledger import Ledger
+from elastichost.supervisor.memory.lookups import why_incomplete
+from elastichost.supervisor.startup.preflight import Preparation
+from elastichost.supervisor.status import Reporter
+
+__all__ = ["Conclusion", "conclude", "reckon"]
+
+
+def reckon(
+    run: Run, prepared: Preparation, parts: Parts | None, reporter: Reporter, status: RunOutcome, code: ExitCode
+) -> RunResult:
+    """`parts` None: it ended before the model was known."""
+    common = RunResult(
+        status=status,
+        exit_code=int(code),
+        run_dir=str(run.directory.path),
+        samples=SampleCounts(prepared.train.samples * run.job.train.epochs, 0, 0, 0),
+        test=None,
+        samples_per_s=0.0,
+        wall_s=reporter.elapsed_s,
+        processes=ProcessCounts(*run.size, run.restarts),
+        arena_bytes=reporter.arena_bytes,
+        peak_bytes=reporter.peak_bytes,
+        peak_workers=reporter.peak_workers,
+        epochs=run.job.train.epochs,
+        torn_batches=run.torn_batches,
+        started_from=run.started_from,
+        rolled_back=tuple(run.roll_backs),
+        lost_hosts=tuple(run.lost_hosts),
+    )
+    return common if parts is None else _with_training(common, parts)
+
+
+def _with_training(result: RunResult, parts: Parts) -> RunResult:
+    ledger, newest = parts.training.ledger, parts.checkpointer.newest
+    return msgspec.structs.replace(
+        result,
+        samples=SampleCounts(ledger.samples_planned, ledger.trained, ledger.skipped, ledger.samples_quarantined),
+        lookups=parts.lookups.total(),
+        test=parts.judge.figures,
+        samples_per_s=parts.training.samples_per_s,
+        arena_bytes=max(result.arena_bytes, parts.arena_bytes()),
+        checkpoint=str(newest) if newest is not None else "",
+        quarantined=ledger.quarantined,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """message: what is wrong, for people; "" for nothing."""
+
+    status: RunOutcome
+    code: ExitCode
+    message: str = ""
+
+
+def conclude(ledger: Ledger, lookups: Lookups, most_without_row: float, *, is_stopped: bool) -> Conclusion:
+    """is_stopped: it was asked to. Raises JobFailedError when samples are missing."""
+    if is_stopped:
+        return Conclusion("stopped", ExitCode.STOPPED_RESUMABLE)
+    if ledger.samples_accounted != ledger.samples_planned:
+        raise JobFailedError(
+            f"{ledger.samples_accounted} samples are accounted for, {ledger.samples_planned} were planned",
+            hint="this is a fault of elastichost; the journal holds every lease",
+        )
+    incomplete = why_incomplete(lookups, most_without_row)
+    if ledger.quarantined:
+        return Conclusion("quarantined", ExitCode.JOB_FAILED, incomplete)
+    if incomplete:
+        return Conclusion("incomplete", ExitCode.JOB_FAILED, incomplete)
+    return Conclusion("done", ExitCode.DONE)

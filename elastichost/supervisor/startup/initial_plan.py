@@ -1,0 +1,184 @@
+"""What a run begins with: the first plan, from the job file, the history of similar jobs, or the default."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from elastichost.config.job import JobSpec
+from elastichost.config.tables import table_settings
+from elastichost.datasets.api import DatasetDescription
+from elastichost.datasets.remote import remote_rate
+from elastichost.errors import HistoryError
+from elastichost.history.features import JobFeatures, JobRecord
+from elastichost.history.store import History, history_path
+from elastichost.plan import Access, Plan
+from elastichost.resources import GpuDevice, Parallelism
+from elastichost.runs.journal_replay import EndedSize
+from elastichost.specs import TableSpec
+from elastichost.supervisor.core.core_assignment import capacity_of, pin
+from elastichost.supervisor.startup.tuner_settings import asked_bounds, bounds_of_job
+from elastichost.tuner.candidates import Bounds, count
+from elastichost.tuner.cold_start import initial_plan
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.first_plan import FirstPlan, FirstPlanRequest, first_plan
+from elastichost.tuner.warm_start import METRIC, neighbours, none_near
+
+__all__ = ["Beginning", "begin", "features_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """first: made from `request`; plan: its plan, pinned. features: by which later jobs find this one."""
+
+    request: FirstPlanRequest
+    first: FirstPlan
+    plan: Plan
+    features: JobFeatures
+    warnings: tuple[str, ...]
+
+
+def begin(
+    job: JobSpec,
+    tables: tuple[TableSpec, ...],
+    train: DatasetDescription,
+    cores: tuple[int, ...],
+    gpus: tuple[GpuDevice, ...],
+    gpu_memory_fraction: float,
+    ended: EndedSize | None = None,
+    elsewhere: Mapping[int, tuple[int, ...]] | None = None,
+) -> Beginning:
+    """ended: of the run that is resumed. elsewhere: cores of other machines, by their
+    hosts; None: there are none, and none may join. A history that cannot be read is a warning."""
+    capacity = capacity_of(len(cores), elsewhere, 1 + max(elsewhere, default=0)) if elsewhere is not None else ()
+    all_cores = sum(capacity) or len(cores)
+    request = FirstPlanRequest(
+        cores=cores,
+        workers=_setting(job.resources.workers),
+        servers=_setting(job.resources.servers),
+        gpus=gpus,
+        gpu_memory_fraction=gpu_memory_fraction,
+        access=_access(job, may_join=elsewhere is not None),
+        hosts=job.resources.hosts,
+        capacity=capacity,
+    )
+    cold = initial_plan(
+        cores=cores,
+        workers=request.workers,
+        servers=request.servers,
+        gpus=gpus,
+        gpu_memory_fraction=gpu_memory_fraction,
+        access=request.access,
+        hosts=request.hosts,
+        capacity=capacity,
+    )
+    features = features_of(job, tables, train, cold.access, all_cores, len(gpus))
+    bounds = bounds_of_job(job, cold, all_cores)
+    warnings: tuple[str, ...] = ()
+    first_wish = job.tuner.first_plan
+    asked = Configuration(first_wish.workers, first_wish.servers, first_wish.worker_cores, 0)
+    if asked != Configuration(0, 0, 0, 0):
+        why_not = _why_not_wished(job, bounds)
+        request = msgspec.structs.replace(request, wished=asked, bounds=bounds, why_not_wished=why_not)
+    if job.tuner.mode != "off" and count(bounds) > 1:
+        known, why_not, warnings = _history(job, features, bounds)
+        request = msgspec.structs.replace(
+            request,
+            bounds=bounds,
+            model=job.tuner.model,
+            features=features,
+            records=known,
+            why_not=why_not,
+        )
+    if ended is not None:
+        size = Configuration(ended.workers, ended.servers, ended.worker_cores)
+        within = asked_bounds(job, cold, all_cores) if ended.was_asked else bounds
+        request = msgspec.structs.replace(request, ended=size, ended_bounds=within, was_asked=ended.was_asked)
+    first = first_plan(request)
+    pinned = pin(first.plan, cores, elsewhere or {})
+    return Beginning(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
+
+
+def _access(job: JobSpec, *, may_join: bool) -> Access | Literal["auto"]:
+    """may_join: machines may, so that not all rows will be in one arena."""
+    if job.train.mode == "sync" or job.emulate.enabled or job.train.access == "served":
+        return "served"
+    return "mixed" if may_join else job.train.access
+
+
+def _setting(value: Parallelism) -> str | int | tuple[int, int]:
+    return (value[0], value[1]) if isinstance(value, list) else value
+
+
+def _why_not_wished(job: JobSpec, bounds: Bounds) -> str:
+    """Why `tuner.first_plan` is not looked at, in words; "" when it is."""
+    if job.tuner.mode == "off":
+        return 'it is not looked at with tuner.mode = "off"'
+    return "" if count(bounds) else f"not even {bounds.least} fits on the job's cores, {bounds.cores}"
+
+
+def _history(job: JobSpec, features: JobFeatures, bounds: Bounds) -> tuple[tuple[JobRecord, ...], str, tuple[str, ...]]:
+    """Records of similar jobs, why there are none, and warnings."""
+    try:
+        path = history_path(os.environ) if job.tuner.warm_start else None
+        if path is None:
+            return (), "without the history: it is switched off", ()
+        if not path.exists():
+            return (), "", ()
+        with History(path) as history:
+            near = history.near(features, METRIC)
+            unreadable = history.unreadable
+    except (HistoryError, OSError) as error:  # OSError: somebody else's directory
+        why = error.message if isinstance(error, HistoryError) else str(error)
+        return (), f"without the history: {why}", (f"history: {error}",)
+    warnings = (f"history: {unreadable} records of {path} are of another version",) if unreadable else ()
+    known = neighbours(features, near.records)
+    return known, "" if known else none_near(near.known, near.closest).reason, warnings
+
+
+def features_of(
+    job: JobSpec, tables: tuple[TableSpec, ...], train: DatasetDescription, access: str, cores: int, gpus: int
+) -> JobFeatures:
+    """What is known before the model is built."""
+    dims = [table_settings(job, table.name).dim for table in tables]
+    fixed = [table.rows for table in tables if not table.is_dynamic]
+    return JobFeatures(
+        # what an emulated job has learnt is nothing to go by for the model that its job file names
+        family=f"emulated {job.emulate.scenario}".strip() if job.emulate.enabled else job.model.build,
+        name=job.job.name,
+        user=_user(),
+        tables=len(tables),
+        dynamic_tables=sum(table.is_dynamic for table in tables),
+        rows=sum(fixed),
+        largest_rows=max(fixed, default=0),
+        mean_dim=sum(dims) / len(dims) if dims else 0.0,
+        largest_dim=max(dims, default=0),
+        ids_per_sample=float(sum(len(table.features) for table in tables)),
+        batch_size=job.train.batch_size,
+        mode=job.train.mode,
+        access=access,
+        samples=train.samples * job.train.epochs,
+        host_cores=cores,
+        gpus=gpus,
+        shape=_shape(job),
+    )
+
+
+def _shape(job: JobSpec) -> str:
+    facts: object = job.emulate.model_dump(mode="json") if job.emulate.enabled else (job.model.args, job.model.fused)
+    if (rate := remote_rate(job)) is not None and not job.emulate.enabled:
+        facts = (facts, rate.bytes_per_s, rate.latency_s)  # who waits for a remote store is another kind of job
+    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:16]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a user database
+        return ""

@@ -1,0 +1,153 @@
+"""The peak memory of a job before it starts: gathers what `tuner.peak_memory` tells it from.
+
+The model is built in a process of its own (`describing`), the data's beginning is read here, the size is that of the
+first plan. Nothing of a run is made.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.config.job import JobSpec
+from elastichost.datasets import DatasetDescription, Reader, open_reader
+from elastichost.datasets.reader import UnitReader
+from elastichost.specs import DenseSpec, ModelSpec, TableSpec
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT
+from elastichost.supervisor.startup.data_sample import DataSample, TableSample, sample_data
+from elastichost.supervisor.startup.model_probe import describe_model
+from elastichost.supervisor.startup.preflight import Preparation
+from elastichost.tuner.peak_memory import MemoryEstimate, estimate_peak
+from elastichost.tuner.peak_memory_facts import (
+    ALONE,
+    EMULATED,
+    EMULATED_BESIDE,
+    JobMemoryFacts,
+    ProcessBases,
+    UnitMemory,
+)
+
+__all__ = ["estimate_memory", "memory_facts"]
+
+BLOCK_BYTES = int(MALLOC_ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"])
+# While a row group is decoded, beside what comes of it: a number's column and its page, a string's dictionary index.
+NUMBER_BYTES, STRING_BYTES = 8, 4
+COPIED_BYTES = 11_000_000  # by a fork server, of pages that it shares with its children
+UNSEEN = 0.1  # of a horizon: rows are dropped a while after they may be
+
+
+def estimate_memory(
+    job: JobSpec, prepared: Preparation, launcher: LocalLauncher | None = None, bases: ProcessBases = ALONE
+) -> MemoryEstimate:
+    """Of a job in the size of its first plan; see `memory_facts`."""
+    return estimate_peak(memory_facts(job, prepared, launcher, bases))
+
+
+def memory_facts(
+    job: JobSpec, prepared: Preparation, launcher: LocalLauncher | None = None, bases: ProcessBases = ALONE
+) -> JobMemoryFacts:
+    """What the estimate is made from; another `workers` in it is an estimate of another size.
+
+    launcher: with what a worker needs imported, used by nobody else meanwhile: then it takes tenths of a second; None:
+    one of its own. bases: BESIDE for a job whose supervisor is forked from a process that has torch imported.
+    Raises the typed error that a start would end with: ModelError, DataError, PreflightError.
+    """
+    if job.emulate.enabled:
+        return _emulated(job, prepared, EMULATED if bases == ALONE else EMULATED_BESIDE)
+    described = describe_model(job, launcher)
+    if bases == ALONE and described.fork_server_bytes:  # as large as this host's libraries make it
+        bases = msgspec.structs.replace(bases, fork_server=described.fork_server_bytes + COPIED_BYTES)
+    model, plan, is_sync = described.model, prepared.plan, job.train.mode == "sync"
+    batch_size = -(-job.train.batch_size // job.train.micro_batches) if is_sync else job.train.batch_size
+    reader = open_reader(job, "train")
+    sample = sample_data(reader, model.tables, job.data.categorical, batch_size)
+    kept = [_kept(job, prepared, *pair) for pair in zip(model.tables, sample.tables, strict=True)]
+    return JobMemoryFacts(
+        model=model,
+        workers=len(plan.workers),
+        servers=len(plan.servers),
+        access="direct" if plan.access == "direct" else "served",  # mixed: at most what served access takes
+        batch_size=batch_size,
+        rows=tuple(rows for rows, _ in kept),
+        ids=tuple(ids for _, ids in kept),
+        ids_per_batch=tuple(table.per_batch for table in sample.tables),
+        sample_ids=sample.ids,
+        sample_features=len(job.data.categorical),
+        sample_bytes=_sample_bytes(job, prepared.train),
+        limit_bytes=prepared.memory_bytes,
+        block_bytes=BLOCK_BYTES,
+        micro_batches=job.train.micro_batches if is_sync else 0,
+        test_samples=prepared.test.samples if prepared.test is not None else 0,
+        test_unit=_unit(job, open_reader(job, "test"), sample) if prepared.test is not None else UnitMemory(),
+        train_unit=_unit(job, reader, sample),
+        has_periodic_checkpoints=job.checkpoint.every_s > 0,
+        has_tuner=job.tuner.mode != "off",
+        has_gpus=any(spec.gpu is not None for spec in plan.workers),
+        working=described.working,
+        bases=bases,
+        notes=described.warnings,
+    )
+
+
+def _emulated(job: JobSpec, prepared: Preparation, bases: ProcessBases) -> JobMemoryFacts:
+    nothing = ModelSpec((), (), DenseSpec((), 0, 0), 0, 0)
+    return JobMemoryFacts(
+        model=nothing,
+        workers=len(prepared.plan.workers),
+        servers=len(prepared.plan.servers),
+        access="served",
+        batch_size=job.train.batch_size,
+        rows=(),
+        ids=(),
+        ids_per_batch=(),
+        sample_ids=0.0,
+        sample_features=0,
+        sample_bytes=0.0,
+        limit_bytes=prepared.memory_bytes,
+        block_bytes=BLOCK_BYTES,
+        is_emulated=True,
+        bases=bases,
+    )
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _kept(job: JobSpec, prepared: Preparation, table: TableSpec, sample: TableSample) -> tuple[float, float]:
+    """(rows, ids in the index) of a table at the end of the run. Later epochs bring the same ids again: they matter
+    where an id has to come several times."""
+    if sample.law is None:
+        return float(table.rows), 0.0
+    passes = min(job.train.epochs, table.admit_after)
+    samples = float(prepared.train.samples)
+    if table.evict_after_samples:
+        samples = min(samples, (1 + UNSEEN) * table.evict_after_samples)
+    draws = sample.ids * samples
+    ids = sample.law.distinct(draws)
+    rows = ids if table.admit_after == 1 else sample.law.distinct(draws * passes, table.admit_after)
+    return rows, ids
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def _sample_bytes(job: JobSpec, described: DatasetDescription) -> float:
+    """Of a sample, its ids apart: numbers, labels, weight, the planted truth."""
+    return 4.0 * (described.num_dense + described.num_labels + bool(job.data.weight) + 1)
+
+
+def _unit(job: JobSpec, reader: Reader, sample: DataSample) -> UnitMemory:
+    """Of the largest unit. While it is decoded the columns of the file are there as well."""
+    if not isinstance(reader, UnitReader):
+        return UnitMemory()
+    described = reader.describe()
+    unit = max(described.units, key=lambda unit: unit.samples)
+    strings = sum(kind == "string" for kind in described.key_kinds.values()) / max(1, len(described.key_kinds))
+    numbers = 4.0 * (described.num_dense + described.num_labels + bool(job.data.weight))
+    lists = 8.0 * len(described.multi_valued)
+    held = unit.samples * (numbers + 8 * sample.ids + lists)
+    if job.data.order != "file":
+        held *= 2  # the samples in their own order and in the file's
+    columns = unit.samples * (NUMBER_BYTES * described.num_dense + STRING_BYTES * strings * sample.ids)
+    decoding = held + (reader.stored_bytes(unit) if job.data.format in ("csv", "criteo_tsv") else columns)
+    return UnitMemory(int(held), int(decoding))

@@ -1,0 +1,153 @@
+"""Describes a job's model without a run: one process builds it, says what it consists of and computes with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from elastichost.arena.host import create_directory, reclaim, socket_directory
+from elastichost.arena.owner import owner_of
+from elastichost.config.job import JobSpec, to_toml
+from elastichost.errors import JobFailedError, PreflightError, ProtocolError
+from elastichost.host.process_meter import anonymous_bytes
+from elastichost.plan import ProcessId
+from elastichost.specs import ModelSpec
+from elastichost.supervisor.core.reconciler import Failure, error_of
+from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.events import Exited, StartFailed
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.codec import Envelope
+from elastichost.wire.control import ControlMessage, FailureReport, ModelDescribed
+from elastichost.wire.facts import WorkingSet
+from elastichost.wire.sockets import ControlServer
+
+__all__ = ["DescribedModel", "describe_model"]
+
+ENTRY, STRICT_ENTRY = "elastichost.worker.sizing:main", "elastichost.worker.sizing:main_strict"
+PROCESS = ProcessId("probe", 0, 1)
+PREPARED_TIMEOUT_S = 180.0
+TURN_S = 0.1
+END_TIMEOUT_S = 5.0
+LAST_WORDS_S = 0.5  # its report may come after its exit is seen
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedModel:
+    """working: None where the model fails on the first samples; warnings say how. fork_server_bytes: anonymous memory
+    of the fork server that it was forked from; 0: not known."""
+
+    model: ModelSpec
+    working: WorkingSet | None
+    warnings: tuple[str, ...]
+    fork_server_bytes: int = 0
+
+
+def describe_model(job: JobSpec, launcher: LocalLauncher | None = None, *, is_strict: bool = False) -> DescribedModel:
+    """Of a job that is not emulated. launcher: one that has imported what a worker needs, and that nobody else uses
+    meanwhile; None: one of its own, for the seconds that importing torch takes. is_strict: a whole batch runs forward
+    and backward, and a model that fails on it raises instead of a warning. Nothing is left behind.
+
+    Raises the typed error that a start would end with: ModelError, DataError, PreflightError.
+    """
+    run_id, entry = secrets.token_hex(8), STRICT_ENTRY if is_strict else ENTRY
+    if launcher is not None:
+        launcher.clean_when_lost((socket_directory(run_id),))
+        return _describe(job, launcher, run_id, entry)
+    entries = Entries()
+    with LocalLauncher(entries.imports, entries.calls) as own:
+        own.clean_when_lost((socket_directory(run_id),))
+        return _describe(job, own, run_id, entry)
+
+
+def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str, entry: str) -> DescribedModel:
+    prepared = launcher.wait_prepared(PREPARED_TIMEOUT_S)
+    if prepared.error:
+        raise PreflightError(
+            f"the libraries of a worker cannot be imported:\n{prepared.error}", hint="run `elastichost doctor`"
+        )
+    directory = socket_directory(run_id)
+    create_directory(directory, owner_of(os.getpid(), directory))
+    try:
+        (directory / "job.resolved.toml").write_text(to_toml(job))
+        control = ControlServer(f"ipc://{directory}/control", int(run_id, 16))
+        try:
+            launcher.spawn(PROCESS, entry, _arguments(directory, int(run_id, 16)), directory / "log")
+            found = _listen(launcher, control, job.supervision.start_timeout_s)
+            return replace(found, fork_server_bytes=anonymous_bytes(launcher.server_pid))
+        finally:
+            _end(launcher)
+            control.close()
+    finally:
+        reclaim(directory)
+
+
+def _arguments(directory: Path, job_id: int) -> bytes:
+    return msgspec.json.encode(
+        ChildArguments(
+            role="probe",
+            index=PROCESS.index,
+            life=PROCESS.life,
+            job_id=job_id,
+            control_address=f"ipc://{directory}/control",
+            run_dir=str(directory),
+            arena_directory="",
+            socket_directory=str(directory),
+            cores=(),
+            threads=1,
+            access="direct",
+            supervisor_pid=os.getpid(),
+        )
+    )
+
+
+def _listen(launcher: LocalLauncher, control: ControlServer, timeout_s: float) -> DescribedModel:
+    deadline_s = time.monotonic() + timeout_s
+    ended: Exited | None = None
+    while True:
+        control.poll(TURN_S, launcher.descriptors())
+        with contextlib.suppress(ProtocolError):
+            while (envelope := control.receive()) is not None:
+                if (found := _answer(envelope)) is not None:
+                    return found
+        for event in launcher.events():
+            if isinstance(event, StartFailed) and event.process == PROCESS:
+                raise PreflightError(f"a process for the model could not be started: {event.reason}")
+            if isinstance(event, Exited) and event.process == PROCESS:
+                ended, deadline_s = event, time.monotonic() + LAST_WORDS_S
+        if time.monotonic() > deadline_s:
+            if ended is not None:
+                raise JobFailedError(f"the process that builds the model has ended: {ended.cause}")
+            raise PreflightError(
+                f"the model was not built within {timeout_s:g} s", hint="raise supervision.start_timeout_s"
+            )
+
+
+def _end(launcher: LocalLauncher) -> None:
+    """Its exit must not be taken for that of the next one."""
+    deadline_s = time.monotonic() + END_TIMEOUT_S
+    launcher.kill(PROCESS)
+    while PROCESS in launcher.processes() and time.monotonic() < deadline_s:
+        wait_readable(launcher.descriptors(), TURN_S)
+        launcher.events()
+
+
+def _answer(envelope: Envelope[ControlMessage]) -> DescribedModel | None:
+    """None: nothing that was waited for. Raises what the process reports."""
+    match envelope.message:
+        case FailureReport() as report:
+            raise error_of(
+                Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
+            )
+        case ModelDescribed() as described:
+            working = msgspec.msgpack.decode(envelope.frames[1], type=WorkingSet | None)
+            return DescribedModel(described.model, working, described.warnings)
+        case _:
+            return None

@@ -1,0 +1,165 @@
+"""What a run begins with that is not new: the arena of its dead supervisor, its own checkpoint, or what another run has
+trained.
+
+`Heritage` says where to look. `starting_point` reads all of it that can be wrong before anything that is left of the
+run is given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from elastichost.arena.dense import DenseState
+from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.checkpoint.places import CheckpointSource
+from elastichost.errors import CheckpointError, SampleRange
+from elastichost.host.cpu_features import present_cpu
+from elastichost.runs.cpu_check import require_same_cpu
+from elastichost.runs.events import StartedFromCheckpoint, Warned
+from elastichost.runs.facts import Lineage
+from elastichost.specs import ModelSpec
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord, find_checkpoint, load_dense, read_record
+from elastichost.supervisor.ledger.ledger import Ledger
+from elastichost.supervisor.ledger.state import LedgerSettings, LedgerState
+from elastichost.supervisor.startup.applied_restart import keep_applied
+from elastichost.supervisor.startup.arena_takeover import Claim, model_difference
+
+__all__ = ["Heritage", "StartingPoint", "look_for_checkpoint", "newest_kept", "starting_point"]
+
+NEW = Lineage()
+
+
+@dataclass(frozen=True, slots=True)
+class Heritage:
+    """What a run goes on from; nothing: it is a new one. `source`: where its checkpoints are looked for, or those of
+    another run that it begins from. `trains_anew`: it takes over rows and dense part, and trains all of its data.
+    `found`: the checkpoint; None while it may not be needed, because `claim` holds the arena. `next_lease_id`: leases
+    of lower numbers were granted before; `barred`: positions that are not trained any more."""
+
+    source: CheckpointSource | None = None
+    claim: Claim | None = None
+    found: FoundCheckpoint | None = None
+    next_lease_id: int = 1
+    barred: tuple[SampleRange, ...] = ()
+    trains_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """What an arena that is made anew is filled from. found, dense: None for a new run. record: of the checkpoint that
+    is the run's own newest one; None: the run has none."""
+
+    ledger: Ledger
+    found: FoundCheckpoint | None = None
+    dense: DenseState | None = None
+    lineage: Lineage = NEW
+    record: RunRecord | None = None
+
+
+def look_for_checkpoint(source: CheckpointSource, claim: Claim | None) -> FoundCheckpoint:
+    """The newest good one. Raises CheckpointError, which also says why the arena cannot be used."""
+    try:
+        return find_checkpoint(source)
+    except CheckpointError as error:
+        if claim is None or claim.recollection.has_ended:
+            raise
+        raise CheckpointError(f"{error.message}, and there is no arena: {claim.reason}", hint=error.hint) from error
+
+
+def newest_kept(heritage: Heritage) -> tuple[Path, RunRecord] | None:
+    """The newest checkpoint and its record. Not verified: it is not read now."""
+    if heritage.source is not None:
+        with contextlib.suppress(CheckpointError):
+            found = find_checkpoint(heritage.source, verify=False)
+            return found.directory, read_record(found.manifest)
+    return None
+
+
+def starting_point(
+    run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage, why_not_arena: str
+) -> StartingPoint:
+    """The checkpoint that the run goes on from, read and checked. Raises CheckpointError where there is none, or it
+    does not fit the model or the data, and CpuDiffersError: an arena that is left stays there then."""
+    try:
+        point = _read(run, model, settings, heritage)
+    except CheckpointError as error:
+        held = heritage.claim.held if heritage.claim is not None else None
+        if held is None:
+            raise
+        kept_s = run.job.supervision.keep_arena_s
+        raise CheckpointError(
+            f"{error.message}; the run's arena {held.path} does not fit either ({why_not_arena}), and is left as it is",
+            hint=f"{error.hint}; the arena is kept for another {kept_s:g} s (supervision.keep_arena_s)",
+        ) from error
+    if point.found is not None:
+        _tell(run, point.found, point.lineage)
+    run.started_from = point.lineage.started_from
+    return point
+
+
+def _read(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage) -> StartingPoint:
+    found = heritage.found
+    if found is None and heritage.source is not None:
+        found = look_for_checkpoint(heritage.source, heritage.claim)
+    if found is None:
+        return StartingPoint(_ledger(settings, Ledger(settings).state(), heritage))
+    if found.manifest.model != model:
+        raise CheckpointError(
+            f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
+            hint="go on with the model, tables and columns that it was trained with",
+        )
+    require_same_cpu(run.job, found.manifest.cpu, present_cpu(), str(found.directory))
+    record = read_record(found.manifest)
+    dense = load_dense(found, record)
+    if heritage.trains_anew:
+        anew = DenseState(dense.vector, dense.state, version=1, step=dense.step, samples_applied=0)
+        ledger = _ledger(settings, Ledger(settings).state(), heritage)
+        return StartingPoint(
+            ledger, found, anew, Lineage(settings.data, started_from=_started_from(run, found, heritage))
+        )
+    ledger, left = _ledger(settings, record.ledger, heritage), record.ledger
+    keep_applied(run.directory.path, settings, record, is_own=_is_own(run, found))
+    lineage = Lineage(
+        settings.data,
+        ledger.epoch,
+        left.quarantined,
+        left.dropped > 0,
+        record.judge,
+        lookups=record.lookups,
+        started_from=_started_from(run, found, heritage),
+    )
+    return StartingPoint(ledger, found, dense, lineage, record)
+
+
+def _is_own(run: Run, found: FoundCheckpoint) -> bool:
+    return found.manifest.run_id == run.directory.identity.run_id
+
+
+def _started_from(run: Run, found: FoundCheckpoint, heritage: Heritage) -> str:
+    """In words; "": the run has begun from nobody else's checkpoint."""
+    if not _is_own(run, found):
+        return f"{found.directory} of run {found.manifest.run_id} (job {found.manifest.job_name})"
+    known = heritage.claim.recollection.lineage.started_from if heritage.claim is not None else ""
+    return run.started_from or known
+
+
+def _tell(run: Run, found: FoundCheckpoint, lineage: Lineage) -> None:
+    for warning in found.warnings:
+        run.note(Warned(warning))
+    if _is_own(run, found):
+        run.note(StartedFromCheckpoint(found.directory.name))
+    else:
+        run.note(StartedFromCheckpoint(lineage.started_from, is_foreign=True))
+
+
+def _ledger(settings: LedgerSettings, state: LedgerState, heritage: Heritage) -> Ledger:
+    """Raises CheckpointError when the state is of other data."""
+    number = max(state.next_lease_id, heritage.next_lease_id)
+    ledger = Ledger.from_state(settings, msgspec.structs.replace(state, next_lease_id=number))
+    ledger.bar(heritage.barred)
+    return ledger

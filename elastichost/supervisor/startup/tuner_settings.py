@@ -1,0 +1,125 @@
+"""What the tuner may choose from and what it knows of a job before it runs: from the job file and the model."""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.arena.layout import MAX_WORKERS
+from elastichost.config.job import JobSpec
+from elastichost.plan import Plan
+from elastichost.resources import Parallelism, bounds_of
+from elastichost.sharding import MAX_SERVERS
+from elastichost.specs import ModelSpec
+from elastichost.tuner.candidates import Bounds, count
+from elastichost.tuner.facts import Configuration, Workload
+from elastichost.tuner.gpu_shares import most_sharing
+from elastichost.tuner.performance import Prior
+from elastichost.tuner.policy import TunerSettings
+from elastichost.tuner.profile import BlockSettings
+
+__all__ = ["NO_LINKS", "Links", "asked_bounds", "bounds_of_job", "configuration_of", "tuner_settings", "workload_of"]
+
+OVERSUBSCRIPTION = 2.0  # worker threads for each core, at most: beyond, nothing was ever seen to gain
+DIRECT_SERVERS = 4  # with direct access PS have little to do
+
+
+class Links(msgspec.Struct, frozen=True):
+    """Between the hosts of a run: bytes a second of the slowest, and cores of each host; of one host: 0.0 and ()."""
+
+    bandwidth_bytes_per_s: float = 0.0
+    capacity: tuple[int, ...] = ()
+
+
+NO_LINKS = Links()
+
+
+def workload_of(job: JobSpec, model: ModelSpec | None, plan: Plan, cores: int, links: Links = NO_LINKS) -> Workload:
+    """One id for each feature is assumed: lists are longer. model: None before it is built; then its sizes are 0."""
+    embeddings = model.embeddings if model is not None else ()
+    features = sum(len(embedding.features) for embedding in embeddings)
+    row_bytes = sum(len(e.features) * e.dim * e.bytes_per_element for e in embeddings)
+    return Workload(
+        batch_size=job.train.batch_size,
+        mode=job.train.mode,
+        access="direct" if plan.access == "direct" else "served",  # mixed: PS have rows to serve as well
+        host_cores=0 if job.emulate.enabled else cores,  # virtual cores are nobody else's
+        has_gpus=_has_gpus(plan),
+        dense_bytes=4 * model.dense.parameters if model is not None else 0,
+        row_bytes=row_bytes,
+        ids_per_sample=float(features),
+        bandwidth_bytes_per_s=links.bandwidth_bytes_per_s,
+        host_capacity=links.capacity if links.bandwidth_bytes_per_s > 0 else (),
+    )
+
+
+def _has_gpus(plan: Plan) -> bool:
+    return any(spec.gpu is not None for spec in plan.workers)
+
+
+def bounds_of_job(job: JobSpec, plan: Plan, cores: int) -> Bounds:
+    """Where the job file leaves room; threads of a worker follow the workers: a fixed number of them keeps its own. So
+    do those of sync mode, whose bits depend on them: with more threads sums are taken in another order. On GPUs there
+    are never more workers than their memory is shared out for."""
+    resources = job.resources
+    threads = job.tuner.first_plan.worker_cores or max((spec.threads for spec in plan.workers), default=1)
+    has_gpus = _has_gpus(plan)
+    most = most_sharing(resources.workers, cores) if has_gpus else int(cores * OVERSUBSCRIPTION)
+    workers = _range(resources.workers, min(MAX_WORKERS, most))
+    servers = _range(resources.servers, min(MAX_SERVERS, DIRECT_SERVERS if plan.access == "direct" else cores))
+    is_fixed = workers[0] == workers[1] or has_gpus or job.train.mode == "sync"
+    worker_cores = (threads, threads) if is_fixed else (1, cores)
+    beyond = 1.0 if job.emulate.enabled else OVERSUBSCRIPTION  # virtual threads are never in each other's way
+    return Bounds(
+        least=Configuration(workers[0], servers[0], worker_cores[0]),
+        most=Configuration(workers[1], servers[1], worker_cores[1]),
+        cores=cores,
+        oversubscription=max(beyond, workers[0] * worker_cores[0] / cores),
+    )
+
+
+def asked_bounds(job: JobSpec, plan: Plan, cores: int) -> Bounds:
+    """What `scale` may ask for where the job file leaves room."""
+    has_gpus = _has_gpus(plan)
+    most = most_sharing(job.resources.workers, cores) if has_gpus else MAX_WORKERS
+    workers, servers = _range(job.resources.workers, most), _range(job.resources.servers, MAX_SERVERS)
+    return Bounds(Configuration(workers[0], servers[0]), Configuration(workers[1], servers[1], cores))
+
+
+def _range(setting: Parallelism, most: int) -> tuple[int, int]:
+    if isinstance(setting, str):
+        return 1, max(1, most)
+    return bounds_of(setting, 1)
+
+
+def configuration_of(plan: Plan) -> Configuration:
+    """Its size."""
+    return Configuration(len(plan.workers), len(plan.servers), max((spec.threads for spec in plan.workers), default=1))
+
+
+def tuner_settings(
+    job: JobSpec,
+    model: ModelSpec,
+    plan: Plan,
+    cores: int,
+    prior: Prior | None = None,
+    links: Links = NO_LINKS,
+) -> TunerSettings | str:
+    """Or why there is nothing to tune, in words."""
+    if job.tuner.mode == "off":
+        return 'off (tuner.mode = "off"): the first plan stays'
+    bounds = bounds_of_job(job, plan, cores)
+    if count(bounds) < 2:
+        return "resources leave nothing to choose: the plan stays"
+    section = job.tuner
+    return TunerSettings(
+        workload=workload_of(job, model, plan, cores, links),
+        bounds=bounds,
+        block=BlockSettings(least_s=section.block_s, most_s=max(BlockSettings().most_s, section.block_s)),
+        model=section.model,
+        search=section.search,
+        explore=section.explore,
+        floor=section.floor,
+        min_gain=section.min_gain,
+        seed=job.job.seed,
+        prior=prior,
+    )

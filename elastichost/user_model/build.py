@@ -1,0 +1,188 @@
+"""The user's model: loading its build function and calling it, with the user's own traceback when it fails.
+
+torch and torchrec are imported by `table_configs` and `build_model` only, so the cheap check stays cheap.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elastichost.config.tables import table_settings
+from elastichost.errors import ModelError
+from elastichost.specs import TableSpec
+from elastichost.user_model.source import check_build_source, import_path, parse_build_spec, source_file
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torchrec.modules.embedding_configs import EmbeddingBagConfig
+
+    from elastichost.config.job import JobSpec
+
+__all__ = ["build_model", "check_build_source", "load_build", "table_configs", "torchrec_names", "user_error"]
+
+Build = Callable[..., Any]
+
+
+def load_build(spec: str, base_dir: Path) -> Build:
+    """The function that `model.build` names; relative files are relative to `base_dir`, whose modules, and those
+    beside the model's file, can be imported by it.
+
+    Raises ModelError with the user's own traceback, from the first line of the user's code on.
+    """
+    parsed = parse_build_spec(spec, base_dir)
+    file = source_file(parsed, base_dir)
+    try:
+        if parsed.file is not None and file is not None:
+            with import_path(file.parent):
+                module = _import_file(file)
+        else:
+            with import_path(base_dir):
+                module = importlib.import_module(parsed.module)
+    except (Exception, SystemExit) as error:  # whatever the user's module raises is about the user's module
+        raise user_error(f"model.build = {spec!r} cannot be imported", error) from error
+    where = file if file is not None else parsed.module
+    build = getattr(module, parsed.function, None)
+    if build is None:
+        close = difflib.get_close_matches(parsed.function, [n for n in dir(module) if not n.startswith("_")], n=1)
+        suggestion = f"; did you mean {close[0]!r}?" if close else ""
+        raise ModelError(f"{where} has no {parsed.function!r}{suggestion}")
+    if not callable(build):
+        raise ModelError(f"{parsed.function!r} of {where} is a {type(build).__name__}, not a function")
+    return build  # type: ignore[no-any-return]  # callable, seen above
+
+
+def table_configs(job: JobSpec, tables: Sequence[TableSpec], table_rows: Mapping[str, int]) -> list[EmbeddingBagConfig]:
+    """What `build` gets: one config per table, in order. `table_rows`: table name -> num_embeddings (for a dynamic
+    table the caller says how many, e.g. 2**40 while building on the meta device). Names are `torchrec_names`."""
+    from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
+
+    pooling = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
+    names = torchrec_names(tables)
+    configs: list[EmbeddingBagConfig] = []
+    for table in tables:
+        settings = table_settings(job, table.name)
+        configs.append(
+            EmbeddingBagConfig(
+                name=names[table.name],
+                embedding_dim=settings.dim,
+                num_embeddings=table_rows[table.name],
+                feature_names=list(table.features),
+                pooling=pooling[settings.pooling],
+            )
+        )
+    return configs
+
+
+def torchrec_names(tables: Sequence[TableSpec]) -> dict[str, str]:
+    """Table name -> its name in torchrec, nearly always the same. A torchrec table is an attribute of a module, so a
+    dot will not do, nor a name that modules use themselves ("type", "items"): that one becomes "type_table"."""
+    from torch import nn
+
+    module = nn.ModuleDict()
+    names: dict[str, str] = {}
+    for table in tables:
+        name = table.name.replace(".", "_")
+        while hasattr(module, name) or name in names.values():
+            name += "_table"
+        names[table.name] = name
+    return names
+
+
+def build_model(
+    job: JobSpec,
+    tables: Sequence[TableSpec],
+    table_rows: Mapping[str, int],
+    num_dense: int,
+    num_labels: int,
+    *,
+    base_dir: Path | None = None,
+) -> nn.Module:
+    """Calls the user's `build(tables, num_dense, **args)`, with `num_labels` only when there are several.
+
+    `base_dir` (default: the working directory) matters only for a `model.build` with a relative path; those of a
+    loaded job file are absolute. Raises ModelError with the user's own traceback.
+    """
+    from torch import nn
+
+    directory = base_dir if base_dir is not None else Path.cwd()
+    spec = job.model.build
+    build = load_build(spec, directory)
+    arguments: dict[str, Any] = dict(job.model.args)
+    if num_labels > 1:
+        arguments["num_labels"] = num_labels
+    parsed = parse_build_spec(spec, directory)
+    try:
+        # A build function may import its siblings only when it is called.
+        with import_path(parsed.file.parent if parsed.file is not None else directory):
+            model = build(table_configs(job, tables, table_rows), num_dense, **arguments)
+    except (Exception, SystemExit) as error:  # whatever the user's function raises is about the user's function
+        raise user_error(f"{spec} failed", error, hint=_argument_hint(build, job.model.args, num_labels)) from error
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            f"{spec} returned a {type(model).__name__}, not a torch.nn.Module", hint="return the model from build()"
+        )
+    return model
+
+
+def _import_file(file: Path) -> Any:
+    """The module of a file, under its own stem unless another module has that name, and registered: dataclasses
+    and pickles of its classes look it up."""
+    name = file.stem
+    taken = sys.modules.get(name)
+    if taken is not None and getattr(taken, "__file__", None) != str(file):
+        name = f"elastichost_user_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} cannot be loaded as a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _argument_hint(build: Build, args: Mapping[str, Any], num_labels: int) -> str:
+    """Names an argument of the job file that the build function does not take."""
+    try:
+        parameters = inspect.signature(build).parameters
+    except (TypeError, ValueError):
+        return ""
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return ""
+    if num_labels > 1 and "num_labels" not in parameters:
+        return f"data.label names {num_labels} labels: build() must take num_labels and give logits [B, num_labels]"
+    for name in args:
+        if name not in parameters:
+            close = difflib.get_close_matches(name, list(parameters), n=1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            return f"model.args.{name} is not an argument of the build function{meant}"
+    return ""
+
+
+def user_error(what: str, error: BaseException, *, hint: str = "") -> ModelError:
+    """What the user's code raised, as a ModelError with the user's own traceback."""
+    reason = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    return ModelError(f"{what}: {reason[-1]}", traceback_text=_user_traceback(error), hint=hint)
+
+
+def _user_traceback(error: BaseException) -> str:
+    """As Python prints it, without the frames of this file and of the import system that come first."""
+    frame = error.__traceback__
+    while frame is not None and _is_ours(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, frame))
+
+
+def _is_ours(filename: str) -> bool:
+    return filename == __file__ or filename.startswith("<frozen importlib") or filename == importlib.__file__

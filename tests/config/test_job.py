@@ -1,0 +1,296 @@
+"""The job file: what is read, what wins, what is refused and how it is said."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elastichost.config.job import JobSpec, json_schema, load_job, to_toml
+from elastichost.config.toml import document
+from elastichost.errors import ConfigError, ExitCode
+
+ROOT = Path(__file__).parents[2]
+SMALLEST = """
+[model]
+build = "model.py:build"
+[data]
+train = ["train/*.parquet"]
+label = "label"
+dense = ["price"]
+categorical = ["customer", "item", "recent_items"]
+"""
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.toml"
+    path.write_text(SMALLEST)
+    return path
+
+
+def problems_of(path: Path, *overrides: str, environ: dict[str, str] | None = None) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load_job(path, overrides, environ or {})
+    assert caught.value.exit_code is ExitCode.USAGE
+    return caught.value.problems
+
+
+def test_the_smallest_job_gets_every_default(job_file: Path) -> None:
+    job = load_job(job_file, environ={})
+    assert job.job.name == "shop"
+    assert job.train.batch_size == 512
+    assert job.train.optimizer_dense.name == "adam"
+    assert (job.resources.restarts, job.resources.restart_window_s, job.resources.gpu_memory) == (3, 60.0, "90%")
+    supervision = job.supervision
+    assert (supervision.hang_timeout_s, supervision.start_timeout_s, supervision.keep_arena_s) == (10.0, 120.0, 4.0)
+    assert (job.checkpoint.every_s, job.checkpoint.keep, job.checkpoint.directory) == (60.0, 2, "")
+
+
+def test_paths_are_relative_to_the_file(job_file: Path) -> None:
+    job = load_job(job_file, ['data.test="../test.parquet"', "checkpoint.directory=kept"], {})
+    base = job_file.parent
+    assert job.data.train == (str(base / "train/*.parquet"),)
+    assert job.data.test == (str(base.parent / "test.parquet"),)
+    assert job.model.build == f"{base / 'model.py'}:build"
+    assert job.checkpoint.directory == str(base / "kept")
+
+
+def test_command_line_wins_over_environment_over_file(job_file: Path) -> None:
+    job_file.write_text(SMALLEST + "[train]\nepochs = 2\nbatch_size = 2\nstaleness = 2\n")
+    environ = {"ELASTICHOST_TRAIN__BATCH_SIZE": "3", "ELASTICHOST_TRAIN__STALENESS": "3", "ELASTICHOST_DEBUG": "1"}
+    train = load_job(job_file, ["train.staleness=4"], environ).train
+    assert (train.epochs, train.batch_size, train.staleness) == (2, 3, 4)
+
+
+@pytest.mark.parametrize("text", ["train.mode=bounded", 'train.mode="bounded"', "train.mode = bounded"])
+def test_strings_of_overrides_need_no_quotes(job_file: Path, text: str) -> None:
+    assert load_job(job_file, [text], {}).train.mode == "bounded"
+
+
+def test_overrides_take_toml_values_and_quoted_keys(job_file: Path) -> None:
+    overrides = ["resources.workers=[1, 4]", 'tables."item".dim=8', "model.args={top=[8,1]}", "model.args.deep=true"]
+    job = load_job(job_file, overrides, {})
+    assert job.resources.workers == (1, 4)
+    assert job.tables["item"].dim == 8
+    assert job.model.args == {"top": [8, 1], "deep": True}
+
+
+def test_environment_finds_table_names_in_any_case(job_file: Path) -> None:
+    job_file.write_text(SMALLEST.replace('"item"', '"Item"'))
+    environ = {"ELASTICHOST_TABLES__ITEM__DIM": "4", "ELASTICHOST_TABLES__DEFAULT__DIM": "8"}
+    tables = load_job(job_file, environ=environ).tables
+    assert {name: table.dim for name, table in tables.items()} == {"Item": 4, "default": 8}
+
+
+def test_all_problems_come_at_once(job_file: Path) -> None:
+    problems = problems_of(
+        job_file,
+        "train.batch_sise=3",
+        "train.batch_size=many",
+        "resources.epochs=3",
+        "tables.itm.dim=4",
+        "resources.workers=[3, 1]",
+        "a b",
+        environ={"ELASTICHOST_TABLES__ITEM__DIM": "0"},
+    )
+    assert problems == (
+        "--set 'a b': allowed: section.key=value, for example train.batch_size=1024",
+        "tables.item.dim = 0 (from ELASTICHOST_TABLES__ITEM__DIM): allowed: a whole number >= 1 and <= 4096",
+        'train.batch_size = "many" (from --set train.batch_size): allowed: a whole number >= 1 and <= 1048576',
+        'train.batch_sise = 3 (from --set train.batch_sise): unknown setting; did you mean "batch_size"?',
+        "resources.workers = [3, 1] (from --set resources.workers): "
+        'allowed: "auto", a whole number >= 1, or [min, max] with 1 <= min <= max',
+        'resources.epochs = 3 (from --set resources.epochs): unknown setting; did you mean "train.epochs"?',
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train.access=direct", 'train.access = "direct": with mode = "sync" rows are served'),
+        ("train.micro_batches=128", "train.micro_batches = 128: a step has 64 samples"),
+        ("tables.default.admit_after=2", "tables.default.admit_after: with mode"),
+        ("tables.default.evict_after_samples=100", "tables.default.evict_after_samples: with mode"),
+        ("tables.default.precision=bfloat16", "only for tables with a number of rows"),
+    ],
+)
+def test_sync_refuses_what_makes_bits_depend_on_who_was_first(job_file: Path, override: str, expected: str) -> None:
+    problems = problems_of(job_file, "train.mode=sync", "train.batch_size=64", override)
+    assert any(expected in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train.optimizer_rows.name=adam", "is not supported"),
+        ("tables.item.optimizer={name='adam'}", "is not supported"),
+        ("train.access=drect", 'did you mean "direct"?'),
+        ("train.optimizer_dense.lr=nan", "allowed: a number > 0"),
+        ("train.batch_size='8'", "allowed: a whole number"),
+        ("train.epochs=true", "allowed: a whole number"),
+        ("job.name=a/b", "allowed: letters, digits"),
+        ("model.build=build", '"package.module:function" or "file.py:function"'),
+        ("model.args.when=2024-01-01", "strings, numbers, booleans, lists and tables"),
+        ("data.format=parket", '"parquet", "csv", "criteo_tsv", "synthetic", or'),
+        ("data.csv.types={itm='int'}", 'did you mean "item"?'),
+        ("data.csv.types={item='integer'}", 'did you mean "int"?'),
+        ("data.label=[]", "a column name, or a list of them"),
+        ("data.weight=label", "column 'label' is data.label already"),
+        ("data.categorical=['item','item']", "column 'item' is named twice"),
+        ("data.synthetic.multi_valued=27", "multi_valued from 0 to tables (26)"),
+        ("data.train=[]", "data.train: is missing"),
+        ("resources.memory=200%", 'a share like "80%"'),
+        ("resources.cores=0", '"all", a whole number >= 1'),
+        ("resources.hosts=0", "a whole number >= 1 and <= 16"),
+        ("tables.default.rows=0", '"dynamic", or a whole number'),
+        ("tables.default.init=normal(0)", '"uniform(low, high)"'),
+        ("tables.default.features=['item']", "the default is for every table"),
+        ("tables.items.features=['item','recent']", 'did you mean "recent_items"?'),
+        ("evaluate.every_samples=10", "there is no data.test"),
+        ("checkpoint=3", "allowed: a section with settings"),
+        ("chekpoint.keep=3", 'did you mean "checkpoint"?'),
+        ("train.epochs.x=1", "train.epochs"),
+    ],
+)
+def test_what_is_refused_says_what_is_allowed(job_file: Path, override: str, expected: str) -> None:
+    problems = problems_of(job_file, override)
+    assert len(problems) == 1
+    assert expected in problems[0]
+
+
+def test_missing_settings_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "empty.toml"
+    path.write_text("")
+    assert [problem.split(":")[0] for problem in problems_of(path)] == ["model", "data"]
+    path.write_text("[model]\n[data]\n")
+    named = [problem.split(":")[0] for problem in problems_of(path)]
+    assert named == ["model.build", "data.label", "data.categorical", "data.train"]
+
+
+def test_broken_files_are_explained(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text("[job]\nname = \n")
+    with pytest.raises(ConfigError, match=r"line 2, column 8") as caught:
+        load_job(path, environ={})
+    assert caught.value.problems == ("line 2: name =",)
+    path.write_bytes(b'[job]\nname = "\xff"\n')
+    with pytest.raises(ConfigError, match="not UTF-8 at byte 14"):
+        load_job(path, environ={})
+    with pytest.raises(ConfigError, match=r'jbo.toml: no such job file; did you mean "job.toml"\?'):
+        load_job(tmp_path / "jbo.toml", environ={})
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load_job(tmp_path, environ={})
+
+
+def test_criteo_and_synthetic_bring_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('[model]\nbuild = "m:b"\n[data]\ntrain = "day_0.tsv"\nformat = "criteo_tsv"\n')
+    data = load_job(path, environ={}).data
+    assert (data.label, data.dense[0], data.dense[-1], data.categorical[-1]) == ("label", "I1", "I13", "C26")
+    overrides = ["data.format=synthetic", "data.train=[]", "data.synthetic.tables=3", "data.synthetic.dense=0"]
+    data = load_job(path, overrides, {}).data
+    assert (data.label, data.dense, data.categorical) == ("label", (), ("c0", "c1", "c2"))
+    assert problems_of(path, "data.dense=['I1']") == (
+        'data.dense: format "criteo_tsv" brings its own columns; leave this out',
+    )
+    assert problems_of(path, *overrides[:1]) == ('data.train: format "synthetic" reads no files; leave this out',)
+
+
+def test_a_job_is_frozen(job_file: Path) -> None:
+    job = load_job(job_file, environ={})
+    with pytest.raises(ValueError, match="frozen"):
+        job.train.epochs = 2  # type: ignore[misc]  # that it cannot be set is the point
+
+
+plain_values = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+column_names = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=4, unique=True)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> dict[str, Any]:
+    categorical = draw(column_names)
+    tables: dict[str, Any] = {"default": {"dim": draw(st.integers(1, 64))}}
+    for column in draw(st.lists(st.sampled_from(categorical), unique=True)):
+        if column != "default":
+            rate = draw(st.floats(1e-9, 1e9))
+            tables[column] = {"rows": draw(st.sampled_from(["dynamic", 1, 2**40])), "optimizer": {"lr": rate}}
+    return {
+        "job": {"name": draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)), "seed": 2**63 - 1},
+        "model": {"build": "m:b", "args": draw(st.dictionaries(st.text(), plain_values, max_size=3))},
+        "data": {"train": ["/a/*.parquet"], "label": "\x00label", "categorical": categorical},
+        "tables": tables,
+        "train": {"optimizer_dense": {"lr": draw(st.floats(1e-300, 1e300)), "eps": 0}},
+        "resources": {"workers": draw(st.sampled_from(["auto", 1, [1, 2]])), "memory": "7.5GiB"},
+    }
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(raw=jobs())
+def test_resolved_toml_gives_the_same_job(tmp_path: Path, raw: dict[str, Any]) -> None:
+    if set(raw["data"]["categorical"]) & {"\x00label"}:
+        raw["data"]["label"] = "another"
+    job = JobSpec.model_validate(raw)
+    path = tmp_path / "job.resolved.toml"
+    path.write_text(to_toml(job), encoding="utf-8", newline="")
+    assert load_job(path, environ={}) == job
+
+
+@settings(max_examples=60, deadline=None)
+@given(args=st.dictionaries(st.text(), plain_values, max_size=4))
+def test_any_value_survives_toml(args: dict[str, Any]) -> None:
+    assert tomllib.loads(document({"args": args})) == {"args": args}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(key=st.text(max_size=12), value=st.text(max_size=12))
+def test_no_override_escapes_as_another_error(job_file: Path, key: str, value: str) -> None:
+    for text in (f"{key}={value}", f"train.{key}={value}", f"train.batch_size={value}", key):
+        with suppress(ConfigError):
+            load_job(job_file, [text], {})
+
+
+def test_the_committed_schema_is_current() -> None:
+    committed = json.loads((ROOT / "elastichost" / "job.schema.json").read_text())
+    assert committed == json_schema(), "run: elastichost config schema > elastichost/job.schema.json"
+
+
+@pytest.mark.parametrize("name", ["synthetic", "retail", "own_model"])
+def test_examples_are_valid(name: str) -> None:
+    assert load_job(ROOT / "examples" / f"{name}.toml", environ={}).model.build
+
+
+def test_with_several_hosts_not_all_rows_can_be_mapped(job_file: Path) -> None:
+    assert load_job(job_file, ["resources.hosts=2"], environ={}).train.access == "auto"
+    path, overrides = job_file, ["resources.hosts=2", "train.access=direct"]
+    with pytest.raises(ConfigError) as caught:
+        load_job(path, overrides, environ={})
+    (problem,) = caught.value.problems
+    assert problem.startswith('train.access = "direct": with resources.hosts = 2 rows of other hosts are served')
+
+
+def test_a_job_file_is_named_by_text_or_path(job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job_file.parent)
+    assert load_job(job_file.name, environ={}) == load_job(str(job_file), environ={}) == load_job(job_file, environ={})
+    with pytest.raises(ConfigError, match="shpo.toml: no such job file.*shop.toml"):
+        load_job("shpo.toml", environ={})
+
+
+def test_a_url_is_not_taken_for_a_path(job_file: Path) -> None:
+    job = load_job(job_file, ['data.train=["https://example.org/y.parquet", "train.parquet"]'], {})
+    assert job.data.train == ("https://example.org/y.parquet", str(job_file.parent / "train.parquet"))
+
+
+def test_an_optimizer_that_tables_do_not_have_is_told_with_those_they_have(job_file: Path) -> None:
+    [problem] = problems_of(job_file, 'train.optimizer_rows={name="adam",lr=0.1}')
+    assert problem.endswith('allowed: "sgd", "adagrad" or "rowwise_adagrad"; table optimizer "adam" is not supported')

@@ -1,0 +1,116 @@
+"""Which table a feature is in, and what each table's settings come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.config.job import JobSpec
+from elastichost.config.tables import parse_init, resolve_tables, table_settings
+from elastichost.errors import ConfigError
+from elastichost.specs import KeyKind
+
+COLUMNS = ("customer", "item", "word", "recent_items")
+KINDS: dict[str, KeyKind] = {"customer": "int", "item": "int", "word": "string", "recent_items": "int"}
+
+
+def job_with(tables: dict[str, Any], train: dict[str, Any] | None = None) -> JobSpec:
+    data = {"train": ["/t.parquet"], "label": "label", "categorical": list(COLUMNS)}
+    return JobSpec.model_validate({"model": {"build": "m:b"}, "data": data, "tables": tables, "train": train or {}})
+
+
+def test_every_unnamed_column_gets_its_own_table() -> None:
+    tables = resolve_tables(job_with({"shop": {"features": ["item", "recent_items"], "rows": 10}}), KINDS)
+    assert [(table.name, table.features, table.key_kind, table.rows) for table in tables] == [
+        ("customer", ("customer",), "int", 0),
+        ("shop", ("item", "recent_items"), "int", 10),
+        ("word", ("word",), "string", 0),
+    ]
+    assert [table.index for table in tables] == [0, 1, 2]
+
+
+def test_tables_come_in_the_order_of_their_first_feature() -> None:
+    job = job_with({"z": {"features": ["recent_items"]}, "a": {"features": ["word", "customer"]}}, {})
+    with pytest.raises(ConfigError):
+        resolve_tables(job, KINDS)
+    same = dict.fromkeys(COLUMNS, KINDS["item"])
+    assert [table.name for table in resolve_tables(job, same)] == ["a", "item", "z"]
+
+
+def test_a_table_has_one_kind_of_ids() -> None:
+    job = job_with({"mixed": {"features": ["item", "word"]}})
+    with pytest.raises(ConfigError) as caught:
+        resolve_tables(job, KINDS)
+    assert caught.value.problems == (
+        "tables.mixed: an int and a string are different keys and cannot share a table: "
+        "item holds int ids, word holds string ids",
+    )
+
+
+def test_a_column_of_unknown_kind_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"tables.word: the data does not say"):
+        resolve_tables(job_with({}), {name: kind for name, kind in KINDS.items() if name != "word"})
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ({"a": {"features": ["item"]}, "b": {"features": ["item"]}}, "named in tables.a already"),
+        ({"a": {"features": ["item", "item"]}}, "named twice"),
+        ({"a": {"features": []}}, "at least one feature"),
+        ({"itm": {"dim": 4}}, 'did you mean "item"?'),
+        ({"item": {"features": ["recent_items"]}}, "column 'item' is missing"),
+        ({"item": {"features": ["recent_items"]}, "b": {"features": ["item"]}}, "belongs to tables.b"),
+    ],
+)
+def test_tables_that_do_not_fit_their_columns(tables: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match="tables") as caught:
+        job_with(tables)
+    assert expected in str(caught.value)
+
+
+def test_own_settings_win_over_the_default_table_over_the_built_in() -> None:
+    default = {"dim": 8, "rows": 100, "pooling": "mean", "optimizer": {"lr": 0.5}}
+    own = {"features": ["item"], "rows": "dynamic", "optimizer": {"eps": 0.25}, "admit_after": 3}
+    train = {"optimizer_rows": {"name": "adagrad", "lr": 0.1, "eps": 1e-3}}
+    job = job_with({"default": default, "shop": own}, train)
+    shop, word = table_settings(job, "shop"), table_settings(job, "word")
+    assert (shop.dim, shop.rows, shop.is_dynamic, shop.pooling, shop.admit_after) == (8, 0, True, "mean", 3)
+    assert (shop.optimizer.name, shop.optimizer.lr, shop.optimizer.eps) == ("adagrad", 0.5, 0.25)
+    assert (word.features, word.rows, word.optimizer.lr, word.optimizer.eps) == (("word",), 100, 0.5, 1e-3)
+
+
+def test_unknown_tables_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no table 'wrod' in this job; did you mean \"word\"\?"):
+        table_settings(job_with({}), "wrod")
+
+
+@given(st.data())
+def test_features_are_shared_out_completely(data: st.DataObject) -> None:
+    owner = data.draw(st.lists(st.sampled_from(["t0", "t1", ""]), min_size=len(COLUMNS), max_size=len(COLUMNS)))
+    tables: dict[str, Any] = {}
+    for column, name in zip(COLUMNS, owner, strict=True):
+        if name:
+            tables.setdefault(name, {"features": []})["features"].append(column)
+    resolved = resolve_tables(job_with(tables), dict.fromkeys(COLUMNS, "int"))
+    assert sorted(column for table in resolved for column in table.features) == sorted(COLUMNS)
+    first = [COLUMNS.index(table.features[0]) for table in resolved]
+    assert first == sorted(first)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
+def test_init_rules_give_back_their_numbers(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert parse_init(f"uniform({low!r}, {high!r})") == (low, high)
+    assert parse_init(f"constant({one!r})") == (one, one)
+
+
+@pytest.mark.parametrize(
+    "rule", ["", "uniform", "uniform(1)", "uniform(2, 1)", "constant(1, 2)", "zeros()", "constant(1"]
+)
+def test_other_init_rules_are_refused(rule: str) -> None:
+    with pytest.raises(ConfigError, match="init rule"):
+        parse_init(rule)

@@ -1,0 +1,66 @@
+"""Memory of processes: what is their own, and what they share with those they were forked with."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.host.process_meter import Meter, own_bytes, processes_alike
+
+MB = 10**6
+
+
+@given(own_mb=st.integers(0, 500), shared_mb=st.integers(0, 400), forked=st.integers(2, 100))
+def test_own_memory_is_found_from_what_is_measured(own_mb: int, shared_mb: int, forked: int) -> None:
+    """All processes have forked from one whose pages they share, and none of these was written to since."""
+    pss_anon, anonymous = own_mb * MB + shared_mb * MB // forked, (own_mb + shared_mb) * MB
+    assert abs(own_bytes(pss_anon, anonymous, forked) - own_mb * MB) <= 2
+
+
+def test_alone_all_of_it_is_its_own() -> None:
+    assert own_bytes(7, 9, 1) == 7
+    assert own_bytes(7, 5, 4) == 7, "they were not measured at one moment"
+    assert own_bytes(1, 100, 2) == 0
+
+
+def test_processes_that_were_forked_from_one_are_counted() -> None:
+    before = processes_alike()
+    assert before >= 1
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    try:
+        assert processes_alike() == before + 1
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_what_was_taken_since_it_was_measured_is_counted() -> None:
+    """A child takes 60 MB, then ends."""
+    asked, told = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(asked[0], 1)
+        taken = b"1" * (60 * MB)
+        os.write(told[1], taken[:1])
+        signal.pause()
+    meter = Meter()
+    try:
+        measured = meter.measure([child], 1.0, thoroughly=True)[child].private_bytes
+        assert measured > 0
+        assert meter.private_bytes() == pytest.approx(measured, abs=MB)
+        os.write(asked[1], b"g")
+        os.read(told[0], 1)
+        assert meter.private_bytes() - measured == pytest.approx(60 * MB, abs=2 * MB)
+        assert meter.measure([child], 1.1)[child].private_bytes == measured, (
+            "its page tables are not read again so soon"
+        )
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert meter.private_bytes() == 0, "it has ended"

@@ -1,0 +1,89 @@
+"""The directory of a run, and who may write where its checkpoints lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from elastichost.checkpoint.places import read_identity
+from elastichost.config.job import JobSpec, load_job
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.runs.directory import LOCK_FILE, RunDirectory
+
+JOB = """
+[model]
+build = "elastichost.models:dlrm"
+[data]
+format = "synthetic"
+[data.synthetic]
+rows = 1000
+[checkpoint]
+directory = "{shared}"
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobSpec:
+    (tmp_path / "job.toml").write_text(JOB.format(shared=tmp_path / "shared"))
+    return load_job(tmp_path / "job.toml", environ={})
+
+
+def test_a_copy_of_a_run_does_not_write_where_the_run_writes(tmp_path: Path, job: JobSpec) -> None:
+    run = RunDirectory.open(tmp_path / "run", job, resume=False)
+    shutil.copytree(run.path, tmp_path / "copy")
+    with pytest.raises(PreflightError, match=r"another supervisor writes the checkpoints.*copy") as found:
+        RunDirectory.open(tmp_path / "copy", job, resume=True)
+    assert "--from" in found.value.hint
+    run.close()
+    copy = RunDirectory.open(tmp_path / "copy", job, resume=True)
+    assert copy.checkpoints == run.checkpoints, "one of the two at a time may go on"
+    with pytest.raises(PreflightError, match="copy"):
+        RunDirectory.open(tmp_path / "run", job, resume=True)
+    copy.close()
+
+
+def test_runs_that_share_a_directory_do_not_meet_there(tmp_path: Path, job: JobSpec) -> None:
+    both = [RunDirectory.open(tmp_path / name, job, resume=False) for name in ("a", "b")]
+    assert both[0].checkpoints.parent == both[1].checkpoints.parent == tmp_path / "shared"
+    assert both[0].checkpoints != both[1].checkpoints
+    both[0].discard()
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == [both[1].checkpoints.name]
+    assert read_identity(both[1].path) == both[1].identity
+    for one in both:
+        one.close()
+
+
+def test_what_somebody_put_beside_the_checkpoints_is_kept(tmp_path: Path, job: JobSpec) -> None:
+    run = RunDirectory.open(tmp_path / "run", job, resume=False)
+    (run.checkpoints / "notes.txt").touch()
+    run.discard()
+    assert sorted(os.listdir(run.checkpoints)) == [LOCK_FILE, "notes.txt"]
+    run.close()
+
+
+@pytest.mark.parametrize("mirror", ["shared", "shared/", "shared/../shared", "link"])
+def test_a_mirror_is_another_directory_however_it_is_written(tmp_path: Path, mirror: str) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "link").symlink_to("shared")
+    text = JOB.format(shared=tmp_path / "shared") + f'mirror = "{tmp_path}/{mirror}"\n'
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(ConfigError, match="a mirror that is not checkpoint.directory itself"):
+        load_job(tmp_path / "job.toml", environ={})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_full_disk_is_an_error_before_anything_is_begun(tmp_path: Path, job: JobSpec, resume: bool) -> None:
+    (tmp_path / "small").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path / "small")], check=True)
+    try:
+        with pytest.raises(PreflightError, match=r"0\.5. MB are free .* a run needs 1 MB to begin") as found:
+            RunDirectory.open(tmp_path / "small" / "runs" / "one", job, resume=resume)
+        assert "--run-dir" in found.value.hint
+        assert os.listdir(tmp_path / "small") == []
+    finally:
+        subprocess.run(["umount", str(tmp_path / "small")], check=True)

@@ -1,0 +1,237 @@
+"""What a run has learnt of memory is in the history, and the next run of such a job begins with it."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elastichost.config.job import JobSpec, load_job
+from elastichost.config.tables import resolve_tables
+from elastichost.datasets import open_reader
+from elastichost.errors import MemoryBudgetError
+from elastichost.history.features import Estimates, JobFeatures, JobRecord
+from elastichost.history.store import WAIT_S, History
+from elastichost.plan import Plan, ProcessSpec
+from elastichost.runs.events import HistoryUnavailable
+from elastichost.supervisor.autoscale import history_writer as remembering
+from elastichost.supervisor.autoscale.history_writer import record_of, remember
+from elastichost.supervisor.autoscale.tuner_loop import AutoTuner
+from elastichost.supervisor.event_loop import Supervisor
+from elastichost.supervisor.startup.initial_plan import Beginning, begin
+from elastichost.tuner.candidates import Bounds
+from elastichost.tuner.facts import Configuration, Observation, Workload
+from elastichost.tuner.memory import begin as begin_memory
+from elastichost.tuner.memory_growth import GrowthState, is_foreknown, observe
+from elastichost.tuner.memory_prior import BETA, ROWS, learnt
+from elastichost.tuner.policy import TunerSettings, TunerState
+from elastichost.tuner.profile import BlockSettings
+from tests.supervisor.noted import Noted
+
+JOB = """
+[job]
+name = "shop"
+[model]
+build = "elastichost.models:dlrm"
+args = {{ bottom = [16, 8], top = [16, 1] }}
+[data]
+format = "synthetic"
+[data.synthetic]
+rows = {rows}
+tables = 2
+table_rows = 1000000
+[tables.default]
+dim = 8
+rows = "dynamic"
+[resources]
+workers = {workers}
+servers = 1
+[tuner]
+warm_start = {warm_start}
+"""
+CORES = (0, 1)
+ROW = 100.0
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "state" / "history.sqlite"
+    monkeypatch.setenv("ELASTICHOST_HISTORY", str(path))
+    return path
+
+
+def job(directory: Path, **facts: Any) -> JobSpec:
+    path = directory / "job.toml"
+    path.write_text(JOB.format(**{"rows": 100_000, "workers": '"auto"', "warm_start": "true", **facts}))
+    return load_job(path, environ={})
+
+
+def beginning(spec: JobSpec) -> Beginning:
+    train = open_reader(spec, "train").describe()
+    return begin(spec, resolve_tables(spec, train.key_kinds), train, CORES, (), 1.0)
+
+
+def grown(looks: int = 40) -> GrowthState:
+    """30 n^0.7 rows."""
+    state = GrowthState()
+    for number in range(1, looks + 1):
+        state = observe(state, number * 20_000, 30 * (number * 20_000) ** 0.7 * ROW, ROW)
+    return state
+
+
+def end(run: Any, first: Beginning, memory: Estimates) -> None:
+    """As a run ends that has measured one configuration."""
+    plan = Configuration(2, 1)
+    settings = TunerSettings(
+        workload=Workload(batch_size=128, host_cores=2, row_bytes=64, ids_per_sample=2.0),
+        bounds=Bounds(Configuration(1, 1), Configuration(4, 1), cores=2),
+        block=BlockSettings(),
+    )
+    seen = Observation(plan, 10_000.0, 0.02, 20.0, at_s=30.0)
+    state = TunerState(observations=(seen,))
+    record = record_of(first.features, state, settings, plan, "2026-01-01T00:00:00Z", memory, ended_well=True)
+    assert record is not None and record.memory == memory
+    remember(run, record)
+
+
+class Ended:
+    """What an AutoTuner looks at when its run has ended after a third of its samples."""
+
+    def __init__(self, *, is_measured: bool) -> None:
+        plan = Configuration(2, 1)
+        self.settings = TunerSettings(Workload(batch_size=128, host_cores=2), Bounds(Configuration(1, 1), plan))
+        seen = Observation(plan, 10_000.0, 0.02, 20.0, at_s=30.0)
+        self.state = TunerState(observations=(seen,) if is_measured else ())
+        specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
+        self._plan, self._has_failed = Plan(specs, "direct", "a test"), False
+        self._parts = SimpleNamespace(
+            memory=SimpleNamespace(learnt=lambda *, is_whole: learnt(grown(), 5e7 if is_whole else 0.0)),
+            training=SimpleNamespace(ledger=SimpleNamespace(samples_planned=2_400_000, samples_accounted=800_000)),
+        )
+
+    def record(self, features: JobFeatures, **how: bool) -> JobRecord | None:
+        return AutoTuner.record(self, features, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_a_run_that_was_killed_for_memory_teaches_how_memory_grows(
+    tmp_path: Path, history: Path, is_measured: bool
+) -> None:
+    spec = job(tmp_path)
+    first, whole = beginning(spec), learnt(grown())
+    kept = Ended(is_measured=is_measured).record(first.features, ended_well=False, has_failed=True)
+    assert kept is not None and not kept.is_measured and kept.parameters == Estimates() and not kept.ended_well
+    assert kept.memory.mean == whole.mean, "what it grew by in all is not known"
+    assert all(kept.memory.sd[name] > whole.sd[name] for name in (ROWS, BETA))
+    remember(Noted(), kept)  # type: ignore[arg-type]
+    second = beginning(spec)
+    assert second.first.memory.mean == pytest.approx(whole.mean) and second.first.prior is None
+    assert "how its memory grew is known" in second.plan.reason
+    assert second.plan.reason.startswith(first.plan.reason.partition(" (")[0]), "its plan is not taken"
+    assert is_foreknown(observe(begin_memory(second.first.memory).growth, 0, 0.0, ROW))
+
+
+def test_a_run_that_ended_before_its_speed_was_measured_teaches_how_memory_grows(tmp_path: Path) -> None:
+    features = beginning(job(tmp_path)).features
+    stopped = Ended(is_measured=False).record(features, ended_well=False)
+    done = Ended(is_measured=False).record(features, ended_well=True)
+    assert stopped is not None and done is not None and not done.is_measured
+    assert "growth_bytes" in done.memory.mean and "growth_bytes" not in stopped.memory.mean
+    assert done.memory.sd["beta"] < stopped.memory.sd["beta"]
+    asked = Ended(is_measured=True).record(features, ended_well=False)
+    assert asked is not None and asked.is_measured, "whoever stops a run has not made it fail"
+    gave_up = Ended(is_measured=True)
+    gave_up._has_failed = True
+    kept = gave_up.record(features, ended_well=True)
+    assert kept is not None and not kept.is_measured, "a tuner that failed knows nothing of speed"
+
+
+def test_a_run_that_saw_nothing_leaves_nothing(tmp_path: Path) -> None:
+    ended = Ended(is_measured=False)
+    ended._parts.memory.learnt = lambda *, is_whole: Estimates()
+    assert ended.record(beginning(job(tmp_path)).features, ended_well=True) is None
+
+
+def test_a_supervisor_whose_run_fails_remembers_it_and_says_why_it_failed() -> None:
+    told: list[dict[str, bool]] = []
+    tuner = SimpleNamespace(remember=lambda features, **how: told.append(how))
+
+    def train() -> None:
+        raise MemoryBudgetError("too little", hint="more")
+
+    prepared = SimpleNamespace(beginning=SimpleNamespace(features=None))
+    supervisor: Any = SimpleNamespace(
+        _train=train, _tuner=tuner, _prepared=prepared, _arenas=SimpleNamespace(is_gone=lambda: False)
+    )
+    with pytest.raises(MemoryBudgetError, match="too little"):
+        Supervisor.run(supervisor)
+    assert told == [{"has_failed": True}]
+
+
+def test_a_memory_of_it_does_not_keep_a_failed_run_waiting(
+    tmp_path: Path, history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run writes all the while."""
+    waits_s: list[float] = []
+
+    def opened(path: Path, *, wait_s: float) -> History:
+        waits_s.append(wait_s)
+        return History(path, wait_s=0.0)
+
+    monkeypatch.setattr(remembering, "History", opened)
+    kept = Ended(is_measured=False).record(beginning(job(tmp_path)).features, ended_well=False, has_failed=True)
+    with History(history):
+        other = sqlite3.connect(history, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        run = Noted()
+        remember(run, kept)  # type: ignore[arg-type]
+        other.execute("ROLLBACK")
+        other.close()
+    (told,) = run.of(HistoryUnavailable)
+    assert "other runs are writing" in told.error
+    assert waits_s == [remembering.SHORT_WAIT_S] and waits_s[0] < WAIT_S
+
+
+def test_the_next_run_of_a_job_begins_with_what_the_last_one_learnt(tmp_path: Path, history: Path) -> None:
+    spec = job(tmp_path)
+    first = beginning(spec)
+    assert first.first.memory == Estimates(), "there is no history"
+    found = learnt(grown(), 5e7)
+    end(None, first, found)
+    with History(history) as kept:
+        (record,) = kept.records()
+    assert record.memory == found
+    second = beginning(spec).first.memory
+    assert second.mean == pytest.approx(found.mean)
+    assert all(second.sd[name] >= found.sd[name] for name in found.sd), "another run is another draw"
+    state = begin_memory(second).growth
+    state = observe(state, 0, 0.0, ROW)
+    assert is_foreknown(state)
+
+
+def test_a_larger_job_like_it_knows_the_law_and_less_surely(tmp_path: Path, history: Path) -> None:
+    found = learnt(grown(), 5e7)
+    end(None, beginning(job(tmp_path)), found)
+    same = beginning(job(tmp_path)).first.memory
+    larger = beginning(job(tmp_path, rows=1_600_000)).first.memory
+    assert math.exp(larger.mean["beta"]) == pytest.approx(0.7, abs=0.03)
+    assert larger.sd["beta"] > same.sd["beta"]
+
+
+@pytest.mark.parametrize("facts", [{"warm_start": "false"}, {"workers": "2"}])
+def test_without_the_history_nothing_is_known(tmp_path: Path, history: Path, facts: dict[str, str]) -> None:
+    end(None, beginning(job(tmp_path)), learnt(grown(), 5e7))
+    assert beginning(job(tmp_path, **facts)).first.memory == Estimates()
+
+
+def test_a_history_that_cannot_be_written_is_told(tmp_path: Path, history: Path) -> None:
+    run = Noted()
+    history.parent.mkdir()
+    history.write_bytes(np.random.default_rng(1).bytes(9000))
+    end(run, beginning(job(tmp_path, warm_start="false")), Estimates())
+    assert run.kinds == ["history_unavailable"]

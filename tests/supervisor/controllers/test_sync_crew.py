@@ -1,0 +1,264 @@
+"""The crew of sync mode: who computes what, what is granted, what is committed, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
+from elastichost.errors import JobFailedError, ProtocolError
+from elastichost.micro_batches import CREW, CREW_LIFE
+from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.ps.applied_log import AppliedLog
+from elastichost.runs.events import MicroBatchesAssigned, SamplesQuarantined
+from elastichost.supervisor.controllers.sync_crew import REASSIGN_EVERY_S, CrewTraining
+from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
+from elastichost.supervisor.core.lifecycle import State
+from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings
+from elastichost.wire.applied import left_out_words
+from elastichost.wire.control import Crew, Fence, Heartbeat, StepsGrant
+from elastichost.wire.facts import StepSample
+from tests.arena.conftest import build_model
+from tests.supervisor.noted import Noted
+
+BATCH, MICROS = 4, 4
+
+
+class Stage:
+    """A run of a crew: what it sends and notes, and a dense owner that commits what it is told to."""
+
+    def __init__(self, directory: Path) -> None:
+        model = build_model()
+        self.arena = Arena.create(directory, plan_layout(model, 7, 1 << 24))
+        self.dense, self.watermarks = DenseStore(self.arena), Watermarks(directory)
+        self.dense.load(np.ones(model.dense.elements, np.float32), None, 1, 0, 0)
+        self.log = AppliedLog(directory)
+        self.now_s, self.may_grant = 0.0, True
+        self.sent: list[tuple[ProcessId, Any]] = []
+        self.noted = Noted()
+        self.fleet = Fleet()
+        run: Any = SimpleNamespace(
+            now_s=lambda: self.now_s,
+            fleet=self.fleet,
+            directory=SimpleNamespace(path=directory),
+            job=SimpleNamespace(train=SimpleNamespace(micro_batches=MICROS)),
+            send=lambda process, message: self.sent.append((process, message)),
+            send_all=lambda processes, message: self.sent.extend((process, message) for process in tuple(processes)),
+            **self.noted.attributes,
+        )
+        self.ledger = Ledger(LedgerSettings(units=(12, 20), epochs=1, batch_size=BATCH))
+        self.may_tell = True
+        may_grant, may_tell = lambda: self.may_grant, lambda: self.may_tell
+        self.training = CrewTraining(run, self.ledger, may_grant, may_tell, self.dense, self.watermarks)
+
+    def join(self, role: str, index: int, life: int = 1) -> ProcessRecord:
+        process = ProcessId(role, index, life)
+        spec = ProcessSpec(role=role, index=index, cores=(), threads=1)  # type: ignore[arg-type]
+        record = self.fleet.request(process, spec, self.now_s)
+        record.state = State.READY
+        if role == "worker":
+            self.training.worker_ready(record)
+        return record
+
+    def beat(self, record: ProcessRecord, samples: int, seconds: float) -> None:
+        self.fleet.heartbeat(record, Heartbeat(1, StepSample(samples=samples, compute_s=seconds)), self.now_s)
+
+    def lease_of(self, stop: int) -> int:
+        """The one that the step that ends at this position of the first unit is of."""
+        leases = [grant.lease for grant in self.to(0, StepsGrant) if grant.lease.unit == 0]
+        return next(lease.lease_id for lease in leases if lease.start < stop <= lease.stop)
+
+    def commit(
+        self, stop: int, lease_id: int, samples: int = BATCH, skipped: int = 0, left_out: tuple[int, ...] = ()
+    ) -> None:
+        """The step that ends at this position."""
+        step, accounts = self.dense.version(), (max(0, stop - samples - skipped), stop, samples, skipped, 0.0)
+        self.log.write(step, (CREW, CREW_LIFE, step, lease_id, 0, 0, *accounts, left_out_words(left_out)))
+        nothing = np.zeros(self.arena.model.dense.elements, np.float32)
+        self.dense.apply_gradient(
+            nothing,
+            DenseOptimizerSpec(name="sgd"),
+            1.0,
+            worker=CREW,
+            life=CREW_LIFE,
+            sequence=self.dense.version(),
+            lease_id=lease_id,
+            stop=stop,
+            samples=samples,
+            skipped=skipped,
+        )
+
+    def to(self, index: int, kind: type[Any]) -> list[Any]:
+        return [message for process, message in self.sent if process.index == index and isinstance(message, kind)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.log.close()
+    made.arena.close()
+
+
+def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_on(stage: Stage) -> None:
+    stage.join("worker", 0)
+    stage.training.serve()
+    first, second = stage.to(0, StepsGrant)
+    assert (first.first_step, first.lease.start, second.first_step) == (1, 0, 1 + (first.lease.stop // BATCH))
+    stage.join("worker", 1)
+    assert stage.to(1, StepsGrant) == [first, second], "who joins learns what is open"
+    assert stage.to(1, Crew)[-1] == stage.to(0, Crew)[-1]
+    assert stage.to(0, Crew)[-1].workers == (0, 0, 1, 1)
+
+
+def test_nothing_is_granted_without_a_crew_nor_across_a_pause(stage: Stage) -> None:
+    stage.training.serve()
+    assert stage.sent == []
+    stage.may_grant = False
+    stage.join("worker", 0)
+    stage.training.serve()
+    assert stage.to(0, StepsGrant) == []
+    stage.may_grant = True
+    stage.training.serve()
+    assert len(stage.to(0, StepsGrant)) == 2
+
+
+def test_what_is_committed_counts_and_makes_room_for_the_next_range(stage: Stage) -> None:
+    stage.join("worker", 0)
+    stage.training.serve()
+    first, second = stage.to(0, StepsGrant)
+    for stop in range(BATCH, first.lease.stop + 1, BATCH):
+        stage.commit(stop, first.lease.lease_id, BATCH - 1, 1)
+    assert stage.training.committed_step() == first.lease.stop // BATCH
+    assert stage.ledger.trained == 3 * first.lease.stop // BATCH
+    stage.training.serve()
+    (third,) = stage.to(0, StepsGrant)[2:]
+    assert third.first_step == second.first_step + -(-(second.lease.stop - second.lease.start) // BATCH)
+    stage.join("worker", 1)
+    assert stage.to(1, StepsGrant) == [second, third]
+
+
+def test_a_record_that_cannot_be_ends_the_job(stage: Stage) -> None:
+    stage.join("worker", 0)
+    stage.training.serve()
+    stage.commit(BATCH, stage.to(0, StepsGrant)[0].lease.lease_id, samples=BATCH + 1)
+    with pytest.raises(JobFailedError, match="leave room for 4 more"):
+        stage.training.serve()
+
+
+def test_a_worker_that_leaves_or_dies_hands_its_micro_batches_on(stage: Stage) -> None:
+    stage.join("server", 0)
+    records = [stage.join("worker", index) for index in (0, 1, 2)]
+    stage.training.drained(records[1].process)
+    assert stage.to(0, Crew)[-1].workers == (0, 0, 2, 2)
+    stage.training.lost(records[2].process)
+    assert stage.to(0, Crew)[-1].workers == (0, 0, 0, 0)
+    assert [message for process, message in stage.sent if process.role == "server"] == [Fence(2, 1)]
+    epochs = [crew.epoch for crew in stage.to(0, Crew)]
+    assert epochs == sorted(set(epochs)), "a newer crew has a larger number"
+    late = ProcessId("worker", 0, 9)
+    stage.training.drained(late)
+    assert len(stage.to(0, Crew)) == len(epochs), "a life that is not of the crew changes nothing"
+
+
+def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None:
+    fast, slow = stage.join("worker", 0), stage.join("worker", 1)
+    stage.beat(fast, 300, 1.0)
+    stage.beat(slow, 280, 1.0)
+    stage.now_s += REASSIGN_EVERY_S
+    before = len(stage.to(0, Crew))
+    stage.training.serve()
+    assert len(stage.to(0, Crew)) == before
+    stage.beat(slow, 10, 2.0)
+    stage.training.serve()
+    assert len(stage.to(0, Crew)) == before, "not again within its time"
+    stage.now_s += REASSIGN_EVERY_S
+    stage.training.serve()
+    assert stage.to(1, Crew)[-1].workers == (0, 0, 0, 1)
+    assert any("a step would take" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
+
+
+def test_nobody_asks_for_a_lease(stage: Stage) -> None:
+    with pytest.raises(ProtocolError, match="sync mode"):
+        stage.training.requested(stage.join("worker", 0), 1.0)
+
+
+def key_of(step: int, micro: int) -> int:
+    """As the micro-batch that a worker begins is noted."""
+    from elastichost.worker.step_queue import MicroBatch
+
+    return MicroBatch(step, micro, MICROS, BATCH, 1, 0, 0, 0, 1, -1, False).key
+
+
+def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> None:
+    stage.join("worker", 0)
+    stage.training.serve()
+    for life in (1, 2, 3):
+        victim = stage.join("worker", 7, life).process
+        stage.watermarks.note_begun(7, life, key_of(2, 1))
+        assert stage.to(0, Crew)[-1].left_out == ()
+        stage.training.lost(victim)
+    assert stage.to(0, Crew)[-1].left_out == ((2, 1),)
+    assert stage.ledger.quarantined == (), "the step's record must say so first"
+    for stop in (4, 8, 12):
+        stage.commit(stop, stage.lease_of(stop), 2 if stop == 8 else 4, 2 * (stop == 8), (1,) if stop == 8 else ())
+    stage.training.committed_step()
+    (entry,) = stage.ledger.quarantined
+    assert (entry.unit, entry.start, entry.stop, entry.failures) == (0, 6, 8, 3)
+    assert [event.entry for event in stage.noted.of(SamplesQuarantined)] == [entry]
+    assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.samples_quarantined) == (10, 0, 2)
+
+
+def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(stage: Stage) -> None:
+    """The dead worker had pushed it, and the others were done before they heard of it."""
+    stage.join("worker", 0)
+    stage.training.serve()
+    for life in (1, 2, 3):
+        victim = stage.join("worker", 7, life).process
+        stage.watermarks.note_begun(7, life, key_of(1, 1))
+        stage.training.lost(victim)
+    stage.commit(4, stage.lease_of(4))
+    stage.training.committed_step()
+    assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.quarantined) == (4, 0, ())
+    assert not stage.noted.of(SamplesQuarantined)
+
+
+def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_it(stage: Stage) -> None:
+    """Nothing new is granted then; but nobody else would do what the newcomer is to do."""
+    stage.join("worker", 0)
+    stage.training.serve()
+    stage.may_grant = False
+    stage.join("worker", 1)
+    assert stage.to(1, StepsGrant) == stage.to(0, StepsGrant)
+
+
+def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
+    """The others stand still, and a step that is committed now would be in the rows and not in the ledger."""
+    stage.join("worker", 0)
+    stage.training.serve()
+    stage.may_grant = stage.may_tell = False
+    stage.join("worker", 1)
+    stage.training.serve()
+    assert stage.to(1, StepsGrant) == []
+    stage.may_tell = True
+    stage.training.serve()
+    assert stage.to(1, StepsGrant) == stage.to(0, StepsGrant)
+
+
+def test_a_worker_that_dies_after_its_step_was_committed_is_not_held_against_it(stage: Stage) -> None:
+    stage.join("worker", 0)
+    stage.training.serve()
+    stage.commit(BATCH, stage.to(0, StepsGrant)[0].lease.lease_id)
+    for life in (1, 2, 3, 4):
+        victim = stage.join("worker", 7, life).process
+        stage.watermarks.note_begun(7, life, key_of(1, 1))
+        stage.training.lost(victim)
+    assert stage.ledger.quarantined == ()

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.supervisor.core.agenda import (
+    BeginCheckpoint,
+    BeginEpoch,
+    BeginEvaluation,
+    Finish,
+    Policy,
+    Situation,
+    Wait,
+    next_step,
+)
+
+POLICY = Policy(has_test=True, evaluate_every_samples=0, early_stop_patience=0, checkpoint_every_s=60)
+TRAINING = Situation(
+    is_stopping=False,
+    is_epoch_done=False,
+    is_finished=False,
+    has_outstanding=True,
+    samples=500,
+    live_workers=2,
+    unsettled_workers=0,
+    servers_ready=True,
+    checkpoint_open=False,
+    evaluation_open=False,
+    checkpointed_at=None,
+    evaluated_at=None,
+    checkpoint_not_before_s=100.0,
+    retry_not_before_s=0.0,
+)
+
+
+def step(now_s: float = 10.0, policy: Policy = POLICY, **changes: object) -> object:
+    return next_step(msgspec.structs.replace(TRAINING, **changes), policy, now_s)
+
+
+def test_training_goes_on() -> None:
+    assert isinstance(step(), Wait)
+
+
+def test_a_checkpoint_when_it_is_due_and_something_was_trained() -> None:
+    assert step(100.0) == BeginCheckpoint("every 60 s", is_final=False)
+    assert isinstance(step(100.0, checkpointed_at=500), Wait)
+    assert isinstance(step(100.0, unsettled_workers=1), Wait)
+    assert isinstance(step(100.0, servers_ready=False), Wait)
+    assert isinstance(step(100.0, policy=msgspec.structs.replace(POLICY, checkpoint_every_s=0.0)), Wait)
+
+
+def test_evaluations_on_the_way() -> None:
+    often = msgspec.structs.replace(POLICY, evaluate_every_samples=200)
+    assert isinstance(step(policy=often), BeginEvaluation)
+    assert isinstance(step(policy=often, evaluated_at=400), Wait)
+    assert isinstance(step(policy=often, evaluation_open=True), Wait)
+
+
+def test_epochs_follow_each_other() -> None:
+    assert isinstance(step(is_epoch_done=True), BeginEpoch)
+    patient = msgspec.structs.replace(POLICY, early_stop_patience=1)
+    assert isinstance(step(policy=patient, is_epoch_done=True), BeginEvaluation)
+    assert isinstance(step(policy=patient, is_epoch_done=True, evaluated_at=500), BeginEpoch)
+
+
+def test_the_end_is_evaluated_then_saved_then_over() -> None:
+    end = {"is_epoch_done": True, "is_finished": True}
+    assert isinstance(step(**end), BeginEvaluation)
+    assert step(**end, evaluated_at=500) == BeginCheckpoint("training is done", is_final=True)
+    assert isinstance(step(**end, evaluated_at=500, servers_ready=False), Wait)
+    done = step(**end, evaluated_at=500, checkpointed_at=500)
+    assert isinstance(done, Finish)
+    assert done.status == "done"
+
+
+def test_asked_to_stop_drains_saves_and_ends() -> None:
+    assert isinstance(step(is_stopping=True), Wait)
+    assert isinstance(step(is_stopping=True, live_workers=0, unsettled_workers=1), Wait)
+    assert isinstance(step(is_stopping=True, live_workers=0), BeginCheckpoint)
+    finish = step(is_stopping=True, live_workers=0, checkpointed_at=500)
+    assert isinstance(finish, Finish)
+    assert finish.status == "stopped"
+
+
+def test_a_crew_is_evaluated_between_two_steps() -> None:
+    policy = msgspec.structs.replace(POLICY, has_test=True, evaluate_every_samples=100, is_sync=True)
+    due = msgspec.structs.replace(TRAINING, evaluated_at=0)
+    assert isinstance(next_step(due, policy, 0.0), Wait)
+    done = msgspec.structs.replace(due, has_outstanding=False)
+    assert isinstance(next_step(done, policy, 0.0), BeginEvaluation)

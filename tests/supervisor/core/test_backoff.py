@@ -1,0 +1,40 @@
+"""What failed for want of memory waits longer each time, or until memory has become free; once it is news."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.supervisor.core.backoff import FREED_BYTES, Retries, failed, may_try, succeeded, waits_s
+
+HOST, OTHER = "host 1", "host 2"
+
+
+def test_twice_as_long_each_time_and_never_longer_than_ten_minutes() -> None:
+    retries, now_s, waits = Retries(), 0.0, list[float]()
+    for _ in range(8):
+        retries, _ = failed(retries, HOST, now_s)
+        waits.append(waits_s(retries, HOST, now_s))
+        assert not may_try(retries, HOST, now_s + waits[-1] - 0.1)
+        now_s += waits[-1]
+        assert may_try(retries, HOST, now_s)
+        assert may_try(retries, OTHER, now_s)
+    assert waits == [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
+
+
+def test_it_is_news_once_until_it_succeeds() -> None:
+    retries, news = failed(Retries(), HOST, 0.0)
+    retries, again = failed(retries, HOST, 100.0)
+    assert (news, again) == (True, False)
+    retries = succeeded(retries, HOST)
+    assert may_try(retries, HOST, 100.0)
+    retries, news = failed(retries, HOST, 200.0)
+    assert news and waits_s(retries, HOST, 200.0) == 30.0
+
+
+@given(st.integers(-(1 << 40), 1 << 40), st.integers(0, 2 * FREED_BYTES))
+def test_memory_that_became_free_shortens_the_wait(left: int, freed: int) -> None:
+    retries, _ = failed(Retries(), HOST, 0.0, left)
+    assert may_try(retries, HOST, 1.0, left + freed) == (freed >= FREED_BYTES)
+    assert not may_try(retries, HOST, 1.0, left - freed)
+    assert not may_try(retries, HOST, 1.0), "how much there is now is not known"

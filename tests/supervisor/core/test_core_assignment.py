@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.resources import GpuDevice
+from elastichost.supervisor.core.core_assignment import capacity_of, gpu_environment, pin
+from elastichost.supervisor.launch.servers import fork_server_environment
+from elastichost.tuner.cold_start import initial_plan
+
+
+def test_workers_get_cores_of_their_own_and_everyone_shares_what_is_less_than_one_each() -> None:
+    pinned = pin(initial_plan(cores=(2, 3, 5), workers=2), (2, 3, 5))
+    assert [spec.cores for spec in pinned.plan.workers] == [(2, 5), (3, 5)]
+    assert [spec.cores for spec in pinned.plan.servers] == [(5,)]
+    assert pinned.warnings == ()
+
+
+def test_spare_cores_are_dealt_evenly_and_ps_share_them_all() -> None:
+    cores = tuple(range(7))
+    pinned = pin(initial_plan(cores=cores, workers=2), cores)
+    assert [spec.cores for spec in pinned.plan.workers] == [(0, 2, 3), (1, 4, 5)]
+    assert [spec.cores for spec in pinned.plan.servers] == [(2, 3, 4, 5, 6)]
+
+
+def test_a_ps_floats_when_workers_have_every_core() -> None:
+    pinned = pin(initial_plan(cores=(0, 1)), (0, 1))
+    assert [spec.cores for spec in pinned.plan.workers] == [(0,), (1,)]
+    assert [spec.cores for spec in pinned.plan.servers] == [(0, 1)]
+
+
+def test_more_workers_than_cores_float_with_a_warning() -> None:
+    pinned = pin(initial_plan(cores=(0, 1), workers=4), (0, 1))
+    assert {spec.cores for spec in pinned.plan.workers} == {(0, 1)}
+    assert "4 worker threads share 2 cores" in pinned.warnings[0]
+
+
+def test_a_worker_with_two_threads_gets_two_cores() -> None:
+    plan = initial_plan(cores=(0, 1, 2, 3), workers=2)
+    wide = tuple(msgspec.structs.replace(spec, threads=2) for spec in plan.workers)
+    pinned = pin(msgspec.structs.replace(plan, processes=(*wide, *plan.servers)), (0, 1, 2, 3))
+    assert [spec.cores for spec in pinned.plan.workers] == [(0, 1), (2, 3)]
+
+
+def test_each_process_sees_its_gpu_and_no_other() -> None:
+    gpus = (GpuDevice(0, "a", 1 << 30), GpuDevice(1, "b", 1 << 30))
+    plan = initial_plan(cores=(0, 1, 2), gpus=gpus, gpu_memory_fraction=0.9)
+    assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.workers] == ["0", "1", "0"]
+    assert {spec.gpu_memory_fraction for spec in plan.workers} == {0.45}
+    assert [gpu_environment(spec)["CUDA_VISIBLE_DEVICES"] for spec in plan.servers] == [""]
+    # what libraries ask while they are imported is not what a forked process can ask
+    assert gpu_environment(plan.workers[0])["PYTORCH_NVML_BASED_CUDA_CHECK"] == "0"
+    assert fork_server_environment()["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+
+
+def test_processes_of_other_machines_get_cores_of_theirs() -> None:
+    plan = initial_plan(cores=(4, 5), workers=4, servers=2, hosts=2, capacity=(2, 2))
+    pinned = pin(plan, (4, 5), {1: (0, 1)})
+    cores = {(spec.host, spec.role): set[int]() for spec in pinned.plan.processes}
+    for spec in pinned.plan.processes:
+        cores[spec.host, spec.role] |= set(spec.cores)
+    assert cores == {(0, "worker"): {4, 5}, (0, "server"): {4, 5}, (1, "worker"): {0, 1}, (1, "server"): {0, 1}}
+    assert [len(spec.cores) for spec in pinned.plan.workers] == [1, 1, 1, 1]
+    assert pinned.warnings == ()
+    crowded = pin(initial_plan(cores=(4, 5), workers=8, hosts=2, capacity=(2, 2)), (4, 5), {1: (0, 1)})
+    assert [warning.partition(":")[0] for warning in crowded.warnings[1:]] == ["host 1"]
+
+
+def test_a_machine_that_is_lost_has_no_cores_wherever_it_stands_in_the_row() -> None:
+    assert capacity_of(2, {1: (0, 1), 2: (0, 1, 2)}, 3) == (2, 2, 3)
+    assert capacity_of(2, {1: (0, 1)}, 3) == (2, 2, 0)
+    assert capacity_of(2, {2: (0,)}, 3) == (2, 0, 1)
+    assert capacity_of(2, {}, 3) == (2, 0, 0), "nothing new is put where nobody is"

@@ -1,0 +1,53 @@
+"""What is told of full disks, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastichost.runs.events import DiskFreed, DiskFull
+from elastichost.runs.events.text import text_of
+from elastichost.supervisor.core.disk_space import AGAIN_S, DiskSpace
+
+NO_SPACE = "No space left on device"
+
+
+def test_it_is_told_once_then_now_and_then_and_when_it_is_over() -> None:
+    space = DiskSpace()
+    assert space.note("/data", 0.0) is None
+    space.look("status.json", NO_SPACE, 1.0)
+    told = space.note("/data", 1.0)
+    assert told is not None
+    assert told == DiskFull(("status.json",), "/data", NO_SPACE, 0.0, is_training_held=False)
+    assert "free some space" in text_of(told)
+    assert "Training goes on" in text_of(told)
+    assert space.note("/data", 2.0) is None
+    again = space.note("/data", 1.0 + AGAIN_S)
+    assert again is not None
+    assert isinstance(again, DiskFull) and again.since_s == pytest.approx(AGAIN_S)
+    space.look("status.json", "", 70.0)
+    over = space.note("", 70.0)
+    assert over is not None
+    assert isinstance(over, DiskFreed)
+    assert space.note("", 71.0) is None
+
+
+def test_training_waits_for_some_files_only() -> None:
+    space = DiskSpace()
+    space.look("status.json", NO_SPACE, 1.0)
+    assert not space.holds_training
+    assert space.note("/data", 1.0) is not None
+    space.look("applied.bin", NO_SPACE, 5.0, must_wait=True)
+    assert space.holds_training
+    assert space.held_since_s == 5.0
+    told = space.note("/data", 5.0)
+    assert told is not None, "another file: told at once"
+    assert isinstance(told, DiskFull)
+    assert told.files == ("applied.bin", "status.json")
+    assert told.is_training_held
+    assert "Training waits" in text_of(told)
+    space.look("applied.bin", NO_SPACE, 9.0, must_wait=True)
+    assert space.held_since_s == 5.0
+    space.look("applied.bin", "", 9.0, must_wait=True)
+    assert space.held_since_s is None
+    assert not space.holds_training
+    assert space.files == ("status.json",)

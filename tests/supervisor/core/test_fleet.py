@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+
+from elastichost.errors import DataError, JobFailedError, ModelError
+from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.supervisor.core.fleet import Fleet
+from elastichost.supervisor.core.lifecycle import Event, State
+from elastichost.supervisor.core.reconciler import Failure, error_of
+from elastichost.wire.control import Heartbeat
+from elastichost.wire.facts import StepSample
+
+SPEC = ProcessSpec("worker", 0, (0,), 1)
+
+
+def test_a_newer_life_takes_the_place_of_the_older() -> None:
+    fleet = Fleet()
+    first, second = ProcessId("worker", 0, 1), ProcessId("worker", 0, 2)
+    fleet.request(first, SPEC, 0.0)
+    fleet.request(second, SPEC, 1.0)
+    assert fleet.find(first) is None
+    assert fleet.find(second) is not None
+    assert fleet.find(None) is None
+    assert [record.process for record in fleet] == [second]
+
+
+def test_only_growing_progress_is_a_sign_of_life() -> None:
+    fleet = Fleet()
+    record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
+    fleet.heartbeat(record, Heartbeat(5, StepSample()), 1.0)
+    fleet.heartbeat(record, Heartbeat(5, StepSample()), 2.0)
+    assert record.moved_s == 1.0
+    fleet.heartbeat(record, Heartbeat(6, StepSample()), 3.0)
+    assert record.moved_s == 3.0
+
+
+def test_rates_are_over_the_last_seconds() -> None:
+    fleet = Fleet()
+    record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
+    assert (record.samples_per_s, record.wait_fraction, record.compute_ms) == (0.0, 0.0, 0.0)
+    sample = StepSample(steps=4, samples=100, seconds=0.5, wait_input_s=0.1, compute_s=0.2, loss_sum=50.0)
+    for tick in range(40):
+        fleet.heartbeat(record, Heartbeat(tick, sample), tick / 2)
+    assert record.samples_per_s == pytest.approx(200)
+    assert record.wait_fraction == pytest.approx(0.2)
+    assert record.compute_ms == pytest.approx(50)
+    loss, samples = record.losses
+    assert loss / samples == pytest.approx(0.5)
+    assert len(record.window) == 11
+
+
+def test_states_and_who_can_work() -> None:
+    fleet = Fleet()
+    record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
+    for event in (Event.SPAWNED, Event.HELLO, Event.READY):
+        fleet.apply(record, event, 2.0)
+    assert fleet.working("worker") == (record,)
+    assert fleet.live("worker") == (record,)
+    assert fleet.observed()[0].state == State.READY
+    assert record.status().state == "ready"
+    fleet.apply(record, Event.EXIT_OTHER, 3.0)
+    assert fleet.working("worker") == fleet.live("worker") == ()
+
+
+def test_a_reported_error_is_raised_as_it_was() -> None:
+    error = error_of(Failure("DataError", "file x", "mend it"))
+    assert isinstance(error, DataError)
+    assert (error.message, error.hint) == ("file x", "mend it")
+    model = error_of(Failure("ModelError", "cannot build", traceback_text="their frames"))
+    assert isinstance(model, ModelError)
+    assert model.traceback_text == "their frames"
+    other = error_of(Failure("KeyError", "'x'"))
+    assert type(other) is JobFailedError
+    assert "KeyError" in other.message
+
+
+def test_those_about_to_end_are_counted_until_they_have() -> None:
+    """A checkpoint waits for them: what such a worker did last is known only when it has ended."""
+    fleet = Fleet()
+    for index, events in enumerate(
+        [
+            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK],
+            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.REPORT],
+            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.KILL],
+            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.KILL, Event.EXIT_OTHER],
+        ]
+    ):
+        record = fleet.request(ProcessId("worker", index, 1), SPEC, 0.0)
+        for event in events:
+            fleet.apply(record, event, 0.0)
+    assert fleet.ending("worker") == 2
+    assert fleet.ending("server") == 0
+
+
+def test_nobody_is_blamed_for_the_time_the_supervisor_stood_still() -> None:
+    fleet = Fleet()
+    record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
+    fleet.heartbeat(record, Heartbeat(1, StepSample()), 1.0)
+    fleet.excuse(60.0)
+    (seen,) = fleet.observed()
+    assert (seen.since_s, seen.moved_s) == (60.0, 61.0)
+
+
+def test_cores_count_as_taken_when_the_process_says_so() -> None:
+    fleet = Fleet()
+    record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
+    assert not fleet.repinned(record, (0,)), "nothing was asked"
+    record.asked = ProcessSpec("worker", 0, (1, 2), 2)
+    assert not fleet.repinned(record, (7,)), "asked for others meanwhile"
+    assert fleet.observed()[0].asked == record.asked
+    assert fleet.repinned(record, (1, 2))
+    assert (record.spec, record.asked) == (ProcessSpec("worker", 0, (1, 2), 2), None)

@@ -1,0 +1,248 @@
+"""One round of buckets that go to another host: who is asked what, in which order, and again after a death."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from elastichost.errors import IllegalTransitionError
+from elastichost.plan import ProcessId
+from elastichost.supervisor.core.migration import (
+    MOST_DEATHS,
+    ROUND_BYTES,
+    CallBack,
+    Copy,
+    Forget,
+    Keep,
+    Measure,
+    Migration,
+    MigrationState,
+    Move,
+)
+
+MOVES = (Move(0, 1, 0, 1), Move(0, 2, 0, 1), Move(1, 0, 2, 3))
+KEYS_OF_0, KEY_OF_2 = ((0, 1), (0, 2)), ((1, 0),)
+
+
+def server(index: int, life: int = 1) -> ProcessId:
+    return ProcessId("server", index, life)
+
+
+def worker(index: int, life: int = 1) -> ProcessId:
+    return ProcessId("worker", index, life)
+
+
+def planned(*, are_mapped: bool = False) -> Migration:
+    return Migration(MOVES, [server(index) for index in range(4)], itertools.count(1), are_mapped=are_mapped)
+
+
+def unmapping() -> Migration:
+    made = planned(are_mapped=True)
+    made.begin()
+    made.measured(server(0), 1, (1000, 1000))
+    assert made.measured(server(2), 2, (1000,)) == ()
+    assert made.has_to_be_served and made.buckets == (*KEYS_OF_0, *KEY_OF_2)
+    return made
+
+
+def copying(size: int = 1000) -> Migration:
+    """Requests 1 and 2 asked for sizes, 3 and 4 are Copy."""
+    made = planned()
+    assert made.begin() == (Measure(server(0), 1, KEYS_OF_0), Measure(server(2), 2, KEY_OF_2))
+    assert made.measured(server(0), 1, (size, size)) == ()
+    first, second = made.measured(server(2), 2, (size,))
+    assert first == Copy(server(1), 3, ((MOVES[0], server(0)), (MOVES[1], server(0))))
+    assert second == Copy(server(3), 4, ((MOVES[2], server(2)),))
+    return made
+
+
+def draining() -> Migration:
+    made = copying()
+    made.copied(server(1), 3, 500)
+    assert not made.is_copied
+    made.copied(server(3), 4, 70)
+    assert made.is_copied
+    made.drain()
+    return made
+
+
+def test_planned_copying_draining_committed_released() -> None:
+    made = draining()
+    assert made.needed == {0, 1, 2, 3}
+    made.adopted()
+    assert (made.state, made.bytes) == (MigrationState.COMMITTED, 570)
+    assert made.published() == (Forget(server(0), 5, KEYS_OF_0), Forget(server(2), 6, KEY_OF_2))
+    assert made.needed == {0, 2}
+    made.forgotten(server(0), 4)
+    made.forgotten(server(0), 5)
+    assert not made.is_over
+    made.forgotten(server(2), 6)
+    assert (made.state, made.is_over, made.needed) == (MigrationState.RELEASED, True, frozenset())
+
+
+def test_a_round_has_as_much_as_it_may_and_one_bucket_at_least() -> None:
+    made = planned()
+    made.begin()
+    made.measured(server(0), 1, (ROUND_BYTES // 2, ROUND_BYTES // 2))
+    (copy,) = made.measured(server(2), 2, (1,))
+    assert isinstance(copy, Copy) and copy.server == server(1)
+    assert (made.moves, made.needed) == (MOVES[:2], {0, 1})
+    huge = planned()
+    huge.begin()
+    huge.measured(server(2), 2, (2 * ROUND_BYTES,))
+    huge.measured(server(0), 1, (2 * ROUND_BYTES, 1))
+    assert huge.moves == MOVES[:1]
+
+
+def test_whoever_dies_is_asked_again_and_what_it_had_to_do_with_is_copied_anew() -> None:
+    made = copying()
+    made.copied(server(1), 3, 500)
+    made.copied(server(3), 4, 70)
+    assert made.lost(server(0)) == ()
+    assert not made.is_copied
+    made.copied(server(1), 3, 500)  # it was under way
+    assert not made.is_copied
+    assert made.lost(server(0)) == (), "it has been told"
+    (again,) = made.connected(server(0, 2))
+    assert again == Copy(server(1), 5, ((MOVES[0], server(0, 2)), (MOVES[1], server(0, 2))))
+    made.copied(server(1), 5, 500)
+    assert made.is_copied
+    made.lost(server(3))
+    assert made.connected(server(3, 2)) == (Copy(server(3, 2), 6, ((MOVES[2], server(2)),)),)
+
+
+def test_nothing_is_copied_from_a_life_that_is_not_there() -> None:
+    made = copying()
+    made.lost(server(0))
+    made.lost(server(1))
+    assert made.connected(server(1, 2)) == ()
+    (copy,) = made.connected(server(0, 2))
+    assert isinstance(copy, Copy) and copy.server == server(1, 2)
+
+
+def test_the_successor_of_one_that_was_asked_for_sizes() -> None:
+    made = planned()
+    made.begin()
+    made.measured(server(0), 1, (1, 1))
+    made.lost(server(0))
+    assert made.connected(server(0, 2)) == (Measure(server(0, 2), 3, KEYS_OF_0),)
+    assert len(made.measured(server(2), 2, (1,))) == 2, "the sizes are known"
+    assert made.measured(server(0, 2), 3, (1, 1)) == ()
+
+
+def test_nothing_is_copied_before_every_worker_has_let_go_of_it() -> None:
+    made = unmapping()
+    assert made.unmapped(worker(0), 6) == (), "it has not been told yet"
+    assert made.served(7, [worker(0), worker(1), worker(2)]) == ()
+    assert not made.has_to_be_served and made.served(8, []) == ()
+    assert made.unmapped(worker(0), 6) == (), "by an older map they are used in place"
+    assert made.unmapped(worker(0), 7) == ()
+    assert made.unmapped(worker(0), 7) == ()
+    assert made.worker_lost(worker(2, 2)) == ()
+    assert made.worker_lost(worker(2)) == ()
+    assert (made.state, made.needed) == (MigrationState.UNMAPPING, {0, 1, 2, 3})
+    first, second = made.unmapped(worker(1), 9)
+    assert isinstance(first, Copy) and isinstance(second, Copy)
+    assert made.state == MigrationState.COPYING
+    assert made.unmapped(worker(1), 10) == made.worker_lost(worker(1)) == ()
+
+
+def test_without_workers_on_their_hosts_they_are_copied_at_once() -> None:
+    assert [type(effect) for effect in unmapping().served(7, [])] == [Copy, Copy]
+
+
+def test_a_ps_that_dies_while_workers_let_go() -> None:
+    made = unmapping()
+    made.served(7, [worker(0)])
+    assert made.lost(server(1)) == ()
+    (copy,) = made.unmapped(worker(0), 7)
+    assert copy == Copy(server(3), 3, ((MOVES[2], server(2)),))
+    (late,) = made.connected(server(1, 2))
+    assert isinstance(late, Copy) and late.server == server(1, 2)
+
+
+@pytest.mark.parametrize("state", ["planned", "unmapping", "copying", "draining"])
+def test_given_up_before_it_is_committed(state: str) -> None:
+    made = {"planned": planned, "unmapping": unmapping, "copying": copying, "draining": draining}[state]()
+    effects = made.abort("the plan is another one now")
+    if state in ("planned", "unmapping"):
+        assert (effects, made.is_over) == ((), True)
+        return
+    back = [effect for effect in effects if isinstance(effect, CallBack)]
+    assert len(back) == (state == "draining")
+    keeps = [effect for effect in effects if isinstance(effect, Keep)]
+    assert keeps == [Keep(server(0), KEYS_OF_0), Keep(server(2), KEY_OF_2)]
+    forgets = [effect for effect in effects if isinstance(effect, Forget)]
+    assert forgets == [Forget(server(1), 5, KEYS_OF_0), Forget(server(3), 6, KEY_OF_2)]
+    assert (made.needed, made.is_over) == ({1, 3}, False)
+    made.forgotten(server(1), 5)
+    made.lost(server(3))
+    (again,) = made.connected(server(3, 2))
+    assert isinstance(again, Forget)
+    made.forgotten(server(3, 2), again.request)
+    assert (made.state, made.is_over) == (MigrationState.ABORTED, True)
+
+
+def test_committed_is_committed() -> None:
+    made = draining()
+    made.adopted()
+    with pytest.raises(IllegalTransitionError, match="a round of moves: event 'abort' is not allowed in state 'commit"):
+        made.abort("too late")
+    assert made.copied(server(1), 3, 0, "no room") == ()
+    made.published()
+    made.lost(server(0))
+    (again,) = made.connected(server(0, 2))
+    assert isinstance(again, Forget) and again.buckets == KEYS_OF_0
+
+
+def test_no_room_and_too_many_deaths() -> None:
+    made = draining()
+    assert made.copied(server(1), 2, 0, "of another round") == ()
+    effects = made.copied(server(1), 3, 0, "no room")
+    assert isinstance(effects[0], CallBack) and "server-1.1 cannot take its buckets: no room" in made.reason
+    mortal = copying()
+    for life in range(1, MOST_DEATHS + 1):
+        assert mortal.lost(server(1, life)) == ()
+        assert mortal.connected(server(1, life + 1))
+    assert mortal.lost(server(1, MOST_DEATHS + 1)) != ()
+    assert mortal.state == MigrationState.ABORTED
+
+
+def test_the_host_of_one_that_takes_part_is_lost() -> None:
+    for source_or_target in (2, 3):
+        made = draining()
+        effects = made.gone(frozenset({source_or_target}), "its host is lost")
+        assert made.state == MigrationState.ABORTED
+        assert isinstance(effects[0], CallBack)
+        asked = {effect.server.index for effect in effects if not isinstance(effect, CallBack)}
+        assert source_or_target not in asked
+        for index in made.needed:
+            request = next(e.request for e in effects if isinstance(e, Forget) and e.server.index == index)
+            made.forgotten(server(index), request)
+        assert made.is_over, "nobody waits for one that will not come"
+
+
+def test_the_host_of_one_that_was_to_forget_is_lost() -> None:
+    made = draining()
+    made.adopted()
+    first, second = made.published()
+    assert isinstance(first, Forget) and isinstance(second, Forget)
+    made.forgotten(server(0), first.request)
+    assert not made.is_over
+    assert made.gone(frozenset({2}), "its host is lost") == ()
+    assert made.is_over
+
+
+def test_the_host_of_one_that_takes_no_part_is_lost() -> None:
+    """What is only copied goes on; a hand-over is called back, whoever is gone, and the round with it."""
+    made = copying()
+    assert made.gone(frozenset({7}), "its host is lost") == ()
+    assert made.state == MigrationState.COPYING
+    made = unmapping()
+    assert made.gone(frozenset({7}), "its host is lost") == ()
+    assert made.has_to_be_served
+    assert made.gone(frozenset({1}), "its host is lost") == () and made.is_over
+    made = draining()
+    back, *_ = made.gone(frozenset({7}), "its host is lost")
+    assert isinstance(back, CallBack) and made.state == MigrationState.ABORTED

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from typing import Any
+
+from elastichost.plan import Plan, ProcessId, ProcessSpec
+from elastichost.supervisor.core.lifecycle import State
+from elastichost.supervisor.core.reconciler import (
+    Death,
+    Drain,
+    Failure,
+    GiveUp,
+    Kill,
+    Limits,
+    ObservedProcess,
+    Repin,
+    Spawn,
+    StopProcess,
+    reconcile,
+)
+
+LIMITS = Limits(restarts=3, restart_window_s=60, hang_timeout_s=30, start_timeout_s=120)
+WORKER, SERVER = ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (1,), 1)
+PLAN = Plan((WORKER, SERVER), "direct", "test")
+NOW_S = 1000.0
+
+
+def seen(
+    role: str, state: State, life: int = 1, still_s: float = 0.0, failure: Failure | None = None
+) -> ObservedProcess:
+    at_s = NOW_S - still_s
+    return ObservedProcess(ProcessId(role, 0, life), state, at_s, at_s, failure)
+
+
+def died(count: int, kind: str = "exit", ago_s: float = 1.0) -> list[Death]:
+    return [Death("worker-0", NOW_S - ago_s, kind, "signal 9 (SIGKILL)") for _ in range(count)]  # type: ignore[arg-type]
+
+
+def test_everything_missing_is_started_ps_first() -> None:
+    actions = reconcile((), PLAN, (), LIMITS, NOW_S)
+    assert [(a.spec.role, a.life) for a in actions if isinstance(a, Spawn)] == [("server", 1), ("worker", 1)]
+
+
+def test_nothing_to_do() -> None:
+    observed = (seen("worker", State.RUNNING), seen("server", State.RUNNING))
+    assert reconcile(observed, PLAN, (), LIMITS, NOW_S) == ()
+
+
+def test_a_dead_worker_gets_a_new_life_with_the_reason() -> None:
+    observed = (seen("worker", State.FAILED, life=4), seen("server", State.RUNNING))
+    (action,) = reconcile(observed, PLAN, died(1), LIMITS, NOW_S)
+    assert isinstance(action, Spawn)
+    assert action.life == 5
+    assert "SIGKILL" in action.reason
+
+
+def test_the_restart_budget_counts_deaths_in_the_window_only() -> None:
+    observed = (seen("worker", State.FAILED), seen("server", State.RUNNING))
+    assert isinstance(reconcile(observed, PLAN, died(3), LIMITS, NOW_S)[0], Spawn)
+    assert isinstance(reconcile(observed, PLAN, died(9, ago_s=61), LIMITS, NOW_S)[0], Spawn)
+    (action,) = reconcile(observed, PLAN, died(4), LIMITS, NOW_S)
+    assert isinstance(action, GiveUp)
+    assert (action.kind, action.process) == ("restart budget", ProcessId("worker", 0, 1))
+    assert "4 times in 60 s" in action.reason
+
+
+def test_hangs_beyond_the_budget_are_a_hang() -> None:
+    observed = (seen("worker", State.FAILED), seen("server", State.RUNNING))
+    (action,) = reconcile(observed, PLAN, died(4, kind="hang"), LIMITS, NOW_S)
+    assert isinstance(action, GiveUp)
+    assert action.kind == "hang"
+
+
+def test_an_error_of_the_users_making_is_not_retried() -> None:
+    failure = Failure("DataError", "file x row 3")
+    observed = (seen("worker", State.FAILED, failure=failure), seen("server", State.RUNNING))
+    (action,) = reconcile(observed, PLAN, died(1), LIMITS, NOW_S)
+    assert action == GiveUp("failure", ProcessId("worker", 0, 1), "file x row 3", failure)
+
+
+def test_other_errors_are_retried() -> None:
+    observed = (seen("worker", State.FAILED, failure=Failure("OSError", "x")), seen("server", State.RUNNING))
+    assert isinstance(reconcile(observed, PLAN, died(1), LIMITS, NOW_S)[0], Spawn)
+
+
+def test_a_process_without_progress_is_killed() -> None:
+    observed = (seen("worker", State.RUNNING, still_s=31), seen("server", State.RUNNING, still_s=29))
+    (action,) = reconcile(observed, PLAN, (), LIMITS, NOW_S)
+    assert isinstance(action, Kill)
+    assert (action.process.role, action.kind) == ("worker", "hang")
+
+
+def test_starting_has_its_own_patience() -> None:
+    observed = (seen("worker", State.CONNECTED, still_s=119), seen("server", State.STARTED, still_s=121))
+    (action,) = reconcile(observed, PLAN, (), LIMITS, NOW_S)
+    assert isinstance(action, Kill)
+    assert (action.process.role, action.kind) == ("server", "start")
+
+
+def test_what_the_plan_does_not_want_is_drained_then_stopped() -> None:
+    nothing = Plan((), "direct", "the job is asked to stop")
+    for state in (State.READY, State.RUNNING):
+        (action,) = reconcile((seen("worker", state),), nothing, (), LIMITS, NOW_S)
+        assert action == Drain(ProcessId("worker", 0, 1), "the job is asked to stop")
+    assert reconcile((seen("worker", State.DRAINING),), nothing, (), LIMITS, NOW_S) == ()
+    for observed in (seen("worker", State.DRAINED), seen("server", State.RUNNING), seen("worker", State.CONNECTED)):
+        (stop,) = reconcile((observed,), nothing, (), LIMITS, NOW_S)
+        assert isinstance(stop, StopProcess)
+    assert reconcile((seen("worker", State.STOPPING),), nothing, (), LIMITS, NOW_S) == ()
+    assert reconcile((seen("worker", State.FAILED),), nothing, died(9), LIMITS, NOW_S) == ()
+
+
+# --- a plan that changes while the job trains -----------------------------------------------------------------------
+
+
+def spec_of(process: str, cores: tuple[int, ...] = (0,), threads: int = 1) -> ProcessSpec:
+    role, _, index = process.partition("-")
+    return ProcessSpec(role, int(index), cores, threads)  # type: ignore[arg-type]
+
+
+def at(process: str, state: State = State.RUNNING, life: int = 1, **facts: Any) -> ObservedProcess:
+    role, _, index = process.partition("-")
+    spec = facts.pop("spec", spec_of(process))
+    return ObservedProcess(ProcessId(role, int(index), life), state, NOW_S, NOW_S, spec=spec, **facts)
+
+
+def plan_of(*processes: str) -> Plan:
+    return Plan(tuple(spec_of(process) for process in processes), "direct", "asked for it")
+
+
+ONE_EACH = plan_of("worker-0", "server-0")
+
+
+def test_a_ps_that_owns_buckets_is_kept_and_started_again_whatever_the_plan_says() -> None:
+    kept = (at("worker-0"), at("server-0"), at("server-1"))
+    owners = frozenset({0, 1})
+    assert reconcile(kept, ONE_EACH, (), LIMITS, NOW_S, owners, is_handed_over=False) == ()
+    died_meanwhile = (*kept[:2], at("server-1", State.FAILED))
+    deaths = [Death("server-1", NOW_S, "exit", "signal 9", 1)]
+    (action,) = reconcile(died_meanwhile, ONE_EACH, deaths, LIMITS, NOW_S, owners, is_handed_over=False)
+    assert action == Spawn(spec_of("server-1"), 2, "server-1.1 ended: signal 9", True)
+    (stop,) = reconcile(kept, ONE_EACH, (), LIMITS, NOW_S, frozenset({0}))
+    assert stop == StopProcess(ProcessId("server", 1, 1), "asked for it")
+    assert reconcile(died_meanwhile, ONE_EACH, deaths, LIMITS, NOW_S, frozenset({0})) == ()
+
+
+def test_start_then_hand_over_then_repin_then_drain() -> None:
+    wide = spec_of("worker-0", (0, 1), 2)
+    plan = Plan((wide, spec_of("worker-2"), spec_of("server-0")), "direct", "asked for it")
+    before = (at("worker-0"), at("worker-1"), at("server-0"))
+    (spawn,) = reconcile(before, plan, (), LIMITS, NOW_S)
+    assert isinstance(spawn, Spawn)
+    assert spawn.spec.index == 2
+    starting = (*before, at("worker-2", State.CONNECTED))
+    assert reconcile(starting, plan, (), LIMITS, NOW_S) == ()
+    there = (*before, at("worker-2", State.READY))
+    assert reconcile(there, plan, (), LIMITS, NOW_S, is_handed_over=False) == ()
+    (repin,) = reconcile(there, plan, (), LIMITS, NOW_S)
+    assert repin == Repin(ProcessId("worker", 0, 1), wide)
+    asked = (at("worker-0", asked=wide), *there[1:])
+    assert reconcile(asked, plan, (), LIMITS, NOW_S) == (), "asked once, and nobody leaves before it has moved"
+    (drain,) = reconcile((at("worker-0", spec=wide), *there[1:]), plan, (), LIMITS, NOW_S)
+    assert drain == Drain(ProcessId("worker", 1, 1), "asked for it")
+
+
+def test_asked_to_stop_nobody_waits_for_anything() -> None:
+    observed = (at("worker-0"), at("server-0", State.CONNECTED))
+    (drain,) = reconcile(observed, plan_of("server-0"), (), LIMITS, NOW_S, frozenset({0}), is_handed_over=False)
+    assert isinstance(drain, Drain)
+
+
+def test_cores_that_change_again_before_the_first_answer_are_asked_for_again() -> None:
+    first, second = spec_of("worker-0", (1,)), spec_of("worker-0", (2,))
+    plan = Plan((second, spec_of("server-0")), "direct", "asked for it")
+    (repin,) = reconcile((at("worker-0", asked=first), at("server-0")), plan, (), LIMITS, NOW_S)
+    assert repin == Repin(ProcessId("worker", 0, 1), second)
+
+
+def test_wanted_again_while_it_leaves_it_is_stopped_and_comes_again_without_a_restart() -> None:
+    plan, others = plan_of("worker-0", "worker-1", "server-0"), (at("worker-0"), at("server-0"))
+    for state in (State.DRAINING, State.STOPPING, State.KILLING):
+        assert reconcile((*others, at("worker-1", state)), plan, (), LIMITS, NOW_S) == ()
+    (stop,) = reconcile((*others, at("worker-1", State.DRAINED)), plan, (), LIMITS, NOW_S)
+    assert isinstance(stop, StopProcess)
+    (spawn,) = reconcile((*others, at("worker-1", State.EXITED, life=3)), plan, died(9), LIMITS, NOW_S)
+    assert spawn == Spawn(spec_of("worker-1"), 4, "in the plan again; worker-1.3 had stopped")
+    (spawn,) = reconcile((*others, at("worker-1", State.FAILED, life=3)), plan, (), LIMITS, NOW_S)
+    assert isinstance(spawn, Spawn)
+    assert not spawn.is_restart, "killed because it was not wanted"
+
+
+def test_what_is_told_to_go_and_stays_is_killed_but_has_not_died() -> None:
+    others = (at("worker-0"), at("server-0"))
+    lingering = ObservedProcess(ProcessId("worker", 1, 1), State.STOPPING, NOW_S - 11, NOW_S)
+    for observed in (lingering, at("worker-1", State.STARTED)):
+        (kill,) = reconcile((*others, observed), ONE_EACH, (), LIMITS, NOW_S)
+        assert isinstance(kill, Kill)
+        assert kill.kind == "unwanted"
+
+
+def test_a_replaced_worker_is_a_restart_that_costs_no_budget() -> None:
+    observed = (seen("worker", State.FAILED, life=9), seen("server", State.RUNNING))
+    deaths = [*died(3), *died(5, kind="slow")]
+    (action,) = reconcile(observed, PLAN, deaths, LIMITS, NOW_S)
+    assert isinstance(action, Spawn)
+    assert action.is_restart

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.runs.facts import EvaluationMemory
+from elastichost.runs.result import TestFigures as Figures
+from elastichost.supervisor.controllers.evaluations import figures
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.ledger.early_stopping import EarlyStop
+from elastichost.supervisor.ledger.evaluation import EvaluationRound
+from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings
+from elastichost.wire.control import EvaluationGrant, EvaluationScores
+
+WORKERS = [ProcessId("worker", index, 1) for index in range(3)]
+
+
+def frames_of(unit: int, start: int, stop: int, labels: int = 1) -> list[memoryview]:
+    positions = np.arange(start, stop, dtype=np.float32)
+    logits = np.repeat(positions + 1000 * unit, labels).astype(np.float32)
+    return [memoryview(a.tobytes()) for a in (logits, logits % 2, np.empty(0, np.float32), positions / 1e4)]
+
+
+def answer(grant: EvaluationGrant, skipped: int = 0) -> EvaluationScores:
+    samples = grant.stop - grant.start - skipped
+    return EvaluationScores(grant.round, grant.unit, grant.start, grant.stop, samples, skipped)
+
+
+@given(
+    units=st.lists(st.integers(0, 50), max_size=4),
+    turns=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ask", "score", "die", "again"])), max_size=60),
+)
+def test_every_position_is_scored_once_whoever_dies(units: list[int], turns: list[tuple[int, str]]) -> None:
+    evaluation = EvaluationRound(3, units, 7, 1)
+    held: dict[int, list[EvaluationGrant]] = {0: [], 1: [], 2: []}
+    sent: list[tuple[int, EvaluationGrant]] = []
+    everyone = [(0, "ask"), (0, "score")] * 60
+    for index, turn in (*turns, (0, "die"), (1, "die"), (2, "die"), *everyone):
+        worker = WORKERS[index]
+        if turn == "ask":
+            grant = evaluation.request(worker, 20.0)
+            held[index] += [grant] if grant is not None else []
+        elif turn == "score" and held[index]:
+            grant = held[index].pop(0)
+            assert evaluation.scored(worker, answer(grant), frames_of(grant.unit, grant.start, grant.stop))
+            sent.append((index, grant))
+        elif turn == "die":
+            evaluation.lost(worker)
+            held[index].clear()
+        elif turn == "again" and sent:
+            late, grant = sent[-1]
+            assert not evaluation.scored(WORKERS[late], answer(grant), frames_of(grant.unit, grant.start, grant.stop))
+    assert evaluation.is_done
+    expected = [1000 * unit + position for unit, samples in enumerate(units) for position in range(samples)]
+    assert evaluation.result().logits[:, 0].tolist() == expected
+
+
+def test_scores_are_checked() -> None:
+    evaluation = EvaluationRound(1, [10], 10, 2)
+    grant = evaluation.request(WORKERS[0], 0.0)
+    assert grant is not None
+    with pytest.raises(ProtocolError, match="instead of 80"):
+        evaluation.scored(WORKERS[0], answer(grant), frames_of(0, 0, 10, labels=1))
+    with pytest.raises(ProtocolError, match="3 frames"):
+        evaluation.scored(WORKERS[0], answer(grant), frames_of(0, 0, 10, labels=2)[:3])
+    assert evaluation.scored(WORKERS[0], answer(grant), frames_of(0, 0, 10, labels=2))
+    assert evaluation.result().logits.shape == (10, 2)
+
+
+def test_skipped_rows_are_counted_and_not_scored() -> None:
+    evaluation = EvaluationRound(1, [10], 10, 1)
+    grant = evaluation.request(WORKERS[0], 0.0)
+    assert grant is not None
+    assert evaluation.scored(WORKERS[0], answer(grant, skipped=4), frames_of(0, 4, 10))
+    result = evaluation.result()
+    assert (result.samples, result.skipped) == (6, 4)
+    assert result.weights is None
+    assert result.truth is not None
+
+
+def test_figures_of_perfect_and_of_undefined_scores() -> None:
+    evaluation = EvaluationRound(1, [4], 4, 1)
+    grant = evaluation.request(WORKERS[0], 0.0)
+    assert grant is not None
+    logits, labels = np.array([-3, 3, -2, 2], np.float32), np.array([0, 1, 0, 1], np.float32)
+    empty = memoryview(b"")
+    assert evaluation.scored(
+        WORKERS[0], answer(grant), [memoryview(logits.tobytes()), memoryview(labels.tobytes()), empty, empty]
+    )
+    report = figures(evaluation.result())
+    assert (report.auc, report.samples, report.truth_auc) == (1.0, 4, None)
+    assert figures(EvaluationRound(1, [], 4, 1).result()).auc is None
+
+
+def test_early_stop_counts_evaluations_without_a_better_metric() -> None:
+    stop = EarlyStop("auc", 2)
+    assert [stop.observe(value).stop for value in (0.7, 0.8, 0.79, 0.81, 0.81, 0.8)] == [False] * 5 + [True]
+    down = EarlyStop("logloss", 1)
+    assert [down.observe(value).stop for value in (0.5, 0.4, 0.45)] == [False, False, True]
+    never = EarlyStop("auc", 0)
+    assert not any(never.observe(value).stop for value in (0.9, 0.1, math.nan))
+
+
+def test_what_is_not_defined_stops_nobody() -> None:
+    stop = EarlyStop("auc", 1)
+    found = [stop.observe(value) for value in (None, math.nan, None)]
+    assert not any(one.stop for one in found) and {one.best for one in found} == {None}
+    assert "labels of one class only" in found[0].reason
+    assert [stop.observe(value).stop for value in (0.7, None, 0.6)] == [False, False, True]
+
+
+def test_early_stop_goes_on_from_what_it_remembered() -> None:
+    before = EarlyStop("auc", 2)
+    for value in (0.7, 0.8, 0.79):
+        before.observe(value)
+    after = EarlyStop("auc", 2)
+    after.recall(*before.memory)
+    assert after.observe(0.79).stop
+
+
+def test_a_checkpoint_keeps_what_the_evaluations_said_and_an_older_one_is_read() -> None:
+    memory = EvaluationMemory(400, Figures(0.75, 0.5, None, 1.0, 90), 0.76, 1)
+    record = RunRecord(Ledger(LedgerSettings((10,), 1, 4)).state(), 5, 6, 7, memory)
+    text = msgspec.json.encode(record)
+    assert msgspec.json.decode(text, type=RunRecord) == record
+    older = msgspec.json.decode(text)
+    del older["judge"]
+    assert msgspec.convert(older, RunRecord).judge == EvaluationMemory()

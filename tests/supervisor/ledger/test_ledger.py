@@ -1,0 +1,451 @@
+"""The ledger: law L (every sample counts exactly once) as a state machine, and its policies one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from elastichost.batches import MIN_SAMPLES, batch_stop
+from elastichost.errors import CheckpointError, IllegalTransitionError, ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.runs.facts import Quarantined
+from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings, Span
+from elastichost.supervisor.ledger.state import epoch_order
+from elastichost.wire.facts import AppliedBatch, Lease
+
+
+def worker(index: int, life: int = 1) -> ProcessId:
+    return ProcessId("worker", index, life)
+
+
+def ledger_of(*units: int, epochs: int = 1, batch_size: int = 10, **more: object) -> Ledger:
+    return Ledger(LedgerSettings(units=units, epochs=epochs, batch_size=batch_size, **more))  # type: ignore[arg-type]
+
+
+def finish(ledger: Ledger, who: ProcessId, lease: Lease) -> None:
+    assert ledger.progress(who, lease.lease_id, lease.stop, lease.stop - lease.start, 0)
+
+
+class ModelWorker:
+    """One life: leases in order, batches applied (at the PS) before they are reported."""
+
+    def __init__(self, process: ProcessId) -> None:
+        self.process = process
+        self.leases: list[Lease] = []
+        self.applied = AppliedBatch(0, 0, 0, 0, 0)
+        self.stop: dict[int, int] = {}
+        self.samples: dict[int, int] = {}
+        self.skipped: dict[int, int] = {}
+
+    def train_batch(self, batch_size: int, bad: int) -> tuple[Lease, int, int, int] | None:
+        """Applies the next batch of the first unfinished lease; `bad` of its rows are skipped."""
+        for lease in self.leases:
+            start = self.stop.get(lease.lease_id, lease.start)
+            if start == lease.stop:
+                continue
+            stop = batch_stop(start, lease.stop, batch_size)
+            skipped = min(bad, stop - start)
+            self.stop[lease.lease_id] = stop
+            self.samples[lease.lease_id] = self.samples.get(lease.lease_id, 0) + stop - start - skipped
+            self.skipped[lease.lease_id] = self.skipped.get(lease.lease_id, 0) + skipped
+            if skipped < stop - start:  # a batch without a good row is never committed
+                before = self.applied
+                self.applied = AppliedBatch(
+                    before.sequence + 1, lease.lease_id, stop, sum(self.samples.values()), sum(self.skipped.values())
+                )
+            return lease, start, stop, skipped
+        return None
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Workers that train, report late or twice, drain and die; a second book counts every position."""
+
+    @initialize(
+        units=st.lists(st.integers(0, 60), min_size=1, max_size=5),
+        epochs=st.integers(1, 3),
+        batch_size=st.integers(1, 16),
+        order=st.sampled_from(["file", "shuffle_groups", "shuffle"]),
+    )
+    def begin(self, units: list[int], epochs: int, batch_size: int, order: str) -> None:
+        self.settings = LedgerSettings(
+            units=tuple(units),
+            epochs=epochs,
+            batch_size=batch_size,
+            order=order,
+            seed=7,
+            failures_to_quarantine=3,  # type: ignore[arg-type]
+        )
+        self.ledger = Ledger(self.settings)
+        self.workers: dict[int, ModelWorker] = {}
+        self.lives = 0
+        self.counted: dict[tuple[int, int, int], int] = {}
+        self.late: list[tuple[ProcessId, int, int, int, int]] = []
+        self.bad_rows = 0
+
+    def _count(self, epoch: int, unit: int, start: int, stop: int) -> None:
+        for position in range(start, stop):
+            key = (epoch, unit, position)
+            self.counted[key] = self.counted.get(key, 0) + 1
+            assert self.counted[key] == 1, f"{key} counted twice"
+
+    def _alive(self, index: int) -> ModelWorker:
+        if index not in self.workers:
+            self.lives += 1
+            self.workers[index] = ModelWorker(worker(index, self.lives))
+        return self.workers[index]
+
+    @rule(index=st.integers(0, 3), rate=st.floats(0, 200))
+    def ask(self, index: int, rate: float) -> None:
+        who = self._alive(index)
+        lease = self.ledger.request(who.process, rate)
+        if lease is not None:
+            assert 0 <= lease.start < lease.stop <= self.settings.units[lease.unit]
+            is_whole = (lease.stop - lease.start) % self.settings.batch_size == 0
+            assert is_whole or lease.stop == self.settings.units[lease.unit]
+            samples = self.settings.units[lease.unit]
+            assert lease.stop - lease.start >= min(MIN_SAMPLES, samples, self.settings.batch_size)
+            who.leases.append(lease)
+
+    @rule(index=st.integers(0, 3), batches=st.integers(1, 4), bad=st.integers(0, 2), reports=st.booleans())
+    def train(self, index: int, batches: int, bad: int, reports: bool) -> None:
+        who = self._alive(index)
+        for _ in range(batches):
+            done = who.train_batch(self.settings.batch_size, bad)
+            if done is None:
+                return
+            lease, _, stop, _ = done
+            report = (who.process, lease.lease_id, stop, who.samples[lease.lease_id], who.skipped[lease.lease_id])
+            self.late.append(report)
+            if reports:
+                self._report(report)
+
+    def _report(self, report: tuple[ProcessId, int, int, int, int]) -> None:
+        before = {held.lease_id: held for held in self.ledger.leases_of(report[0])}
+        start = self.ledger._leases[report[1]].applied_stop if report[1] in self.ledger._leases else None
+        counted = self.ledger.progress(*report)
+        if counted:
+            lease = before[report[1]]
+            assert start is not None
+            self._count(lease.epoch, lease.unit, start, report[2])
+
+    @precondition(lambda self: self.late)
+    @rule(data=st.data())
+    def report_late_or_twice(self, data: st.DataObject) -> None:
+        self._report(data.draw(st.sampled_from(self.late[-20:])))
+
+    @rule(index=st.integers(0, 3))
+    def drain(self, index: int) -> None:
+        """A drained worker has reported everything it did."""
+        who = self.workers.pop(index, None)
+        if who is None:
+            return
+        for lease in who.leases:
+            if lease.lease_id in who.stop:
+                stop, number = who.stop[lease.lease_id], lease.lease_id
+                self._report((who.process, number, stop, who.samples[number], who.skipped[number]))
+        self.ledger.give_back(who.process)
+
+    @rule(index=st.integers(0, 3))
+    def kill(self, index: int) -> None:
+        """What is applied at the PS counts, whether it was reported or not."""
+        who = self.workers.pop(index, None)
+        if who is None:
+            return
+        held = {
+            number: entry.applied_stop for number, entry in self.ledger._leases.items() if entry.worker == who.process
+        }
+        leases = {lease.lease_id: lease for lease in self.ledger.leases_of(who.process)}
+        epoch = self.ledger.epoch
+        settlement = self.ledger.give_back(who.process, who.applied, failed=True)
+        for number, start in held.items():
+            lease = leases[number]
+            if who.applied.sequence and number < who.applied.lease_id:
+                self._count(lease.epoch, lease.unit, start, lease.stop)
+            elif who.applied.sequence and number == who.applied.lease_id:
+                self._count(lease.epoch, lease.unit, start, max(start, who.applied.stop))
+        for entry in settlement.quarantined:
+            self._count(epoch, entry.unit, entry.start, entry.stop)
+
+    @precondition(lambda self: self.ledger.is_epoch_done and not self.ledger.is_finished)
+    @rule()
+    def next_epoch(self) -> None:
+        self.ledger.begin_epoch()
+
+    @rule()
+    def checkpoint_and_restore(self) -> None:
+        """Every worker paused with everything reported; a new run begins with new workers."""
+        for index in list(self.workers):
+            self.drain(index)
+        self.ledger = Ledger.from_json(self.settings, self.ledger.to_json())
+
+    @invariant()
+    def books_agree(self) -> None:
+        if hasattr(self, "ledger"):
+            assert self.ledger.samples_accounted == len(self.counted)
+
+    def teardown(self) -> None:
+        """Whatever happened: a last worker finishes the job, and then everything is counted exactly once."""
+        if not hasattr(self, "ledger"):
+            return
+        for index in list(self.workers):
+            self.kill(index)
+        last = worker(9, 10**6)
+        while not self.ledger.is_finished:
+            if self.ledger.is_epoch_done:
+                self.ledger.begin_epoch()
+                continue
+            lease = self.ledger.request(last, 100.0)
+            assert lease is not None
+            self._count(lease.epoch, lease.unit, lease.start, lease.stop)
+            finish(self.ledger, last, lease)
+        assert self.ledger.samples_accounted == self.ledger.samples_planned == len(self.counted)
+        assert set(self.counted.values()) <= {1}
+
+
+LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLedgerMachine = LedgerMachine.TestCase
+
+
+def test_a_worker_goes_on_with_its_own_unit() -> None:
+    ledger = ledger_of(100, 100)
+    first = ledger.request(worker(0), 20.0)
+    other = ledger.request(worker(1), 20.0)
+    second = ledger.request(worker(0), 20.0)
+    assert [(lease.unit, lease.start, lease.stop) for lease in (first, other, second) if lease] == [
+        (0, 0, 20),
+        (1, 0, 20),
+        (0, 20, 40),
+    ]
+
+
+def test_leases_are_sized_by_the_rate_in_whole_batches() -> None:
+    ledger = ledger_of(10_000)
+    lease = ledger.request(worker(0), 1234.0)
+    assert lease is not None
+    assert lease.stop - lease.start == 1230
+    slow = ledger_of(10_000).request(worker(0), 0.5)
+    assert slow is not None
+    assert slow.stop - slow.start == 10
+
+
+def test_no_more_than_two_leases_at_once() -> None:
+    ledger = ledger_of(1000)
+    leases = [ledger.request(worker(0), 10.0) for _ in range(3)]
+    assert leases[2] is None
+    assert leases[0] is not None
+    finish(ledger, worker(0), leases[0])
+    assert ledger.request(worker(0), 10.0) is not None
+
+
+def test_an_idle_worker_takes_the_tail_half_on_a_batch_boundary() -> None:
+    ledger = ledger_of(100)
+    ledger.request(worker(0), 10.0)
+    stolen = ledger.request(worker(1), 10.0)
+    assert stolen is not None
+    assert (stolen.start, stolen.stop) == (50, 60)
+
+
+def test_leases_shrink_towards_the_end() -> None:
+    ledger = ledger_of(1000)
+    sizes = []
+    who = [worker(0), worker(1)]
+    while not ledger.is_epoch_done:
+        for one in who:
+            lease = ledger.request(one, 10_000.0)
+            if lease is not None:
+                sizes.append(lease.stop - lease.start)
+                finish(ledger, one, lease)
+    assert sizes[0] > sizes[-1]
+    assert sizes[-1] <= 20
+
+
+def test_what_a_dead_worker_left_comes_first_and_the_suspect_batch_alone() -> None:
+    ledger = ledger_of(100, 100)
+    lease = ledger.request(worker(0), 40.0)
+    assert lease is not None
+    ledger.progress(worker(0), lease.lease_id, 10, 10, 0)
+    settlement = ledger.give_back(worker(0), AppliedBatch(2, lease.lease_id, 20, 20, 0), failed=True)
+    assert (settlement.trained, settlement.returned) == (10, 80)
+    suspect = ledger.request(worker(1), 40.0)
+    rest = ledger.request(worker(1), 40.0)
+    assert suspect is not None
+    assert rest is not None
+    assert (suspect.start, suspect.stop) == (20, 30)
+    assert (rest.start, rest.stop) == (30, 40)
+
+
+def test_a_batch_that_kills_three_lives_is_quarantined() -> None:
+    ledger = ledger_of(30)
+    for life in (1, 2, 3):
+        lease = ledger.request(worker(0, life), 10.0)
+        assert lease is not None
+        assert (lease.start, lease.stop) == (0, 10)
+        settlement = ledger.give_back(worker(0, life), AppliedBatch(0, 0, 0, 0, 0), failed=True)
+    assert [(entry.start, entry.stop, entry.failures) for entry in settlement.quarantined] == [(0, 10, 3)]
+    while (lease := ledger.request(worker(0, 4), 10.0)) is not None:
+        finish(ledger, worker(0, 4), lease)
+    assert ledger.is_finished
+    assert (ledger.trained, ledger.samples_quarantined) == (20, 10)
+
+
+def test_draining_blames_nobody() -> None:
+    ledger = ledger_of(10)
+    for life in range(1, 6):
+        assert ledger.request(worker(0, life), 10.0) is not None
+        assert ledger.give_back(worker(0, life)).quarantined == ()
+
+
+def test_bad_rows_at_a_lease_end_count_as_skipped_without_a_commit() -> None:
+    ledger = ledger_of(40)
+    first = ledger.request(worker(0), 20.0)
+    second = ledger.request(worker(0), 20.0)
+    assert first is not None
+    assert second is not None
+    # applied: 10 of the first lease, then 10 of the second; the first lease's tail was all bad
+    settlement = ledger.give_back(worker(0), AppliedBatch(2, second.lease_id, second.start + 10, 20, 0), failed=True)
+    assert (settlement.trained, settlement.skipped) == (20, 10)
+
+
+def test_late_and_foreign_progress_counts_nothing() -> None:
+    ledger = ledger_of(20)
+    lease = ledger.request(worker(0), 10.0)
+    assert lease is not None
+    assert not ledger.progress(worker(1), lease.lease_id, 10, 10, 0)
+    ledger.give_back(worker(0))
+    assert not ledger.progress(worker(0), lease.lease_id, 10, 10, 0)
+    assert ledger.samples_accounted == 0
+
+
+def test_progress_that_was_overtaken_counts_nothing() -> None:
+    ledger = ledger_of(200)
+    lease = ledger.request(worker(0), 0.0)
+    assert lease is not None and lease.stop == 40
+    assert ledger.progress(worker(0), lease.lease_id, 20, 19, 1)
+    assert not ledger.progress(worker(0), lease.lease_id, 10, 10, 0)
+    assert not ledger.progress(worker(0), lease.lease_id, 20, 19, 1)
+    assert (ledger.trained, ledger.skipped) == (19, 1)
+
+
+@pytest.mark.parametrize(("stop", "samples", "skipped"), [(30, 30, 0), (10, 9, 0), (10, 12, -2 + 1)])
+def test_impossible_progress_is_refused(stop: int, samples: int, skipped: int) -> None:
+    ledger = ledger_of(20)
+    lease = ledger.request(worker(0), 20.0)
+    assert lease is not None
+    with pytest.raises(ProtocolError, match="worker-0"):
+        ledger.progress(worker(0), lease.lease_id, stop, samples, skipped)
+
+
+@pytest.mark.parametrize(("samples", "skipped"), [(3, 7), (9, 1)])
+def test_progress_that_takes_something_back_is_refused(samples: int, skipped: int) -> None:
+    """The positions fit, and the sums would not: samples would be counted less than they were."""
+    ledger = ledger_of(20)
+    lease = ledger.request(worker(0), 20.0)
+    assert lease is not None
+    ledger.progress(worker(0), lease.lease_id, 7, 5, 2)
+    trained = ledger.trained
+    with pytest.raises(ProtocolError, match="went back"):
+        ledger.progress(worker(0), lease.lease_id, samples + skipped, samples, skipped)
+    assert ledger.trained == trained == 5
+
+
+def test_contradicting_records_are_refused() -> None:
+    ledger = ledger_of(20)
+    lease = ledger.request(worker(0), 20.0)
+    assert lease is not None
+    ledger.progress(worker(0), lease.lease_id, 10, 10, 0)
+    with pytest.raises(ProtocolError, match="had reported 10"):
+        ledger.give_back(worker(0), AppliedBatch(1, lease.lease_id, 10, 5, 0), failed=True)
+
+
+def test_stop_early_drops_what_is_not_leased() -> None:
+    ledger = ledger_of(100, 100, epochs=3)
+    lease = ledger.request(worker(0), 10.0)
+    assert lease is not None
+    assert ledger.stop_early() == 590
+    assert ledger.stop_early() == 0, "the coming epochs are dropped once"
+    assert ledger.request(worker(1), 10.0) is None
+    finish(ledger, worker(0), lease)
+    assert ledger.is_finished
+    assert ledger.samples_accounted == ledger.samples_planned == 10
+
+
+def test_an_epoch_does_not_begin_before_the_last_is_done() -> None:
+    ledger = ledger_of(10, epochs=2)
+    with pytest.raises(IllegalTransitionError):
+        ledger.begin_epoch()
+
+
+def test_shuffled_orders_are_permutations_that_differ() -> None:
+    shape = LedgerSettings(units=(1,) * 50, epochs=2, batch_size=1, order="shuffle_groups", seed=3)
+    first, second = epoch_order(shape, 0), epoch_order(shape, 1)
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first != second != tuple(range(50))
+    assert epoch_order(shape, 0) == first
+
+
+def test_shuffle_seeds_differ_by_unit_and_epoch_and_fit_in_a_message() -> None:
+    ledger = ledger_of(10, 10, order="shuffle", seed=2**63 - 1)
+    seeds = {ledger.shuffle_seed(Lease(1, epoch, unit, 0, 1)) for epoch in range(4) for unit in range(4)}
+    assert len(seeds) == 16
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert ledger_of(10).shuffle_seed(Lease(1, 0, 0, 0, 1)) == -1
+
+
+def test_a_checkpoint_of_other_data_is_refused() -> None:
+    text = ledger_of(10, 10).to_json()
+    with pytest.raises(CheckpointError, match="20 samples in 2 units"):
+        Ledger.from_json(LedgerSettings(units=(10, 11), epochs=1, batch_size=10), text)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Ledger.from_json(LedgerSettings(units=(10, 11), epochs=1, batch_size=10), b"{}")
+
+
+def test_spans_count_their_samples() -> None:
+    assert Span(0, 3, 8).samples == 5
+
+
+# --- a crew: sync mode ------------------------------------------------------------------------------------------------
+
+
+def test_a_crew_that_lives_is_counted_by_the_record_of_its_steps() -> None:
+    ledger, crew = ledger_of(40, batch_size=4), worker(255)
+    leases = [ledger.request(crew, 8.0) for _ in range(2)]
+    assert [(lease.start, lease.stop) for lease in leases if lease] == [(0, 8), (8, 16)]
+    assert leases[0] is not None and leases[1] is not None
+    assert not ledger.account(crew, AppliedBatch(0, 0, 0, 0, 0)), "nothing is committed yet"
+    assert ledger.account(crew, AppliedBatch(1, leases[0].lease_id, 4, 3, 1))
+    assert not ledger.account(crew, AppliedBatch(1, leases[0].lease_id, 4, 3, 1)), "known already"
+    assert (ledger.trained, ledger.skipped) == (3, 1)
+    assert ledger.leases_of(crew) == (leases[0], leases[1])
+    assert ledger.account(crew, AppliedBatch(3, leases[1].lease_id, 12, 11, 1))
+    assert (ledger.trained, ledger.skipped) == (11, 1)
+    assert ledger.leases_of(crew) == (leases[1],), "the steps of the one before are all committed"
+    third = ledger.request(crew, 8.0)
+    assert third is not None and third.start == 16
+
+
+def test_a_record_of_a_crew_that_cannot_be_is_refused() -> None:
+    ledger, crew = ledger_of(40, batch_size=4), worker(255)
+    lease = ledger.request(crew, 8.0)
+    assert lease is not None
+    with pytest.raises(ProtocolError, match="leave room for 4 more"):
+        ledger.account(crew, AppliedBatch(1, lease.lease_id, 4, 5, 0))
+    fresh = ledger_of(40, batch_size=4)
+    held = fresh.request(crew, 8.0)
+    assert held is not None
+    with pytest.raises(ProtocolError, match="ends at 8"):
+        fresh.account(crew, AppliedBatch(3, held.lease_id, 12, 12, 0))
+
+
+def test_what_a_crew_leaves_out_is_listed_and_counted_once() -> None:
+    ledger, crew = ledger_of(12, batch_size=12), worker(255)
+    lease = ledger.request(crew, 12.0)
+    assert lease is not None
+    entry = Quarantined(0, 0, 3, 6, 3)
+    ledger.leave_out(entry)
+    assert ledger.quarantined == (entry,)
+    assert ledger.samples_accounted == 0, "its step is not committed yet"
+    assert ledger.account(crew, AppliedBatch(1, lease.lease_id, 12, 9, 3))
+    assert (ledger.trained, ledger.skipped, ledger.samples_quarantined) == (9, 0, 3)
+    assert ledger.is_finished and ledger.samples_accounted == ledger.samples_planned

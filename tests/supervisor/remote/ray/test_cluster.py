@@ -1,0 +1,107 @@
+"""Nodes of a Ray cluster as hosts: which, by which names, and what is said when there are none."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+from elastichost.config.hosts import HostSection, HostsFile, hosts_of_addresses
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.supervisor.remote.agent_launcher import agent_command
+from elastichost.supervisor.remote.preflight import repair_of, secrecy_of
+from elastichost.supervisor.remote.ray.cluster import (
+    RayCluster,
+    RayNode,
+    hosts_of,
+    hosts_on_ray,
+    listed_anew,
+    newcomers,
+)
+
+HERE = RayNode("00" * 28, "10.0.0.1", "head", 8)
+
+
+def cluster(*others: RayNode) -> RayCluster:
+    return RayCluster("10.0.0.1:6379", HERE.node, (HERE, *others))
+
+
+def node(number: int, hostname: str, cores: int = 4) -> RayNode:
+    return RayNode(f"{number:02d}" * 28, f"10.0.0.{number}", hostname, cores)
+
+
+def test_every_node_is_a_host_but_this_one_and_those_without_a_cpu() -> None:
+    found = hosts_of(cluster(node(3, "b"), node(2, "a"), node(4, "idle", 0)))
+    assert [(host.shown, host.address, host.interface, host.cores) for host in found.hosts] == [
+        ("a", "10.0.0.2", "10.0.0.2", 4),
+        ("b", "10.0.0.3", "10.0.0.3", 4),
+    ]
+    assert {(host.transport, host.cluster) for host in found.hosts} == {("ray", "10.0.0.1:6379")}
+    assert found.supervisor.address == "10.0.0.1"
+
+
+def test_nodes_of_one_machine_have_names_of_their_own() -> None:
+    found = hosts_of(cluster(node(2, "big"), node(3, "big"), node(4, "")))
+    assert [host.shown for host in found.hosts] == ["10.0.0.4", "big-02020202", "big-03030303"]
+
+
+def test_a_cluster_of_this_node_alone_has_no_hosts_yet() -> None:
+    assert hosts_of(cluster(node(2, "idle", 0))).hosts == ()
+
+
+def test_nodes_that_a_run_does_not_use_yet_are_newcomers() -> None:
+    used, now = hosts_of(cluster(node(2, "a"))), hosts_of(cluster(node(2, "a"), node(3, "b")))
+    assert [host.shown for host in newcomers(now, used).hosts] == ["b"]
+    with pytest.raises(PreflightError, match="no node that is not in the run"):
+        newcomers(used, now)
+
+
+def test_a_cluster_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the Ray cluster at 10\.0\.0\.1:6379: the hosts"):
+        hosts_of(cluster(*(node(number, f"n{number}") for number in range(2, 20))))
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(PreflightError, match=r'pip install "elastichost\[ray\]"'):
+        hosts_on_ray("auto")
+
+
+def test_hosts_over_ssh_are_not_listed_anew() -> None:
+    hosts = hosts_of_addresses(("a", "b"))
+    assert listed_anew(hosts) is hosts
+
+
+def test_a_relay_stands_where_ssh_would() -> None:
+    host = hosts_of(cluster(node(2, "a"))).hosts[0]
+    python, *arguments = agent_command(host.model_copy(update={"python": "/there/python"}), None)
+    module = "elastichost.supervisor.launch"
+    there = ["/there/python", "-m", f"{module}.agent"]
+    assert [python, *arguments] == [
+        *(sys.executable, "-m", f"{module}.ray_relay", "10.0.0.1:6379", "02" * 28, "4"),
+        *there,
+    ]
+
+
+def test_a_host_on_ray_is_described_whole() -> None:
+    with pytest.raises(ValueError, match="cluster, node and cores"):
+        HostSection(transport="ray", address="10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("said", "helps"),
+    [
+        ("not all of its 4 CPUs are free: Ray has given them to others", "end who has them"),
+        ("/usr/bin/python3: No module named 'elastichost'", f"install elastichost there, for {sys.executable}"),
+        ("/opt/python: No such file or directory", f"same path on all nodes: {sys.executable}"),
+        ("it hums", "`ray status`"),
+    ],
+)
+def test_what_ray_says_comes_with_what_helps(said: str, helps: str) -> None:
+    assert helps in repair_of(said, hosts_of(cluster(node(2, "a"))).hosts[0])
+
+
+def test_keys_in_the_clear_are_warned_of() -> None:
+    hosts: HostsFile = hosts_of(cluster(node(2, "a")))
+    assert [secrecy_of(hosts.hosts[0], setting).verdict for setting in ("1", "0", "")] == ["ok", "warning", "warning"]

@@ -1,0 +1,132 @@
+"""A history that is out of reach is a warning, and the run begins without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastichost.config.job import load_job
+from elastichost.datasets import open_reader
+from elastichost.resources import GpuDevice
+from elastichost.runs.journal_replay import EndedSize
+from elastichost.supervisor.startup.initial_plan import Beginning, begin
+
+JOB = """
+[model]
+build = "elastichost.models:dlrm"
+[data]
+format = "synthetic"
+synthetic = { rows = 1000, test_rows = 1, tables = 1 }
+"""
+
+
+def begun(folder: Path, tuner: str = "", ended: EndedSize | None = None, gpus: tuple[GpuDevice, ...] = ()) -> Beginning:
+    path = folder / "job.toml"
+    path.write_text(f"{JOB}[tuner]\n{tuner}\n")
+    job = load_job(path, environ={})
+    return begin(job, (), open_reader(job, "train").describe(), (0, 1), gpus, 0.9 if gpus else 1.0, ended)
+
+
+def test_without_a_home_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICHOST_HISTORY", "~nobody-of-that-name/history.sqlite")
+    found = begun(tmp_path)
+    assert "where the history lies is not known" in found.warnings[0]
+    assert "without the history" in found.plan.reason
+
+
+def test_in_somebody_elses_home_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICHOST_HISTORY", str(tmp_path / "history.sqlite"))
+
+    own, exists = tmp_path / "history.sqlite", Path.exists
+
+    def forbidden(path: Path) -> bool:
+        if path == own:  # as for any user but root
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    found = begun(tmp_path)
+    assert "Permission denied" in found.warnings[0]
+    assert "without the history" in found.plan.reason
+
+
+@pytest.mark.parametrize(
+    ("tuner", "words"),
+    [
+        ("first_plan = { workers = 9 }", "asks for workers = 9, the nearest that is possible is 4 workers, 1 PS"),
+        ('mode = "off"\nfirst_plan = { workers = 1 }', 'workers = 1: it is not looked at with tuner.mode = "off"'),
+        ("first_plan = { workers = 2 }", "as tuner.first_plan says: 2 workers"),
+    ],
+)
+def test_a_wish_that_cannot_be_had_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tuner: str, words: str
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_HISTORY", "off")
+    assert words in begun(tmp_path, tuner).plan.reason
+
+
+def test_a_wish_where_resources_leave_nothing_to_choose_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_HISTORY", "off")
+    fixed = "first_plan = { workers = 2 }\n[resources]\nworkers = 1\nservers = 1"
+    reason = begun(tmp_path, fixed).plan.reason
+    assert "asks for workers = 2" in reason and "resources.workers allows 1 worker only" in reason
+    wide = "first_plan = { worker_cores = 4 }\n[resources]\nworkers = 1\nservers = 1"
+    assert "not even 1 worker x 4 cores, 1 PS fits on the job's cores, 2" in begun(tmp_path, wide).plan.reason
+
+
+@pytest.mark.parametrize(
+    ("ended", "tuner", "workers", "is_asked"),
+    [
+        (EndedSize(3, 2), "", 3, False),
+        (EndedSize(3, 2), 'mode = "off"', 3, False),
+        (EndedSize(3, 2), "first_plan = { workers = 1 }", 3, False),
+        (EndedSize(30, 1), "", 2, False),  # a smaller host
+        (EndedSize(30, 1, was_asked=True), "", 30, True),  # somebody knew what he asked for
+        (EndedSize(3, 1, 4, was_asked=True), "", 2, False),  # four threads on two cores
+        (EndedSize(3, 1), "[resources]\nworkers = 1", 1, False),
+        (EndedSize(3, 1, was_asked=True), "[resources]\nworkers = [1, 2]", 2, False),
+    ],
+)
+def test_a_resumed_run_begins_with_the_size_it_had_if_it_fits(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ended: EndedSize,
+    tuner: str,
+    workers: int,
+    is_asked: bool,
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_HISTORY", "off")
+    found = begun(tmp_path, tuner, ended)
+    assert len(found.plan.workers) == workers
+    assert found.first.is_asked == is_asked
+    assert "resumed" in found.plan.reason
+
+
+@pytest.mark.parametrize(
+    ("workers", "ended", "expected", "share"),
+    [
+        ("[1, 4]", None, 2, 0.225),  # as many as cores now, cut for as many as there may be
+        ("[1, 4]", EndedSize(4, 1), 4, 0.225),
+        ("[1, 4]", EndedSize(5, 1, was_asked=True), 2, 0.225),
+        ('"auto"', None, 2, 0.45),
+        ('"auto"', EndedSize(3, 1, was_asked=True), 2, 0.45),
+    ],
+)
+def test_gpu_memory_is_shared_out_for_as_many_workers_as_there_may_ever_be(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: str,
+    ended: EndedSize | None,
+    expected: int,
+    share: float,
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_HISTORY", "off")
+    gpus = (GpuDevice(0, "an accelerator", 80 << 30),)
+    found = begun(tmp_path, f"[resources]\ngpus = 1\nworkers = {workers}", ended, gpus)
+    assert [spec.gpu for spec in found.plan.workers] == [0] * expected
+    assert {spec.gpu_memory_fraction for spec in found.plan.workers} == {share}
+    assert found.request.bounds is not None
+    assert found.request.bounds.most.workers * share <= 0.9

@@ -1,0 +1,74 @@
+"""What the tuner may choose from: what the job file leaves open, and never what would change a promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastichost.config.job import JobSpec, load_job
+from elastichost.resources import GpuDevice
+from elastichost.supervisor.startup.tuner_settings import bounds_of_job, workload_of
+from elastichost.tuner.cold_start import initial_plan
+
+CORES = 8
+JOB = """
+[model]
+build = "elastichost.models:dlrm"
+[data]
+format = "synthetic"
+[train]
+mode = "{mode}"
+[resources]
+workers = {workers}
+servers = [1, 2]
+[tuner]
+first_plan = {{ worker_cores = {worker_cores} }}
+"""
+
+
+def threads_of(folder: Path, mode: str, workers: str = '"auto"', worker_cores: int = 0) -> tuple[int, int]:
+    path = folder / "job.toml"
+    path.write_text(JOB.format(mode=mode, workers=workers, worker_cores=worker_cores))
+    job: JobSpec = load_job(path, environ={})
+    plan = initial_plan(cores=tuple(range(CORES)), workers=job.resources.workers)
+    bounds = bounds_of_job(job, plan, CORES)
+    return bounds.least.worker_cores, bounds.most.worker_cores
+
+
+@pytest.mark.parametrize("mode", ["async", "bounded"])
+def test_threads_of_a_worker_are_open_with_the_number_of_workers(tmp_path: Path, mode: str) -> None:
+    assert threads_of(tmp_path, mode) == (1, CORES)
+    assert threads_of(tmp_path, mode, "4") == (1, 1)
+    assert threads_of(tmp_path, mode, "4", worker_cores=2) == (2, 2), "as the job file says"
+
+
+def test_in_sync_mode_threads_stay_because_the_bits_depend_on_them(tmp_path: Path) -> None:
+    assert threads_of(tmp_path, "sync") == (1, 1)
+    assert threads_of(tmp_path, "sync", "[1, 4]") == (1, 1)
+    assert threads_of(tmp_path, "sync", worker_cores=2) == (2, 2)
+
+
+@pytest.mark.parametrize(("workers", "most"), [('"auto"', CORES), ("[1, 3]", 3), ("[1, 20]", 20)])
+def test_on_gpus_there_are_never_more_workers_than_memory_was_shared_out_for(
+    tmp_path: Path, workers: str, most: int
+) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(mode="async", workers=workers, worker_cores=0))
+    job = load_job(path, environ={})
+    gpus = (GpuDevice(0, "a", 80 << 30),)
+    cores = tuple(range(CORES))
+    plan = initial_plan(cores=cores, workers=job.resources.workers, gpus=gpus, gpu_memory_fraction=0.9)
+    bounds = bounds_of_job(job, plan, CORES)
+    assert bounds.most.workers == most
+    assert bounds.most.workers * plan.workers[0].gpu_memory_fraction <= 0.9 + 1e-9
+
+
+def test_the_tuner_knows_that_workers_compute_on_gpus(tmp_path: Path) -> None:
+    """What their threads use of the CPU while they wait is no limit of the speed then."""
+    path = tmp_path / "job.toml"
+    path.write_text(JOB.format(mode="async", workers='"auto"', worker_cores=0))
+    job = load_job(path, environ={})
+    for gpus in ((), (GpuDevice(0, "a GPU", 2**34),)):
+        plan = initial_plan(cores=tuple(range(CORES)), gpus=gpus)
+        assert workload_of(job, None, plan, CORES).has_gpus is bool(gpus)

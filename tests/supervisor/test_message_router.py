@@ -1,0 +1,195 @@
+"""What processes say to the supervisor: who may say what, when, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId, ProcessSpec
+from elastichost.runs.events import MessageRefused
+from elastichost.supervisor.core.fleet import MOST_BEATS, Fleet, ProcessRecord
+from elastichost.supervisor.core.lifecycle import Event, State
+from elastichost.supervisor.message_router import MESSAGES_PER_TURN, Dispatcher
+from elastichost.wire.codec import Envelope
+from elastichost.wire.control import (
+    Admitted,
+    ControlMessage,
+    Drained,
+    FailureReport,
+    Fenced,
+    Heartbeat,
+    Hello,
+    LeaseGrant,
+    LeaseProgress,
+    LeaseRequest,
+    Ready,
+    Settled,
+    Stop,
+)
+from elastichost.wire.facts import AppliedBatch, Lease, StepSample
+from tests.supervisor.noted import Noted
+
+WORKER, SERVER, OTHER = ProcessId("worker", 0, 1), ProcessId("server", 0, 1), ProcessId("server", 1, 1)
+WAY = (Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK)
+FENCED = Fenced(worker=0, life=1, applied=AppliedBatch(1, 1, 128, 128, 0))
+REPORT = FailureReport("DataError", "no such row", "", "")
+
+
+@dataclass(slots=True)
+class Scene:
+    """A worker and two PS at work; `told`: what the parts heard, `queue`: what comes."""
+
+    fleet: Fleet = field(default_factory=Fleet)
+    told: list[str] = field(default_factory=list)
+    noted: Noted = field(default_factory=Noted)
+    queue: list[Envelope[ControlMessage]] = field(default_factory=list)
+    expelled: list[ProcessId] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for process in (WORKER, SERVER, OTHER):
+            record = self.fleet.request(process, ProcessSpec(process.role, process.index, (0,), 1), 0.0)
+            record.pid = 100
+            for event in WAY:
+                self.fleet.apply(record, event, 0.0)
+
+    def record(self, process: ProcessId) -> ProcessRecord:
+        found = self.fleet.find(process)
+        assert found is not None
+        return found
+
+    def progressed(self, process: ProcessId, message: LeaseProgress) -> None:
+        if message.samples > 128:
+            raise ProtocolError("more than there are")
+        self.told.append("progress")
+
+    def dispatcher(self) -> Dispatcher:
+        def reported(record: ProcessRecord, report: FailureReport) -> None:
+            record.failure = report  # type: ignore[assignment]
+            self.told.append("failure")
+
+        training = SimpleNamespace(
+            progressed=self.progressed,
+            fenced=lambda message: self.told.append("fenced"),
+            requested=lambda record, rate: self.told.append("request"),
+        )
+        roster: Any = SimpleNamespace(shard_map=SimpleNamespace(dense_owner=0))
+        parts: Any = SimpleNamespace(training=training, roster=roster)
+        control = SimpleNamespace(receive=lambda: self.queue.pop(0) if self.queue else None)
+        run: Any = SimpleNamespace(
+            fleet=self.fleet,
+            control=control,
+            keyring=None,
+            now_s=lambda: 1.0,
+            **self.noted.attributes,
+        )
+        recovery: Any = SimpleNamespace(reported=reported, expel=lambda process, reason: self.expelled.append(process))
+        return Dispatcher(run, recovery, lambda: parts)
+
+
+def said(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]:
+    return Envelope(sender, 1, message, ())
+
+
+@pytest.mark.parametrize(
+    ("sender", "message", "why"),
+    [
+        (WORKER, FENCED, "may not send Fenced"),
+        (WORKER, Settled(0, 1), "may not send Settled"),
+        (WORKER, Admitted(5), "may not send Admitted"),
+        (WORKER, Stop(), "may not send Stop"),
+        (WORKER, LeaseGrant(Lease(1, 0, 0, 0, 128), -1), "may not send LeaseGrant"),
+        (SERVER, LeaseRequest(1000.0), "may not send LeaseRequest"),
+        (SERVER, LeaseProgress(1, 128, 128, 0), "may not send LeaseProgress"),
+        (SERVER, Drained(), "may not send Drained"),
+        (OTHER, FENCED, "does not own the dense vector"),
+        (WORKER, Hello("worker", 0, 1, 100), "'hello' is not allowed in state 'running'"),
+        (WORKER, Drained(), "'drained' is not allowed in state 'running'"),
+    ],
+)
+def test_what_a_process_may_not_say_changes_nothing(sender: ProcessId, message: ControlMessage, why: str) -> None:
+    scene = Scene()
+    dispatcher = scene.dispatcher()
+    with pytest.raises(ProtocolError, match=why):
+        dispatcher.handle(said(sender, message))
+    assert scene.told == [] and scene.expelled == []
+    assert [record.state for record in scene.fleet] == [State.RUNNING] * 3
+
+
+def test_a_process_is_ready_only_after_its_hello() -> None:
+    scene = Scene()
+    late = scene.fleet.request(ProcessId("worker", 1, 1), ProcessSpec("worker", 1, (0,), 1), 0.0)
+    scene.fleet.apply(late, Event.SPAWNED, 0.0)
+    with pytest.raises(ProtocolError, match="'ready' is not allowed in state 'started'"):
+        scene.dispatcher().handle(said(late.process, Ready(1)))
+    assert late.state == State.STARTED
+
+
+def test_the_dense_owner_settles() -> None:
+    scene = Scene()
+    scene.dispatcher().handle(said(SERVER, FENCED))
+    assert scene.told == ["fenced"]
+
+
+def test_whose_account_cannot_be_is_ended_and_nobody_else() -> None:
+    scene = Scene()
+    dispatcher = scene.dispatcher()
+    dispatcher.handle(said(WORKER, LeaseProgress(1, 128, 128, 0)))
+    assert (scene.told, scene.expelled) == (["progress"], [])
+    dispatcher.handle(said(WORKER, LeaseProgress(1, 129, 129, 0)))
+    assert (scene.told, scene.expelled) == (["progress"], [WORKER])
+
+
+def test_a_process_says_once_why_it_ends() -> None:
+    scene = Scene()
+    dispatcher = scene.dispatcher()
+    dispatcher.handle(said(WORKER, REPORT))
+    with pytest.raises(ProtocolError, match="has said before"):
+        dispatcher.handle(said(WORKER, REPORT))
+    assert scene.told == ["failure"]
+
+
+def test_a_flood_ends_no_turn_and_fills_no_journal() -> None:
+    scene = Scene()
+    dispatcher = scene.dispatcher()
+    scene.queue = [said(WORKER, Stop())] * (MESSAGES_PER_TURN + 500)
+    dispatcher.take()
+    assert len(scene.queue) == 500, "the rest of the loop has its turn"
+    assert 0 < len(scene.noted.of(MessageRefused)) < 50
+    dispatcher.take()
+    assert scene.queue == [] and len(scene.noted.events) < 50
+
+
+def test_heartbeats_without_end_are_not_kept() -> None:
+    scene = Scene()
+    dispatcher = scene.dispatcher()
+    for number in range(10 * MOST_BEATS):
+        dispatcher.handle(said(WORKER, Heartbeat(number, StepSample(seconds=0.5))))
+    assert len(scene.record(WORKER).window) == MOST_BEATS
+
+
+DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ControlMessage)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        LeaseRequest(float("nan")),
+        LeaseRequest(float("inf")),
+        LeaseRequest(-1.0),
+        LeaseProgress(1, -1, 0, 0),
+        LeaseProgress(1, 1 << 63, 0, 0),
+        Heartbeat(1 << 63, StepSample()),
+        Heartbeat(1, StepSample(seconds=float("nan"))),
+        Heartbeat(1, StepSample(samples=-(1 << 60))),
+        Heartbeat(1, StepSample(), state="x" * 10_000),
+        Ready(-1),
+    ],
+)
+def test_numbers_that_nothing_counts_are_no_message(message: ControlMessage) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        DECODER.decode(msgspec.msgpack.encode(message))

@@ -1,0 +1,36 @@
+"""When a run may go back, and what a resumed one knows of it."""
+
+from __future__ import annotations
+
+from elastichost.errors import SampleRange
+from elastichost.runs.events import AnyEvent, ArenaOpened, JournalLine, RolledBack, ShardMapPublished
+from elastichost.runs.journal_replay import replay
+from elastichost.runs.result import RollBack
+from elastichost.supervisor.rollback import MAX_ROLL_BACKS, barred, refusal
+
+
+def back(start: int, epoch: int = 0, unit: int = 0) -> RollBack:
+    return RollBack(epoch, unit, start, start + 10, "step-100", 5, "the loss is nan")
+
+
+def test_never_twice_to_the_same_positions_nor_too_often() -> None:
+    failed = SampleRange(0, 0, 5, 15)
+    assert refusal(failed, ()) == ""
+    assert refusal(failed, [back(15), back(0, epoch=1), back(0, unit=1)][:2]) == ""
+    assert "left out already" in refusal(failed, [back(14)])
+    assert "rolled back 3 times already" in refusal(failed, [back(100 * number) for number in range(1, 4)])
+    assert "not known" in refusal(None, ())
+    assert MAX_ROLL_BACKS == 3
+
+
+def test_the_journal_tells_of_roll_backs_through_every_arena() -> None:
+    happened: list[AnyEvent] = [
+        ArenaOpened("/a", ("/a",), 0),
+        ShardMapPublished(1, ("server-0.1",), 0, 0.0),
+        RolledBack(back(7), 1, MAX_ROLL_BACKS),
+        ArenaOpened("/a", ("/a",), 0, "checkpoint"),
+    ]
+    known = replay(JournalLine("", 0.0, event) for event in happened)
+    assert known.roll_backs == (back(7),)
+    assert barred(known.roll_backs) == (SampleRange(0, 0, 7, 17),)
+    assert not known.is_whole
