@@ -31,8 +31,8 @@ from elastichost.arena import kernels
 from elastichost.arena.arena import Arena
 from elastichost.arena.host import arena_root
 from elastichost.arena.layout import plan_layout
+from elastichost.ps.rows.store import RowStore
 from elastichost.ps.snapshot import CopySpace
-from elastichost.ps.store import RowStore
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 
 __all__ = ["main"]

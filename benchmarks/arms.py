@@ -47,7 +47,7 @@ class ArenaCounter:
 
 def _applied_samples(directory: Path) -> Callable[[], int]:
     from elastichost.arena.arena import Arena  # numba is loaded by these
-    from elastichost.arena.dense import DenseStore
+    from elastichost.arena.dense.store import DenseStore
 
     return DenseStore(Arena.attach(directory)).samples_applied
 

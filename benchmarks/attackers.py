@@ -20,8 +20,8 @@ import psutil
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from elastichost.wire.keys import KeyPair, Pass, present
-from elastichost.wire.outer import unforeseen
+from elastichost.wire.security.keys import KeyPair, Pass, present
+from elastichost.wire.security.tcp_router import unforeseen
 
 __all__ = [
     "CURVE_GREETING",

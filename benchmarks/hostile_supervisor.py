@@ -18,7 +18,7 @@ from elastichost.errors import ElastichostError
 from elastichost.plan import ProcessId
 from elastichost.supervisor import job as supervisor_job
 from elastichost.supervisor.remote.keyring import Keyring
-from elastichost.wire.keys import KeyPair
+from elastichost.wire.security.keys import KeyPair
 
 __all__ = ["ENDED", "INSIDERS", "Leaked", "read_keys"]
 

@@ -35,8 +35,8 @@ from elastichost.supervisor.launch.events import Exited
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.startup.memory_estimate import estimate_memory
 from elastichost.supervisor.startup.preflight import preflight
-from elastichost.tuner.peak_memory import MemoryEstimate
-from elastichost.tuner.peak_memory_facts import ALONE, BESIDE
+from elastichost.tuner.memory.peak_memory import MemoryEstimate
+from elastichost.tuner.memory.peak_memory_facts import ALONE, BESIDE
 
 __all__ = ["Figures", "Seen", "main", "summary"]
 

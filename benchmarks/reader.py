@@ -37,17 +37,17 @@ from elastichost.arena import kernels
 from elastichost.arena.arena import Arena
 from elastichost.arena.host import arena_root
 from elastichost.arena.layout import plan_layout
-from elastichost.datasets.criteo import criteo_decoder
-from elastichost.datasets.csv import csv_decoder
-from elastichost.datasets.parquet import ParquetDecoder
+from elastichost.datasets.parquet.reader import ParquetDecoder
 from elastichost.datasets.reader import Decoder, UnitReader
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
+from elastichost.datasets.text.criteo import criteo_decoder
+from elastichost.datasets.text.csv import csv_decoder
 from elastichost.datasets.warm import warm_kernels
-from elastichost.ps.store import RowStore
+from elastichost.ps.rows.store import RowStore
 from elastichost.specs import DenseSpec, EmbeddingSpec, KeyKind, ModelSpec, RowOptimizerSpec, TableSpec
-from elastichost.worker.row_channels import PullChannel
-from elastichost.worker.rows import PreparedBatch, RowPreparer
-from elastichost.worker.served import PulledRows
+from elastichost.worker.access.row_channels import PullChannel
+from elastichost.worker.access.rows import PreparedBatch, RowPreparer
+from elastichost.worker.access.served import PulledRows
 
 __all__ = ["main"]
 

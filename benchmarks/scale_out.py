@@ -30,7 +30,7 @@ from benchmarks.measuring import percentile, print_table, write_json
 from benchmarks.running import EXAMPLES
 from benchmarks.workshop import ROOT, Workshop
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
 from elastichost.chaos.tails import JournalTail
 from elastichost.metrics import RunStatus
 from elastichost.runs.events import JournalLine

@@ -2,16 +2,18 @@
 
 The map of the house, from the roof down; imports go only downward:
 
-    cli, __main__                        the command line
-    display                              what a run looks like while it goes on
-    results, supervisor                  export and predict | starts, measures, repairs the processes of a job
-    runs                                 a run on disk: its typed events, its decisions, its result
-    ps, worker, tuner                    owns rows | trains the user's model | decides what should run where
-    arena, wire, datasets, checkpoint    rows in shared memory | messages | readers | a run on disk
-    building, quality                    the user's model | AUC, log loss, calibration
-    config*, plan, sharding, metrics,    the job file | what should run | id to bucket to PS | facts about a run
-      resources                          cores, bytes, GPUs
-    specs, clock, errors, wording        tables and parameters | time as an argument | everything raised on purpose
+    cli, __main__                           the command line
+    reporting                               `report`
+    chaos, simulator, emulation             faults on purpose | virtual clusters | processes that only wait
+    dispatcher                              many jobs on one host
+    results, supervisor                     export and predict | starts, measures, repairs the processes of a job
+    runs                                    a run on disk: its typed events, its decisions, its result
+    ps, worker, tuner                       owns rows | trains the user's model | decides what should run where
+    arena, wire, datasets, checkpoint       rows in shared memory | messages | readers | a run's rows on disk
+    user_model, quality                     the user's model | AUC, log loss, calibration
+    config, history, host                   the job file | what jobs taught | this machine
+    plan, sharding, metrics, resources      what should run | id to bucket to server | facts about a run | cores, bytes
+    specs, clock, errors, wording           tables | time as an argument | typed errors | numbers in words
 
 `models` stands beside the house: plain torchrec models that know nothing of it.
 
@@ -50,13 +52,13 @@ __all__ = [
 _HOMES = {
     "ElastichostError": "errors",
     "ExitCode": "errors",
-    "JobSpec": "config",
+    "JobSpec": "config.job",
     "JournalLine": "runs.events",
     "ProcessStatus": "metrics",
     "RunObserver": "runs.observer",
     "RunResult": "supervisor",
     "RunStatus": "metrics",
-    "load_job": "config",
+    "load_job": "config.job",
     "run_job": "supervisor",
 }
 

@@ -26,15 +26,15 @@ from elastichost.config.job import JobSpec, load_job
 from elastichost.config.tables import resolve_tables
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
-from elastichost.ps.store import RowStore
+from elastichost.ps.rows.store import RowStore
 from elastichost.sharding import bucket_count
 from elastichost.specs import DenseSpec, ModelSpec
 from elastichost.user_model.build import build_model
-from elastichost.worker.direct import DirectLookup
-from elastichost.worker.embedding import describe_embeddings, meta_collections, replace_collections, table_rows
-from elastichost.worker.fusion import fuse_modules
-from elastichost.worker.row_channels import PullChannel
-from elastichost.worker.rows import PreparedBatch, RowPreparer
+from elastichost.worker.access.direct import DirectLookup
+from elastichost.worker.access.row_channels import PullChannel
+from elastichost.worker.access.rows import PreparedBatch, RowPreparer
+from elastichost.worker.model.embedding import describe_embeddings, meta_collections, replace_collections, table_rows
+from elastichost.worker.model.fusion import fuse_modules
 from elastichost.worker.step import ModelRunner
 
 __all__ = ["main"]

@@ -33,11 +33,12 @@ from benchmarks.measuring import write_json
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.simulator.micro import simulate, throughputs
 from elastichost.simulator.scenarios import SCENARIOS, Scenario, grid
-from elastichost.tuner import performance, queueing
-from elastichost.tuner.candidates import Bounds, maximin
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload, as_array
-from elastichost.tuner.performance import Fit, Prior
-from elastichost.tuner.queueing import QueueingSettings
+from elastichost.tuner.models import base as performance
+from elastichost.tuner.models import queueing
+from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.queueing import QueueingSettings
+from elastichost.tuner.policy.candidates import Bounds, maximin
 from elastichost.tuner.warm_start import WarmStart, warm_start
 
 __all__ = ["CASES", "LIKE_JOBS", "Case", "Figures", "Options", "Summary", "main", "measure", "reaches"]

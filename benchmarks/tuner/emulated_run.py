@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from benchmarks.workshop import ROOT, Workshop
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
 from elastichost.chaos.tails import JournalTail
 from elastichost.config.job import load_job
 from elastichost.metrics import ProcessStatus, RunStatus, read_status

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Observation, Workload
+from elastichost.tuner.policy.candidates import Bounds
 
 __all__ = ["DATA", "Grid", "GridCase", "read_grid", "read_grids", "write_grid"]
 

@@ -25,10 +25,10 @@ from benchmarks.tuner.running import running_job
 from elastichost.errors import PreflightError
 from elastichost.metrics import read_status
 from elastichost.runs.decisions import DECISIONS_FILE
-from elastichost.tuner.candidates import as_configurations, enumerate_candidates
 from elastichost.tuner.facts import Configuration, Observation
-from elastichost.tuner.policy import TunerSettings
-from elastichost.tuner.profile import ProfileState, fold
+from elastichost.tuner.policy.candidates import as_configurations, enumerate_candidates
+from elastichost.tuner.policy.policy import TunerSettings
+from elastichost.tuner.policy.profile import ProfileState, fold
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened
 from elastichost.wire.commands import CommandClient, Reached, Refused, Scale
 

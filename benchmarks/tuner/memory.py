@@ -27,10 +27,10 @@ from benchmarks.measuring import write_json
 from benchmarks.tuner.memory_runs import RealRun, real_runs, real_words
 from benchmarks.tuner.simulated_figures import Spread, bootstrap
 from elastichost.history.features import Estimates
-from elastichost.tuner.memory import begin, decide
-from elastichost.tuner.memory_facts import HostLook, MemoryLook
-from elastichost.tuner.memory_growth import GrowthState, observe
-from elastichost.tuner.memory_prior import learnt
+from elastichost.tuner.memory.facts import HostLook, MemoryLook
+from elastichost.tuner.memory.forecast import begin, decide
+from elastichost.tuner.memory.growth import GrowthState, observe
+from elastichost.tuner.memory.prior import learnt
 
 __all__ = ["ARMS", "KINDS", "ArmFigures", "Figures", "Outcome", "main", "measure", "reaches", "simulate"]
 

@@ -24,9 +24,9 @@ import numpy as np
 from benchmarks.measuring import print_table, write_json
 from benchmarks.tuner.grid_data import GridCase, read_grids
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
-from elastichost.tuner.kriging import surface
-from elastichost.tuner.performance import NORMAL_90, fit, interval
-from elastichost.tuner.profile import merged
+from elastichost.tuner.models.base import NORMAL_90, fit, interval
+from elastichost.tuner.models.residual_gp import surface
+from elastichost.tuner.policy.profile import merged
 
 __all__ = ["ARMS", "MOST", "Accuracy", "Figures", "main", "measure", "merge", "show"]
 

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.candidates import as_configurations, enumerate_candidates, maximin, repaired
-from elastichost.tuner.choice import Stakes, best_known, price_of
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
-from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance, stakes_of
-from elastichost.tuner.profile import Look, ProfileState, fold, joined
+from elastichost.tuner.policy.candidates import as_configurations, enumerate_candidates, maximin, repaired
+from elastichost.tuner.policy.choice import Stakes, best_known, price_of
+from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance, stakes_of
+from elastichost.tuner.policy.profile import Look, ProfileState, fold, joined
 
 __all__ = ["BayesianSearch", "GaussianProcess", "RandomSearch", "Tuned"]
 

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.tuner.search_world import Job
 from elastichost.simulator import calibration as world
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.profile import Look, Totals
+from elastichost.tuner.policy.profile import Look, Totals
 
 __all__ = ["Change", "Course", "Policy", "Visit", "drive"]
 

@@ -15,9 +15,9 @@ from benchmarks.tuner.grid_data import GridCase, read_grids
 from benchmarks.tuner.search_world import Costs, Met
 from elastichost.history.features import JobFeatures
 from elastichost.simulator.truth import Speed
-from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload
-from elastichost.tuner.profile import MEDIAN_OVER_MEAN, USUAL_CORRELATION
+from elastichost.tuner.policy.candidates import Bounds
+from elastichost.tuner.policy.profile import MEDIAN_OVER_MEAN, USUAL_CORRELATION
 
 __all__ = ["Recorded", "RecordedTruth", "recorded_worlds", "window_cov"]
 

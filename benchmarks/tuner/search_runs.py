@@ -16,8 +16,8 @@ from benchmarks.tuner.search_world import NEAR, Costs, Family, Job, World, draw_
 from elastichost.history.features import Estimates, JobRecord
 from elastichost.supervisor.autoscale.history_writer import record_of
 from elastichost.tuner.facts import COLUMNS, Configuration
-from elastichost.tuner.performance import Prior
-from elastichost.tuner.policy import TunerSettings
+from elastichost.tuner.models.base import Prior
+from elastichost.tuner.policy.policy import TunerSettings
 from elastichost.tuner.warm_start import WarmStart, warm_start
 
 __all__ = ["ARMS", "NEVER", "Drifted", "Options", "Run", "drifts_of", "runs_of"]

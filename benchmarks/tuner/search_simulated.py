@@ -17,8 +17,8 @@ from elastichost.simulator import calibration
 from elastichost.simulator.scenarios import Scenario, scenario
 from elastichost.simulator.tables import point, tables
 from elastichost.simulator.truth import JobTruth, SpeedTable
-from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload
+from elastichost.tuner.policy.candidates import Bounds
 
 __all__ = ["SIMULATED", "Simulated", "SimulatedTruth"]
 

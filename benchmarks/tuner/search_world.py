@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from elastichost.history.features import JobFeatures
 from elastichost.simulator.truth import Speed
-from elastichost.tuner.candidates import Bounds, enumerate_candidates
-from elastichost.tuner.choice import Stakes, price_of
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload, as_array
+from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
+from elastichost.tuner.policy.choice import Stakes, price_of
 
 __all__ = ["NEAR", "Costs", "Family", "Job", "Met", "Truth", "World", "draw_family", "draw_job"]
 

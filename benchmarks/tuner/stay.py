@@ -31,9 +31,9 @@ from benchmarks.tuner.stay_worlds import still_worlds
 from elastichost.history.features import Estimates, JobRecord
 from elastichost.simulator import calibration
 from elastichost.supervisor.autoscale.history_writer import record_of
-from elastichost.tuner.candidates import contains
 from elastichost.tuner.facts import Configuration, as_array
-from elastichost.tuner.performance import Prior
+from elastichost.tuner.models.base import Prior
+from elastichost.tuner.policy.candidates import contains
 from elastichost.tuner.warm_start import WarmStart, warm_start
 
 __all__ = ["HISTORIES", "STARTS", "Stay", "Summary", "main", "stays_of", "summary_of"]

@@ -19,8 +19,8 @@ from benchmarks.tuner.search_recorded import Recorded, RecordedTruth, recorded_w
 from benchmarks.tuner.search_world import Costs, Met
 from elastichost.history.features import JobFeatures
 from elastichost.simulator.truth import Speed
-from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload
+from elastichost.tuner.policy.candidates import Bounds
 
 __all__ = ["RETAIL", "Still", "StillTruth", "still_worlds"]
 

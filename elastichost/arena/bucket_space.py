@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.files import MappedFile
+from elastichost.arena.index import table as index
 from elastichost.arena.layout import SLOT_BYTES
 from elastichost.arena.words import announce
 

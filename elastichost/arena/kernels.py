@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from elastichost.arena import bag_kernels, dense_kernels, index, index_upkeep, key_kernels, line_kernels
-from elastichost.arena.bag_chains import UpdateWorkspace
-from elastichost.arena.bag_kernels import pool_bags, scatter_gradients
-from elastichost.arena.bag_updates import SGD, update_rows
 from elastichost.arena.compiled import kernel_ready
-from elastichost.arena.hashing import initial_stream, mix64
-from elastichost.arena.index import lookup_dynamic
-from elastichost.arena.key_kernels import first_bad_row, leave_missing_out, split_by_owner, take_keys, unique_by_table
+from elastichost.arena.dense import kernels as dense_kernels
+from elastichost.arena.index import key_kernels
+from elastichost.arena.index import table as index
+from elastichost.arena.index import upkeep as index_upkeep
+from elastichost.arena.index.hashing import initial_stream, mix64
+from elastichost.arena.index.key_kernels import (
+    first_bad_row,
+    leave_missing_out,
+    split_by_owner,
+    take_keys,
+    unique_by_table,
+)
+from elastichost.arena.index.table import lookup_dynamic
 from elastichost.arena.layout import HEADER_WORDS
-from elastichost.arena.line_kernels import (
+from elastichost.arena.rows import bag_kernels, line_kernels
+from elastichost.arena.rows.bag_chains import UpdateWorkspace
+from elastichost.arena.rows.bag_kernels import pool_bags, scatter_gradients
+from elastichost.arena.rows.bag_updates import SGD, update_rows
+from elastichost.arena.rows.line_kernels import (
     add_lines,
     gather_lines,
     gather_states,
@@ -21,8 +31,8 @@ from elastichost.arena.line_kernels import (
     scatter_states,
     update_lines,
 )
-from elastichost.arena.place_kernels import pool_placed_bags, scatter_pulled, split_by_place
-from elastichost.arena.row_kernels import (
+from elastichost.arena.rows.place_kernels import pool_placed_bags, scatter_pulled, split_by_place
+from elastichost.arena.rows.row_kernels import (
     KEY_CHECKED,
     KEY_HASHED,
     KEY_MODULO,

@@ -10,8 +10,8 @@ import mmap
 
 import msgspec
 
-from elastichost.arena.hashing import seeded_index_key
-from elastichost.arena.mailbox import HEAD_BYTES
+from elastichost.arena.dense.mailbox import HEAD_BYTES
+from elastichost.arena.index.hashing import seeded_index_key
 from elastichost.errors import ArenaFullError
 from elastichost.host.environment import address_bytes
 from elastichost.sharding import bucket_count, rows_per_bucket

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from elastichost.arena.host import socket_directory
-from elastichost.chaos.bad_input import check_refusals, feed_bad_input, send_garbage
 from elastichost.chaos.facts import RunFacts, read_facts
-from elastichost.chaos.faults import FAULTS, Fault, KillForkServer, Open, Recovered, ReplaceSupervisor
+from elastichost.chaos.faults.bad_input import check_refusals, feed_bad_input, send_garbage
+from elastichost.chaos.faults.message_faults import MessageRates
+from elastichost.chaos.faults.process_faults import FAULTS, Fault, KillForkServer, Open, Recovered, ReplaceSupervisor
+from elastichost.chaos.faults.processes import MARK, marked_processes
+from elastichost.chaos.faults.proxy import FaultProxy
 from elastichost.chaos.goodput import Goodput
 from elastichost.chaos.hand_overs import check_hand_overs, read_audit
 from elastichost.chaos.invariants import (
@@ -23,9 +26,6 @@ from elastichost.chaos.invariants import (
     check_recovery,
     check_samples,
 )
-from elastichost.chaos.message_faults import MessageRates
-from elastichost.chaos.processes import MARK, marked_processes
-from elastichost.chaos.proxy import FaultProxy
 from elastichost.chaos.schedule import Planned, plan_faults, plan_stretches
 from elastichost.chaos.target import RunUnderChaos
 from elastichost.chaos.twin import run_twins

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from elastichost.arena.host import arena_directory, double_directory, reclaim, socket_directory
-from elastichost.chaos.processes import MARK, end_marked, marked_processes, signal_marked
+from elastichost.chaos.faults.processes import MARK, end_marked, marked_processes, signal_marked
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
 from elastichost.config.hosts import KEPT_HOSTS_FILE, HostsFile, load_hosts, read_hosts

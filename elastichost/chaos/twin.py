@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastichost.chaos.faults.processes import MARK
 from elastichost.chaos.hand_overs import check_hand_overs, read_audit
-from elastichost.chaos.processes import MARK
 from elastichost.chaos.schedule import unit_draw
 from elastichost.chaos.target import RunUnderChaos
 from elastichost.chaos.verdicts import Verdict

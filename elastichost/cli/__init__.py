@@ -1,4 +1,4 @@
-"""The command line: verbs in, exit codes out. One file per group of verbs.
+"""The command line: verbs in, exit codes out. A room for each group of verbs, a file for each verb or two.
 
 Data goes to stdout, progress and errors to stderr. Each verb imports what it needs when it runs, so that
 `--help` loads no torch, numpy, pyarrow, numba or scipy.
@@ -13,24 +13,13 @@ from typing import Annotated
 import typer
 
 from elastichost import __version__
-from elastichost.cli import (
-    bench,
-    chaos,
-    cleaning,
-    configuring,
-    converting,
-    doctor,
-    hosting,
-    planning,
-    reading,
-    replaying,
-    report_verb,
-    results,
-    running,
-    scale,
-)
+from elastichost.cli import results
 from elastichost.cli.failure import report_failure
+from elastichost.cli.maintenance import bench, chaos, clean, doctor
+from elastichost.cli.many_jobs import host
 from elastichost.cli.output import wants_json
+from elastichost.cli.train import config, convert, plan, run, scale
+from elastichost.cli.watch import read, replay, report
 from elastichost.errors import ElastichostError, ExitCode
 
 __all__ = ["app", "run_command_line"]
@@ -44,20 +33,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-running.register(app)
-reading.register(app)
-results.register(app)
-doctor.register(app)
-configuring.register(app)
-converting.register(app)
-cleaning.register(app)
-bench.register(app)
-chaos.register(app)
-scale.register(app)
-replaying.register(app)
-planning.register(app)
-hosting.register(app)
-report_verb.register(app)
+for verbs in (run, read, results, doctor, config, convert, clean, bench, chaos, scale, replay, plan, host, report):
+    verbs.register(app)
 
 
 def _print_version(wanted: bool) -> None:

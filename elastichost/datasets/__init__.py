@@ -2,11 +2,10 @@
 
     api          the contract: Unit, DatasetDescription, SampleBatch, Reader
     settings     what a reader needs of a job
-    reader       one decoded unit at a time -> batches      decoded, ragged   arrays of a unit
-    parquet      row groups                                 parquet_schema, parquet_values   footers, statistics
-    criteo, csv  byte ranges of lines                       text_index        where lines begin, cached
-    synthetic    planted truth, any range on its own        hashing           XXH64 over Arrow buffers
-    preflight    every problem before a job starts          convert           text -> Parquet
+    reader       one decoded unit at a time -> batches      decoded, tabular   arrays of a unit
+    parquet/     row groups, footers, statistics            kernels/           hashes, ragged columns
+    text/        byte ranges of lines, text -> Parquet      synthetic/         planted truth, any range on its own
+    preflight    every problem before a job starts          bad_rows, id_ranges    rows that cannot be trained on
     remote       training data at the rate of a remote store
     warm         kernels loaded before a fork
 

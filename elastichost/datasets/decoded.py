@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from elastichost.batches import batch_ranges
 from elastichost.datasets.api import SampleBatch, Unit
-from elastichost.datasets.ragged import take_ragged
+from elastichost.datasets.kernels.ragged import take_ragged
 
 __all__ = [
     "DecodedUnit",

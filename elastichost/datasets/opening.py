@@ -8,12 +8,12 @@ import traceback
 from typing import TYPE_CHECKING, cast
 
 from elastichost.datasets.api import Reader
-from elastichost.datasets.criteo import criteo_decoder
-from elastichost.datasets.csv import csv_decoder
-from elastichost.datasets.parquet import ParquetDecoder
+from elastichost.datasets.parquet.reader import ParquetDecoder
 from elastichost.datasets.reader import Decoder, UnitReader
 from elastichost.datasets.settings import DataSettings
-from elastichost.datasets.synthetic import SyntheticReader, synthetic_shape
+from elastichost.datasets.synthetic.reader import SyntheticReader, synthetic_shape
+from elastichost.datasets.text.criteo import criteo_decoder
+from elastichost.datasets.text.csv import csv_decoder
 from elastichost.errors import DataError
 
 if TYPE_CHECKING:

@@ -1,17 +1,15 @@
 """Many jobs on one host: a queue, a policy that says who runs together, and each job's own supervisor for the rest.
 
-    core, entries, life, demands, containing    pure: jobs, their states, what they demand, who starts
-    endings, stopping, holding, refusals        pure: ends, requests to end, what a run has if not what it was told
-    facts, effects, options      what is told, what is to be done, how it is to be done
-    examining                    looks at a job before it may start, in a process of its own
-    job_process                  a job's supervisor: forked, lent a part of the host
-    child                        what both of these begin and end with
-    crew, lending                the processes of all jobs; telling a run what is its part from now on
-    watching, meter, power       what jobs do and use; what the host can
-    isolation, limits, delegation, cgroups, resctrl, control_files, mps    what keeps jobs apart, where it is lent
-    performing                   does what the core wants done
-    directory, timeline          files
-    loop                         waits for the next of these and calls the core
+    core/                  pure: jobs, their states, what they demand, which of them start
+    isolation/             what keeps jobs apart on this host, and measures them
+    loop, hosting          waits for what comes next, and calls the core; opens and closes a host
+    performer              does what the core wants done
+    admission_probe        looks at a job before it may start, in a process of its own
+    job_process, child     a job's supervisor, and what it begins and ends with
+    processes              the processes of all jobs
+    resource_leases        tells runs what is their part of the host from now on
+    job_observer           what jobs do and use
+    facts, options, refusals, directory, timeline    values, and files
 
 What runs beside what, and who gets how many cores, is decided by `tuner.colocation`.
 """

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.dispatcher.demands import Look
+from elastichost.dispatcher.core.demands import Look
 from elastichost.errors import PreflightError
 from elastichost.metrics import SCHEMA, RunStatus
 

@@ -16,7 +16,7 @@ from elastichost.config.job import JobSpec, load_job
 from elastichost.config.tuner import FirstPlanSettings
 from elastichost.dispatcher.child import leave_failure, leave_unforeseen, work_in
 from elastichost.dispatcher.facts import Size
-from elastichost.dispatcher.isolation import enter
+from elastichost.dispatcher.isolation.tiers import enter
 from elastichost.errors import CheckpointError, ElastichostError
 from elastichost.host.priority import give_way_oneself
 from elastichost.resources import HostInventory

@@ -20,12 +20,12 @@ from elastichost.arena.host import create_directory, hold_left, reclaim, socket_
 from elastichost.arena.owner import owner_of
 from elastichost.clock import Clock, MonotonicClock
 from elastichost.config.job import JobSpec, load_job, to_toml
-from elastichost.dispatcher.core import Core
-from elastichost.dispatcher.crew import CHECK, Crew, Ended
-from elastichost.dispatcher.demands import Examined
+from elastichost.dispatcher.admission_probe import EXAMINED_FILE
+from elastichost.dispatcher.core.core import Core
+from elastichost.dispatcher.core.demands import Examined
+from elastichost.dispatcher.core.effects import Effect, Kill, Note, Spawn
+from elastichost.dispatcher.core.shapes import shape_of
 from elastichost.dispatcher.directory import HostDirectory, Kept
-from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn
-from elastichost.dispatcher.examining import EXAMINED_FILE
 from elastichost.dispatcher.facts import (
     ENDED_STATES,
     FAILURE_FILE,
@@ -35,16 +35,16 @@ from elastichost.dispatcher.facts import (
     JobRequest,
     JobStatus,
 )
-from elastichost.dispatcher.gpu_meter import GpuMeter
-from elastichost.dispatcher.isolation import probe
-from elastichost.dispatcher.lending import Lender
+from elastichost.dispatcher.isolation.gpu_meter import GpuMeter
+from elastichost.dispatcher.isolation.power import power_of
+from elastichost.dispatcher.isolation.tiers import probe
+from elastichost.dispatcher.job_observer import Watch
 from elastichost.dispatcher.options import HostOptions
-from elastichost.dispatcher.performing import Performer
-from elastichost.dispatcher.power import power_of
+from elastichost.dispatcher.performer import Performer
+from elastichost.dispatcher.processes import CHECK, Crew, Ended
 from elastichost.dispatcher.refusals import Refusals
-from elastichost.dispatcher.shapes import shape_of
+from elastichost.dispatcher.resource_leases import Lender
 from elastichost.dispatcher.timeline import Timeline
-from elastichost.dispatcher.watching import Watch
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
 from elastichost.resources import HostInventory
 from elastichost.runs.directory import new_run_path

@@ -16,8 +16,8 @@ from elastichost.emulation.prices import Pricing
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.data import DataMessage, Pull, Pulled, Retry
-from elastichost.worker.channel import POLL_S, Channel, DirectoryHolder, FencedError, Resend
-from elastichost.worker.routing import Directory
+from elastichost.worker.access.routing import Directory
+from elastichost.worker.commit.channel import POLL_S, Channel, DirectoryHolder, FencedError, Resend
 
 __all__ = ["DONE", "Call", "Exchange"]
 

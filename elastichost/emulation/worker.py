@@ -22,13 +22,13 @@ from elastichost.wire.control import Repin
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import DataClient, Waiter
-from elastichost.worker.channel import StoppedError
-from elastichost.worker.commit import BatchRange, Committer
-from elastichost.worker.life import IDLE_S, Batches, WorkerLife
+from elastichost.worker.commit.channel import StoppedError
+from elastichost.worker.commit.committer import BatchRange, Committer
+from elastichost.worker.lifecycle import IDLE_S, Batches, WorkerLife
 from elastichost.worker.pipeline import LeaseFinished
 
 if TYPE_CHECKING:
-    from elastichost.worker.dense import FlatDense
+    from elastichost.worker.model.dense_vector import FlatDense
 
 __all__ = ["EmulatedWorker"]
 

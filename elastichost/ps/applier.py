@@ -12,11 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.memory_board import UNLIMITED, Allowance
-from elastichost.arena.staging import MAX_STAGERS, StagedPush, StagingArea, stamp_life, stamp_of, stamp_sequence
-from elastichost.arena.undo import UndoRecord
+from elastichost.arena.recovery.staging import (
+    MAX_STAGERS,
+    StagedPush,
+    StagingArea,
+    stamp_life,
+    stamp_of,
+    stamp_sequence,
+)
+from elastichost.arena.recovery.undo import UndoRecord
 from elastichost.errors import ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE
-from elastichost.ps.row_lines import RowLines
+from elastichost.ps.rows.row_lines import RowLines
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import CommittedBatch
 

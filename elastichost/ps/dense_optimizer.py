@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastichost.arena.dense import DenseOptimizerSpec
+from elastichost.arena.dense.store import DenseOptimizerSpec
 from elastichost.config.job import JobSpec
 
 __all__ = ["dense_optimizer"]

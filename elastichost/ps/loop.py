@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseStore
-from elastichost.arena.watermarks import Watermarks
+from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.errors import DiskFullError, ProtocolError
 from elastichost.micro_batches import CREW
@@ -20,16 +20,16 @@ from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
 from elastichost.ps.audit import Audit
 from elastichost.ps.dense_optimizer import dense_optimizer
-from elastichost.ps.evicting import Evictor
 from elastichost.ps.frames import Outgoing
 from elastichost.ps.meter import Meter
-from elastichost.ps.moving import Moving
-from elastichost.ps.restoring import fill_buckets, remake_buckets
+from elastichost.ps.rows.evictor import Evictor
+from elastichost.ps.rows.restorer import fill_buckets, remake_buckets
+from elastichost.ps.rows.store import RowStore
 from elastichost.ps.rules import Rules
 from elastichost.ps.service import DataService, outgoing_clock
 from elastichost.ps.session import Session
 from elastichost.ps.snapshot import Block, SnapshotWriter, written_message
-from elastichost.ps.store import RowStore
+from elastichost.ps.transfer.both_ends import Moving
 from elastichost.sharding import bucket_count
 from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
@@ -62,8 +62,8 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import HEARTBEAT_S
-from elastichost.wire.keys import AllowList
-from elastichost.wire.refusals import RefusalLog
+from elastichost.wire.security.keys import AllowList
+from elastichost.wire.security.refusals import RefusalLog
 from elastichost.wire.sockets import ControlClient, DataServer, Waiter
 
 __all__ = ["ServerLoop"]

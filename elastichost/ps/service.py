@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.errors import IdOutOfRangeError, MemoryBudgetError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
 from elastichost.ps.frames import Outgoing, float32_frame, int64_frame
+from elastichost.ps.rows.store import RowStore
 from elastichost.ps.rules import Rules, require_finite
 from elastichost.ps.session import Reply, Session
-from elastichost.ps.step_service import StepService
-from elastichost.ps.store import RowStore
+from elastichost.ps.sync.step_service import StepService
 from elastichost.specs import ModelSpec
 from elastichost.wire.applied import NONE_LEFT_OUT
 from elastichost.wire.codec import Envelope, Frame

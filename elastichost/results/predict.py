@@ -27,8 +27,8 @@ from elastichost.results.assemble import CheckpointTensors, find_checkpoint, loa
 from elastichost.results.reader import IdTable, leave_last_row_out
 from elastichost.specs import ModelSpec, TableSpec
 from elastichost.user_model.build import build_model
-from elastichost.worker.embedding import meta_collections
-from elastichost.worker.rows import PreparedBatch
+from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.model.embedding import meta_collections
 from elastichost.worker.step import ModelRunner
 
 __all__ = ["PredictReport", "load_trained_model", "predict"]

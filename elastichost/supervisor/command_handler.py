@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import MAX_WORKERS
-from elastichost.arena.watermarks import Watermarks
 from elastichost.config.hosts import hosts_of_text
 from elastichost.errors import ConfigError, ProtocolError
 from elastichost.micro_batches import step_of
@@ -32,7 +32,7 @@ from elastichost.supervisor.core.plan_change import Dip, Pace, Watch, figures_of
 from elastichost.supervisor.elastic_hosts.join import Guests, join_refusal
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.tuner.cold_start import resized_plan
-from elastichost.tuner.gpu_shares import most_sharing
+from elastichost.tuner.placement.gpu_shares import most_sharing
 from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Lend, Reached, Refused, Scale
 
 __all__ = ["Commander", "refuse_all"]

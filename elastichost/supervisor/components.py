@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
 from elastichost.runs.events import EarlyStopped
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.checkpoints import Checkpointer

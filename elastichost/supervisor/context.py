@@ -37,7 +37,7 @@ from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.facts import ServerAddress
-from elastichost.wire.keys import gate_at
+from elastichost.wire.security.keys import gate_at
 from elastichost.wire.sockets import ControlServer
 
 __all__ = ["Run", "exit_cause", "host_cause"]

@@ -59,7 +59,7 @@ from elastichost.supervisor.startup.resume_source import Heritage, look_for_chec
 from elastichost.wire.applied import is_audited
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.crash import arm
-from elastichost.wire.keys import Gate, gate_at
+from elastichost.wire.security.keys import Gate, gate_at
 from elastichost.wire.sockets import ControlServer
 
 __all__ = ["finished_result", "run_job"]

@@ -40,7 +40,7 @@ from elastichost.wire.control import (
     Unmapped,
     Unsettled,
 )
-from elastichost.wire.refusals import Refusals
+from elastichost.wire.security.refusals import Refusals
 
 __all__ = ["Described", "Dispatcher"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.index import HEAT, LIVE_ROWS
+from elastichost.arena.index.table import HEAT, LIVE_ROWS
 from elastichost.runs.events import BalancingOff, BucketsStay
 from elastichost.sharding import ShardMap, rows_per_bucket
 from elastichost.supervisor.context import Run
@@ -20,9 +20,9 @@ from elastichost.supervisor.controllers.shard_map import Roster
 from elastichost.supervisor.core.migration import Move
 from elastichost.supervisor.memory.gauge import row_costs
 from elastichost.supervisor.memory.monitor import MemoryWatch
-from elastichost.tuner.heat import BucketKey, HeatState, fold
-from elastichost.tuner.host_heat import Askers, askers_of, keys_needed
-from elastichost.tuner.rebalance import BalanceState, Rebalance, Stay, decide
+from elastichost.tuner.placement.cross_host_load import Askers, askers_of, keys_needed
+from elastichost.tuner.placement.heat import BucketKey, HeatState, fold
+from elastichost.tuner.placement.rebalance import BalanceState, Rebalance, Stay, decide
 from elastichost.tuner.records import BalanceLooked, BalanceOpened, moves_of
 
 __all__ = ["Balancer"]

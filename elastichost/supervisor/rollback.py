@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.host import arena_directory
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.places import CheckpointSource

@@ -10,7 +10,7 @@ import msgspec
 
 from elastichost.plan import Access, Plan, ProcessSpec
 from elastichost.resources import GpuDevice, Parallelism, bounds_of
-from elastichost.tuner.gpu_shares import most_sharing, share_of
+from elastichost.tuner.placement.gpu_shares import most_sharing, share_of
 
 __all__ = ["initial_plan", "resized_plan"]
 

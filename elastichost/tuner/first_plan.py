@@ -10,7 +10,10 @@ import numpy as np
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice
-from elastichost.tuner.candidates import (
+from elastichost.tuner.cold_start import initial_plan, resized_plan
+from elastichost.tuner.facts import Configuration, as_array
+from elastichost.tuner.models.base import Prior
+from elastichost.tuner.policy.candidates import (
     LIMIT,
     Bounds,
     as_configurations,
@@ -19,9 +22,6 @@ from elastichost.tuner.candidates import (
     enumerate_candidates,
     nearest_candidate,
 )
-from elastichost.tuner.cold_start import initial_plan, resized_plan
-from elastichost.tuner.facts import Configuration, as_array
-from elastichost.tuner.performance import Prior
 from elastichost.tuner.warm_start import ColdStart, warm_start
 
 __all__ = ["FirstPlan", "FirstPlanRequest", "first_plan"]

@@ -15,11 +15,11 @@ from elastichost.plan import Plan
 from elastichost.tuner.first_plan import FirstPlanRequest
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
 from elastichost.tuner.health_record import WorkerSpeeds
-from elastichost.tuner.heat import BucketKey
-from elastichost.tuner.memory_facts import MemoryDecision, MemoryLook
-from elastichost.tuner.policy import Decision, TunerSettings
-from elastichost.tuner.profile import Look
-from elastichost.tuner.rebalance import Rebalance
+from elastichost.tuner.memory.facts import MemoryDecision, MemoryLook
+from elastichost.tuner.placement.heat import BucketKey
+from elastichost.tuner.placement.rebalance import Rebalance
+from elastichost.tuner.policy.policy import Decision, TunerSettings
+from elastichost.tuner.policy.profile import Look
 
 __all__ = [
     "BalanceLooked",

@@ -11,11 +11,11 @@ from elastichost.history.features import Estimates
 from elastichost.tuner.first_plan import first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, observe
 from elastichost.tuner.health_record import unpacked
-from elastichost.tuner.heat import BucketKey, HeatState, fold
-from elastichost.tuner.memory import begin
-from elastichost.tuner.memory import decide as decide_memory
-from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
-from elastichost.tuner.rebalance import BalanceState, Rebalance, decide
+from elastichost.tuner.memory.forecast import begin
+from elastichost.tuner.memory.forecast import decide as decide_memory
+from elastichost.tuner.placement.heat import BucketKey, HeatState, fold
+from elastichost.tuner.placement.rebalance import BalanceState, Rebalance, decide
+from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance
 from elastichost.tuner.records import (
     BalanceLooked,
     BalanceOpened,

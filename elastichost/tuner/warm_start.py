@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from elastichost.history.features import Estimates, JobFeatures, JobMetric, JobRecord, PlanSize
-from elastichost.tuner.candidates import Bounds, nearest_candidate
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.performance import Prior
+from elastichost.tuner.models.base import Prior
+from elastichost.tuner.policy.candidates import Bounds, nearest_candidate
 
 __all__ = [
     "METRIC",

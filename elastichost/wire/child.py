@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.plan import Access, ProcessId, Role
-from elastichost.wire.keys import AllowList, Gate, KeyPair, Pass
+from elastichost.wire.security.keys import AllowList, Gate, KeyPair, Pass
 
 __all__ = ["ChildArguments"]
 

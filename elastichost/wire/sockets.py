@@ -24,9 +24,9 @@ from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope, Frame, fr
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.data import DataMessage
 from elastichost.wire.facts import ServerAddress
-from elastichost.wire.keys import Gate, KeyPair, Pass, is_version_6, present
-from elastichost.wire.outer import OuterRouter, Waiting, cut, unforeseen
-from elastichost.wire.refusals import RefusalLog
+from elastichost.wire.security.keys import Gate, KeyPair, Pass, is_version_6, present
+from elastichost.wire.security.refusals import RefusalLog
+from elastichost.wire.security.tcp_router import OuterRouter, Waiting, cut, unforeseen
 
 __all__ = [
     "VIA_SUFFIX",

@@ -17,18 +17,18 @@ from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import ControlMessage, Crew, EvaluationGrant, Repin, StepsGrant
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
-from elastichost.worker.channel import StoppedError
-from elastichost.worker.commit import BatchRange, Committer
-from elastichost.worker.crew import CrewMember
-from elastichost.worker.device import gpu_memory_bytes, training_cpu_since
-from elastichost.worker.evaluate import score_range
-from elastichost.worker.finite import backward, leave_out
-from elastichost.worker.life import WorkerLife
+from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.access.served import RowGradients
+from elastichost.worker.commit.channel import StoppedError
+from elastichost.worker.commit.committer import BatchRange, Committer
+from elastichost.worker.evaluation import score_range
+from elastichost.worker.lifecycle import WorkerLife
+from elastichost.worker.model.device import gpu_memory_bytes, training_cpu_since
+from elastichost.worker.model.gradient_check import backward, leave_out
 from elastichost.worker.pipeline import PREFETCH_BATCHES, PREFETCH_PULLED, Pipeline
-from elastichost.worker.rows import PreparedBatch
-from elastichost.worker.served import RowGradients
 from elastichost.worker.setup import WorkerParts, build_parts
-from elastichost.worker.step_queue import StepQueue
+from elastichost.worker.sync.step_queue import StepQueue
+from elastichost.worker.sync.sync_worker import CrewMember
 
 __all__ = ["WorkerLoop"]
 

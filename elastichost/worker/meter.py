@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from elastichost.wire.facts import StepSample
 
 if TYPE_CHECKING:  # a worker that is emulated measures itself as well, and has no torch
-    from elastichost.worker.rows import PreparedBatch
+    from elastichost.worker.access.rows import PreparedBatch
 
 __all__ = ["StepMeter"]
 

@@ -17,8 +17,8 @@ from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import Hello, ModelDescribed
 from elastichost.wire.entry import run_child
 from elastichost.wire.sockets import ControlClient
-from elastichost.worker.dense import describe_dense, initial_vector
-from elastichost.worker.embedding import describe_embeddings, meta_collections, table_rows
+from elastichost.worker.model.dense_vector import describe_dense, initial_vector
+from elastichost.worker.model.embedding import describe_embeddings, meta_collections, table_rows
 
 __all__ = ["build_on_meta", "main"]
 

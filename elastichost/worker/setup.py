@@ -8,25 +8,25 @@ from pathlib import Path
 import torch
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseStore
-from elastichost.arena.watermarks import Watermarks
+from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
 from elastichost.sharding import rows_per_bucket
 from elastichost.user_model.build import build_model
 from elastichost.wire.child import ChildArguments
-from elastichost.worker.channel import DirectoryHolder, Pump
-from elastichost.worker.commit import Committer
-from elastichost.worker.dense import FlatDense
-from elastichost.worker.device import choose_device
-from elastichost.worker.direct import DirectLookup
-from elastichost.worker.embedding import meta_collections, replace_collections, table_rows
-from elastichost.worker.fusion import fuse_modules
-from elastichost.worker.mixed import MixedLookup
-from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
-from elastichost.worker.rows import RowPreparer
-from elastichost.worker.served import GradientSums, ServedLookup
+from elastichost.worker.access.direct import DirectLookup
+from elastichost.worker.access.mixed import MixedLookup
+from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
+from elastichost.worker.access.rows import RowPreparer
+from elastichost.worker.access.served import GradientSums, ServedLookup
+from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.commit.committer import Committer
+from elastichost.worker.model.dense_vector import FlatDense
+from elastichost.worker.model.device import choose_device
+from elastichost.worker.model.embedding import meta_collections, replace_collections, table_rows
+from elastichost.worker.model.fusion import fuse_modules
 from elastichost.worker.step import ModelRunner
 
 __all__ = ["WorkerParts", "build_parts"]

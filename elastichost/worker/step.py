@@ -16,7 +16,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from elastichost.errors import ElastichostError, ModelError
 from elastichost.user_model.build import user_error
-from elastichost.worker.rows import PreparedBatch
+from elastichost.worker.access.rows import PreparedBatch
 
 __all__ = ["ModelRunner", "Scores"]
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 from elastichost.specs import ModelSpec
@@ -128,7 +128,7 @@ def test_an_unpublished_commit_never_happened(store: DenseStore) -> None:
 def test_a_reader_the_writer_always_laps_gives_up(store: DenseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.load(np.ones(1003, np.float32), None, 7, 0, 0)
     announce(store._words, 1, 10)
-    monkeypatch.setattr("elastichost.arena.dense._READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("elastichost.arena.dense.store._READ_TIMEOUT_S", 0.0)
     with pytest.raises(ArenaError, match="no consistent dense vector"):
         store.read_into(np.empty(1003, np.float32))
 
@@ -149,7 +149,7 @@ def test_a_reader_the_writer_laps_reads_again_what_was_applied(
                 commit(store, np.ones(1003, np.float32), sequence)
         return load(words, position)
 
-    monkeypatch.setattr("elastichost.arena.dense.load_word", overtaken)
+    monkeypatch.setattr("elastichost.arena.dense.store.load_word", overtaken)
     found = store.applied(0, 1)
     monkeypatch.undo()
     true.append(store.applied(0, 1))
@@ -208,7 +208,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 store = DenseStore(Arena.attach(Path(sys.argv[1])))
 gradient = np.full(20_000, -1.0, np.float32)
 sequence = store.applied(0, 1).sequence

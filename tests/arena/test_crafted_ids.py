@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from elastichost.arena import index, index_upkeep
 from elastichost.arena.arena import Arena
-from elastichost.arena.dynamic import DynamicTable
-from elastichost.arena.hashing import mix64, slot_hash
+from elastichost.arena.index import table as index
+from elastichost.arena.index import upkeep as index_upkeep
+from elastichost.arena.index.dynamic_table import DynamicTable
+from elastichost.arena.index.hashing import mix64, slot_hash
 from elastichost.specs import ModelSpec
 
 MakeModel = Callable[..., ModelSpec]

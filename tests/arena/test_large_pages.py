@@ -23,7 +23,8 @@ PROGRAM = """
 import mmap, sys
 mmap.PAGESIZE = int(sys.argv[1])
 import pytest
-from elastichost.arena import index, layout
+from elastichost.arena import layout
+from elastichost.arena.index import table as index
 assert layout.PAGE_BYTES == mmap.PAGESIZE and index.MIN_CAPACITY * layout.SLOT_BYTES == mmap.PAGESIZE
 sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", f"not ({sys.argv[2]})", *sys.argv[3:]]))
 """

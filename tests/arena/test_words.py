@@ -11,8 +11,8 @@ import numba
 import numpy as np
 import pytest
 
-from elastichost.arena import index
-from elastichost.arena.dense_kernels import copy_half
+from elastichost.arena.dense.kernels import copy_half
+from elastichost.arena.index import table as index
 from elastichost.arena.words import announce, load_word
 
 ARM = "aarch64-unknown-linux-gnu"

@@ -13,7 +13,7 @@ from benchmarks.job_memory import Footprint, JobMemory
 from benchmarks.memory_estimate import Seen, summary
 from benchmarks.memory_jobs import JobShape, cases, drawn
 from elastichost.config.job import load_job
-from elastichost.tuner.peak_memory import MemoryEstimate, MemoryPart
+from elastichost.tuner.memory.peak_memory import MemoryEstimate, MemoryPart
 
 MB = 1 << 20
 CHILD = f"""

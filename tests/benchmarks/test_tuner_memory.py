@@ -14,7 +14,7 @@ from benchmarks.tuner import memory
 from benchmarks.tuner.memory import AIMS, ARMS, KINDS, LEAST_ROWS, ArmFigures, Figures, measure, simulate
 from benchmarks.tuner.memory_runs import OFF, RealRun, read_run, with_leads
 from elastichost.runs.events import AnyEvent, JournalLine, MemoryBudgetLent, MemoryBudgetSet
-from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryLook
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 

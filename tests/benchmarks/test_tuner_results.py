@@ -14,8 +14,8 @@ from benchmarks.tuner.grid_data import GridCase
 from benchmarks.tuner.live import Course, PlanBlocks
 from benchmarks.tuner.results_plots import save_plots
 from benchmarks.tuner.results_rows import rows_of
-from elastichost.tuner.candidates import Bounds, as_configurations, enumerate_candidates
 from elastichost.tuner.facts import Configuration, Observation, Workload
+from elastichost.tuner.policy.candidates import Bounds, as_configurations, enumerate_candidates
 
 BOUNDS = Bounds(Configuration(1, 1), Configuration(6, 3), cores=4, oversubscription=2.0)
 WORKLOAD = Workload(batch_size=512, host_cores=4)

@@ -17,9 +17,9 @@ from benchmarks.tuner.search_recorded import Recorded, recorded_worlds, window_c
 from benchmarks.tuner.search_runs import NEVER, NO_TIMERS, Options, Run, history, one_run, samples_of, settings_of
 from benchmarks.tuner.search_simulated import SIMULATED, Simulated
 from benchmarks.tuner.search_world import NEAR, Costs, Job, draw_family, draw_job
-from elastichost.tuner.candidates import Bounds, contains
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.profile import Look, log_error_of
+from elastichost.tuner.policy.candidates import Bounds, contains
+from elastichost.tuner.policy.profile import Look, log_error_of
 
 CLUSTER, HOST = Simulated("server_bound"), Simulated("direct_small_host", host_cores=2)
 TINY = Options(seeds=1, rival_seeds=1, looks_s=20.0, lengths_s=(1800.0,), worlds=(CLUSTER, HOST))

@@ -9,7 +9,7 @@ from benchmarks.tuner.search_world import Costs
 from benchmarks.tuner.stay_live import Course, rows_of, visits_of
 from benchmarks.tuner.stay_worlds import RETAIL
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.profile import Look
+from elastichost.tuner.policy.profile import Look
 from elastichost.tuner.records import TunerLooked
 
 TWO, ONE = Configuration(2, 1), Configuration(1, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from elastichost.chaos.faults import Open
+from elastichost.chaos.faults.process_faults import Open
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail
 from elastichost.plan import ProcessId

@@ -14,8 +14,8 @@ from elastichost.cli import run_command_line
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
 from elastichost.runs.events import JournalLine, ProcessStarted, TunerDecided
-from elastichost.tuner.decision import Decision
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.policy.decision import Decision
 
 JOB = '[model]\nbuild = "elastichost.models:dlrm"\n[data]\nformat = "synthetic"\n'
 

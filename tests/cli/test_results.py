@@ -14,7 +14,7 @@ import pytest
 
 from elastichost.cli.report import print_report
 from elastichost.cli.runs import program
-from elastichost.cli.summary import summary
+from elastichost.cli.train.summary import summary
 from elastichost.runs import result
 
 RESULT = result.RunResult(

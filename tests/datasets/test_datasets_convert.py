@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elastichost.datasets import convert as convert_module
-from elastichost.datasets.convert import convert, format_of
+from elastichost.datasets.text import convert as convert_module
+from elastichost.datasets.text.convert import convert, format_of
 from elastichost.errors import DataError
 
 from .conftest import all_batches, assert_same_samples, criteo_line, criteo_settings, reader_of

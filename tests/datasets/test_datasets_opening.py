@@ -32,7 +32,7 @@ def test_importing_the_package_loads_neither_pyarrow_nor_numba() -> None:
 
 def test_reading_loads_no_torch() -> None:
     code = (
-        "import sys, elastichost.datasets.preflight, elastichost.datasets.convert\n"
+        "import sys, elastichost.datasets.preflight, elastichost.datasets.text.convert\n"
         "print([name for name in ('torch', 'torchrec', 'zmq') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

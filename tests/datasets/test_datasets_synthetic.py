@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from elastichost.datasets import open_reader
 from elastichost.datasets.settings import DataSettings, data_settings
-from elastichost.datasets.synthetic import TEST_FIRST_INDEX, SyntheticReader, SyntheticShape, synthetic_shape
+from elastichost.datasets.synthetic.reader import TEST_FIRST_INDEX, SyntheticReader, SyntheticShape, synthetic_shape
 from elastichost.errors import DataError
 
 from .conftest import all_batches, assert_same_samples, ids_of, load, only_unit

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from elastichost.datasets import text_index
 from elastichost.datasets.files import stamp
-from elastichost.datasets.hashing import hash_string
+from elastichost.datasets.kernels.hashing import hash_string
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE
-from elastichost.datasets.text_index import TextIndex, index_text_file
+from elastichost.datasets.text import line_index as text_index
+from elastichost.datasets.text.line_index import TextIndex, index_text_file
 from elastichost.errors import DataError
 
 from .conftest import (

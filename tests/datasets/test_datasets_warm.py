@@ -14,7 +14,10 @@ from .conftest import criteo_line, write_parquet
 CODE = """
 import os, sys
 import numpy, numba, pyarrow, pyarrow.parquet
-from elastichost.datasets import criteo_kernel, hashing, ragged, synthetic_kernel
+from elastichost.datasets.kernels import hashing
+from elastichost.datasets.kernels import ragged
+from elastichost.datasets.text import criteo_kernel
+from elastichost.datasets.synthetic import kernel as synthetic_kernel
 from elastichost.datasets.warm import warm_kernels
 
 def signatures():

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elastichost.dispatcher.control_files import ControlFiles
+from elastichost.dispatcher.isolation.control_files import ControlFiles
 
 MEMORY_FILES = {
     "memory.max": "max",

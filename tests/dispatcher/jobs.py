@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from elastichost.dispatcher.core import Core
-from elastichost.dispatcher.demands import Examined, HostPower, Look, MemoryOfSize
-from elastichost.dispatcher.effects import Effect, Kill, Note, Spawn, Stop
+from elastichost.dispatcher.core.core import Core
+from elastichost.dispatcher.core.demands import Examined, HostPower, Look, MemoryOfSize
+from elastichost.dispatcher.core.effects import Effect, Kill, Note, Spawn, Stop
 from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobStatus, Seen
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.resources import HostInventory

@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastichost.dispatcher import examining, job_process
-from elastichost.dispatcher.examining import ExamineArguments
+from elastichost.dispatcher import admission_probe as examining
+from elastichost.dispatcher import job_process
+from elastichost.dispatcher.admission_probe import ExamineArguments
 from elastichost.dispatcher.facts import FAILURE_FILE, Failure
 from elastichost.dispatcher.job_process import JobArguments
 from elastichost.resources import HostInventory

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastichost.dispatcher.containing import CALM_S
-from elastichost.dispatcher.effects import Effect, Note, Resize, Stop
+from elastichost.dispatcher.core.effects import Effect, Note, Resize, Stop
+from elastichost.dispatcher.core.oom_containment import CALM_S
 from elastichost.tuner.colocation.settings import Settings
 from tests.dispatcher.jobs import INVENTORY, MB, Hosted, hosted, look, result, running
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from elastichost.dispatcher.effects import Effect, Examine, Freeze, Kill, Renice, Resize, Spawn, Stop, Thaw
+from elastichost.dispatcher.core.effects import Effect, Examine, Freeze, Kill, Renice, Resize, Spawn, Stop, Thaw
 from elastichost.dispatcher.facts import ENDED_STATES, Failure
 from elastichost.errors import ConfigError
 from elastichost.tuner.colocation.settings import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastichost.dispatcher.demands import Known, Look
+from elastichost.dispatcher.core.demands import Known, Look
 from elastichost.dispatcher.directory import HostDirectory, Kept, default_directory, read_asked
 from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus, Seen, read_host
 from elastichost.dispatcher.options import AskedOptions

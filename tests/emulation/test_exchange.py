@@ -22,8 +22,8 @@ from elastichost.wire.codec import Envelope
 from elastichost.wire.data import DataMessage, Pull, Pulled, Retry
 from elastichost.wire.facts import ServerAddress
 from elastichost.wire.sockets import Caller, DataServer
-from elastichost.worker.channel import DirectoryHolder, FencedError
-from elastichost.worker.routing import Directory
+from elastichost.worker.access.routing import Directory
+from elastichost.worker.commit.channel import DirectoryHolder, FencedError
 
 WORKER, JOB = ProcessId("worker", 3, 1), 7
 LIMIT_S = 10.0

@@ -16,7 +16,7 @@ from tests.system.beds import with_read_only
 
 NOWHERE = "/proc/nowhere"
 COMPILE = """
-from elastichost.arena.hashing import mix64
+from elastichost.arena.index.hashing import mix64
 from elastichost.host.kernel_cache import kernel_cache
 print(hex(mix64(7)))
 print(len(mix64.stats.cache_hits))
@@ -82,7 +82,7 @@ def test_a_package_that_can_be_written_keeps_its_own_kernels() -> None:
 
 
 def test_doctor_compiles_a_kernel_and_says_what_will_happen(tmp_path: Path) -> None:
-    check = "from elastichost.cli.doctor import _kernels; print(_kernels())"
+    check = "from elastichost.cli.maintenance.doctor import _kernels; print(_kernels())"
     environment = {"HOME": NOWHERE, "XDG_CACHE_HOME": "", "XDG_RUNTIME_DIR": "", "TMPDIR": str(tmp_path)}
     done = with_read_only(PACKAGE, sys.executable, "-c", check, **environment)
     assert "verdict='ok'" in done.stdout and f"kept in {tmp_path}/{NAME}-" in done.stdout, done

@@ -50,8 +50,8 @@ from elastichost.wire.data import (
     StepAsk,
 )
 from elastichost.wire.facts import AppliedBatch, StepSample
-from elastichost.wire.keys import KeyPair, Pass, new_keys
-from elastichost.wire.outer import PART_BYTES
+from elastichost.wire.security.keys import KeyPair, Pass, new_keys
+from elastichost.wire.security.tcp_router import PART_BYTES
 from elastichost.wire.sockets import DataClient, wait_readable
 from tests.hostile.victims import Attacked, alone, outcome_of, over_two_machines
 from tests.system.test_run import ROOT, folder_of

@@ -15,7 +15,7 @@ from elastichost.plan import ProcessId
 from elastichost.results.export import export
 from elastichost.runs.events import CommandRefused, MessageRefused, RunStarted
 from elastichost.wire.applied import read_applied
-from elastichost.wire.keys import KeyPair, Pass
+from elastichost.wire.security.keys import KeyPair, Pass
 from elastichost.wire.sockets import DataClient
 from tests.system.test_run import JOB, Supervised
 

@@ -20,9 +20,14 @@ class Mutation:
     histories: str = ""
 
 
-SESSION, SERVICE, STEPS, LOOP = "ps/session.py", "ps/service.py", "ps/step_service.py", "ps/loop.py"
-APPLIER, STAGING, UNDO, DENSE = "ps/applier.py", "arena/staging.py", "arena/undo.py", "arena/dense.py"
-INDEX, HOST, SOCKETS, STORE = "arena/index.py", "arena/host.py", "wire/sockets.py", "ps/store.py"
+SESSION, SERVICE, STEPS, LOOP = "ps/session.py", "ps/service.py", "ps/sync/step_service.py", "ps/loop.py"
+APPLIER, STAGING, UNDO, DENSE = (
+    "ps/applier.py",
+    "arena/recovery/staging.py",
+    "arena/recovery/undo.py",
+    "arena/dense/store.py",
+)
+INDEX, HOST, SOCKETS, STORE = "arena/index/table.py", "arena/host.py", "wire/sockets.py", "ps/rows/store.py"
 KILLS = ("tests/ps/test_applier.py",)
 DURABILITY = ("tests/checkpoint/test_durability.py",)
 
@@ -52,10 +57,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a micro-batch that comes twice is added twice",
-        "ps/step_board.py",
+        "ps/sync/step_board.py",
         "if len(self._micros) < message.micros:",
         "if len(self._micros) < message.micros - 1:",
-        ("tests/ps/test_step_board.py",),
+        ("tests/ps/sync/test_step_board.py",),
         "sync",
     ),
     Mutation(
@@ -103,12 +108,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         STEPS,
         " or (message.step == step and not self._is_current(message.shard_map_epoch))",
         "",
-        ("tests/ps/test_step_service.py",),
+        ("tests/ps/sync/test_step_service.py",),
         "sync",
     ),
     Mutation(
         "a new shard map does not open the step again",
-        "worker/crew.py",
+        "worker/sync/sync_worker.py",
         "        self._queue.reopen()\n",
         "",
         histories="sync",
@@ -145,10 +150,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "owners do not hear of a commit",
-        "worker/exchange.py",
+        "worker/commit/exchange.py",
         "self._unconfirmed.update({server: sequence for server in self._servers if server != but})",
         "pass",
-        ("tests/worker/test_exchange.py",),
+        ("tests/worker/commit/test_exchange.py",),
         "async",
     ),
     Mutation(
@@ -189,15 +194,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "micro-batches are added in the order in which they came",
-        "ps/step_board.py",
+        "ps/sync/step_board.py",
         "for micro in sorted(self._micros)]",
         "for micro in self._micros]",
-        ("tests/ps/test_step_board.py",),
+        ("tests/ps/sync/test_step_board.py",),
         "sync",
     ),
     Mutation(
         "rows of a micro-batch that is left out are applied",
-        "worker/crew.py",
+        "worker/sync/sync_worker.py",
         "            self._channel.leave_out(directory, task)\n",
         "            pass\n",
         histories="sync",
@@ -227,18 +232,18 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "steps that were committed are granted again",
-        "worker/step_queue.py",
+        "worker/sync/step_queue.py",
         "range(max(self.step, grant.first_step), self._stop(grant))",
         "range(grant.first_step, self._stop(grant))",
-        ("tests/worker/test_step_queue.py",),
+        ("tests/worker/sync/test_step_queue.py",),
         "sync",
     ),
     Mutation(
         "micro-batches of another are computed too, its own are not",
-        "worker/step_queue.py",
+        "worker/sync/step_queue.py",
         "== (self.worker,)",
         "!= (self.worker,)",
-        ("tests/worker/test_step_queue.py",),
+        ("tests/worker/sync/test_step_queue.py",),
     ),
     # --- access by place ------------------------------------------------------------------------------------------
     Mutation(
@@ -250,24 +255,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a map counts as left behind that batches were prepared by",
-        "worker/exchange.py",
+        "worker/commit/exchange.py",
         "reached = present if is_idle else self._trained",
         "reached = present",
-        ("tests/worker/test_exchange.py",),
+        ("tests/worker/commit/test_exchange.py",),
     ),
     Mutation(
         "rows change in place before the batch before is committed",
-        "worker/commit.py",
+        "worker/commit/committer.py",
         "            self._settle_commits()\n        finally:",
         "            pass\n        finally:",
-        ("tests/worker/test_commit.py",),
+        ("tests/worker/commit/test_committer.py",),
     ),
     Mutation(
         "parameters change between forward and backward",
-        "worker/commit.py",
+        "worker/commit/committer.py",
         "if not self._keeps_model:",
         "if True:",
-        ("tests/worker/test_commit.py",),
+        ("tests/worker/commit/test_committer.py",),
     ),
     # --- checkpoints ----------------------------------------------------------------------------------------------
     Mutation(
@@ -341,10 +346,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "grace is shorter than what a worker holds",
-        "ps/eviction.py",
+        "ps/rows/eviction.py",
         "GRACE_BATCHES = 8\n",
         "GRACE_BATCHES = 6\n",
-        ("tests/ps/test_eviction.py::test_grace_outlasts_what_a_worker_can_have_looked_up",),
+        ("tests/ps/rows/test_eviction.py::test_grace_outlasts_what_a_worker_can_have_looked_up",),
     ),
     # --- shared memory without locks --------------------------------------------------------------------------------
     Mutation(
@@ -366,39 +371,39 @@ MUTATIONS: tuple[Mutation, ...] = (
         STAGING,
         "        announce(slot.words, _STAMP, 0)\n        slot.reserve",
         "        slot.reserve",
-        ("tests/arena/test_staging.py",),
+        ("tests/arena/recovery/test_staging.py",),
     ),
     Mutation(
         "a staged push has its stamp before it is whole",
         STAGING,
         "        announce(slot.words, _STAMP, 0)\n        slot.reserve",
         "        announce(slot.words, _STAMP, stamp)\n        slot.reserve",
-        ("tests/arena/test_staging.py",),
+        ("tests/arena/recovery/test_staging.py",),
     ),
     Mutation(
         "old lines that may be needed are written over",
         UNDO,
         "        if words[_ACTIVE]:\n            raise ArenaError(",
         "        if False:\n            raise ArenaError(",
-        ("tests/arena/test_undo.py",),
+        ("tests/arena/recovery/test_undo.py",),
     ),
     Mutation(
         "a mailbox keeps its sequence while the next message is written over the one before",
-        "arena/mailbox.py",
+        "arena/dense/mailbox.py",
         "        announce(self._words, _SEQUENCE, 0)  # whoever",
         "        pass  # whoever",
-        ("tests/arena/test_mailbox.py",),
+        ("tests/arena/dense/test_mailbox.py",),
     ),
     Mutation(
         "a reader takes the sequence of one life for another's",
-        "arena/watermarks.py",
+        "arena/dense/watermarks.py",
         "before == life == load_word(own, _LIFE) else 0",
         "before == life else 0",
-        ("tests/arena/test_watermarks.py",),
+        ("tests/arena/dense/test_watermarks.py",),
     ),
     Mutation(
         "a reader of what was applied does not see that its half was written over",
-        "arena/dense.py",
+        "arena/dense/store.py",
         "            record = self._record(self._halves[sequence & 1], worker, life)\n"
         "            if load_word(self._words, _STARTED) < sequence + 2:",
         "            record = self._record(self._halves[sequence & 1], worker, life)\n            if True:",
@@ -443,10 +448,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a message of any size is read: gates",
-        "wire/outer.py",
+        "wire/security/tcp_router.py",
         "        self.socket.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + CURVE_BYTES)\n",
         "",
-        ("tests/wire/test_outer.py::test_a_part_longer_than_allowed_is_not_read_to_its_end",),
+        ("tests/wire/security/test_tcp_router.py::test_a_part_longer_than_allowed_is_not_read_to_its_end",),
     ),
     Mutation(
         "a message of any size is read: commands",
@@ -460,7 +465,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         SOCKETS,
         "                _note_what_was_read(socket)\n",
         "",
-        ("tests/wire/test_outer.py::test_who_has_read_every_answer_gets_the_next_one",),
+        ("tests/wire/security/test_tcp_router.py::test_who_has_read_every_answer_gets_the_next_one",),
     ),
     Mutation(
         "a machine without keys: a worker speaks in the clear",
@@ -474,14 +479,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         STORE,
         "            raise ProtocolError(f\"bucket {bucket} of table {table} is this process' own: nothing",
         "            str(f\"bucket {bucket} of table {table} is this process' own: nothing",
-        ("tests/ps/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
+        ("tests/ps/rows/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
     ),
     Mutation(
         "a bucket that a PS owns is forgotten",
         STORE,
         "            raise ProtocolError(f\"bucket {bucket} of table {table} is this process' own: it is",
         "            str(f\"bucket {bucket} of table {table} is this process' own: it is",
-        ("tests/ps/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
+        ("tests/ps/rows/test_store.py::test_nothing_is_copied_into_a_bucket_that_it_owns_nor_is_it_forgotten",),
     ),
     Mutation(
         "progress that takes something back is counted",
@@ -496,7 +501,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         STEPS,
         "        if message.step < step:\n            return [acknowledged]\n",
         "",
-        ("tests/ps/test_step_service.py",),
+        ("tests/ps/sync/test_step_service.py",),
     ),
     Mutation(
         "late: rows of a step that is over are given for computing it again",

@@ -12,17 +12,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from elastichost.arena import undo
 from elastichost.arena.arena import Arena
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.recovery import undo
 from elastichost.errors import ProtocolError
 from elastichost.ps import applier as applier_module
-from elastichost.ps import row_lines
 from elastichost.ps.applier import RowApplier
-from elastichost.ps.row_lines import RowLines
-from elastichost.ps.store import RowStore
+from elastichost.ps.rows import row_lines
+from elastichost.ps.rows.row_lines import RowLines
+from elastichost.ps.rows.store import RowStore
 from elastichost.specs import Precision
-from tests.ps.test_store import ALL, DYNAMIC, model_of
+from tests.ps.rows.test_store import ALL, DYNAMIC, model_of
 
 WORKERS = (0, 1, 5)
 POINTS = (

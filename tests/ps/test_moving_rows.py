@@ -13,24 +13,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.files import MappedFile
+from elastichost.arena.index import table as index
 from elastichost.arena.layout import plan_layout
 from elastichost.errors import ArenaFullError, IllegalTransitionError, ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.ps import bucket_copy
-from elastichost.ps.bucket_rows import BucketRows
-from elastichost.ps.bucket_source import MAX_PART_BYTES, BucketSource
-from elastichost.ps.changed_rows import ChangedRows
 from elastichost.ps.frames import Outgoing
-from elastichost.ps.mover import Mover
-from elastichost.ps.store import RowStore
+from elastichost.ps.rows.store import RowStore
+from elastichost.ps.transfer import bucket_copy
+from elastichost.ps.transfer.bucket_rows import BucketRows
+from elastichost.ps.transfer.bucket_source import MAX_PART_BYTES, BucketSource
+from elastichost.ps.transfer.changed_rows import ChangedRows
+from elastichost.ps.transfer.mover import Mover
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import Copied
 from elastichost.wire.data import BucketFetch, BucketPart, DataMessage, Retry
 from elastichost.wire.facts import BucketMove, ServerAddress
-from tests.ps.test_store import DYNAMIC, FIXED, model_of, update
+from tests.ps.rows.test_store import DYNAMIC, FIXED, model_of, update
 
 MOVED = ((FIXED, 1), (FIXED, 2), (DYNAMIC, 3), (DYNAMIC, 8))
 BUCKETS = [(FIXED, bucket) for bucket in range(3)] + [(DYNAMIC, bucket) for bucket in range(16)]

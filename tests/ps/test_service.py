@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.layout import plan_layout
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
 from elastichost.ps.frames import Outgoing
+from elastichost.ps.rows.store import RowStore
 from elastichost.ps.rules import Rules
 from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
-from elastichost.ps.store import RowStore
 from elastichost.sharding import even_shard_map
 from elastichost.wire.applied import read_applied
 from elastichost.wire.codec import Envelope

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from elastichost.arena.arena import Arena
 from elastichost.arena.kernels import SAMPLES_PER_STAMP, mix64
 from elastichost.arena.layout import plan_layout
-from elastichost.ps.store import BucketBlock, RowStore
+from elastichost.ps.rows.store import BucketBlock, RowStore
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 
 BUCKETS = [(0, bucket) for bucket in range(16)]

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from elastichost.arena.host import arena_root
-from elastichost.reporting.assemble import read_report
-from elastichost.reporting.facts import Report
+from elastichost.reporting.run.assemble import read_report
+from elastichost.reporting.run.facts import Report
 from elastichost.runs.decisions import read_records
 from elastichost.runs.events import CheckpointStarted, CheckpointWritten, EvaluationStarted, ProcessReady, RunEnded
 from elastichost.tuner.records import BalanceLooked, Record, TunerLooked

@@ -31,10 +31,10 @@ from elastichost.runs.events import (
     RunStarted,
 )
 from elastichost.runs.facts import EvaluationMemory
-from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, Workload
-from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
-from elastichost.tuner.profile import BlockSettings, Look, Totals
+from elastichost.tuner.policy.candidates import Bounds
+from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance
+from elastichost.tuner.policy.profile import BlockSettings, Look, Totals
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened
 
 __all__ = [

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from elastichost.errors import PreflightError
-from elastichost.reporting import host_story
-from elastichost.reporting.host_assemble import QUIET, read_host_report
-from elastichost.reporting.host_facts import HostReport, JobRow
+from elastichost.reporting.host import story as host_story
+from elastichost.reporting.host.assemble import QUIET, read_host_report
+from elastichost.reporting.host.facts import HostReport, JobRow
 from elastichost.runs.events import JobSubmitted, JournalLine
 from elastichost.runs.events.schema import event_classes
 from tests.reporting.host_remains import (

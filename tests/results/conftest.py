@@ -24,8 +24,8 @@ from elastichost.results.reader import xxh64
 from elastichost.sharding import bucket_count, bucket_of_hash, mix64, rows_per_bucket
 from elastichost.specs import EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.user_model.build import build_model
-from elastichost.worker.dense import describe_dense, initial_vector
-from elastichost.worker.embedding import collections_of, meta_collections, table_rows
+from elastichost.worker.model.dense_vector import describe_dense, initial_vector
+from elastichost.worker.model.embedding import collections_of, meta_collections, table_rows
 
 FIXED_ROWS = 3000  # three buckets
 CODES = 7

@@ -23,8 +23,8 @@ from elastichost.runs.events import (
 )
 from elastichost.runs.facts import ArenaOrigin, DataSize, EvaluationMemory, Lineage, Quarantined, TornLife
 from elastichost.runs.journal_replay import EndedSize, Recollection, replay
-from elastichost.tuner.decision import Decision
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.policy.decision import Decision
 
 
 def replayed(*events: AnyEvent) -> Recollection:

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elastichost.arena.dense import DenseStore
-from elastichost.arena.watermarks import Watermarks
+from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.batches import batch_stop
 from elastichost.config.job import JobSpec
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
@@ -28,13 +28,13 @@ from elastichost.sharding import bucket_count, mix64, rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.facts import Lease
-from elastichost.worker.channel import DirectoryHolder, Pump
-from elastichost.worker.commit import Committer
+from elastichost.worker.access.key_dedup import UniqueKeys
+from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
+from elastichost.worker.access.rows import KeyedBatch, PreparedBatch
+from elastichost.worker.access.served import GradientSums, PulledRows
+from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.commit.committer import Committer
 from elastichost.worker.pipeline import LeaseFinished
-from elastichost.worker.row_channels import PullChannel, PushChannel, RowCutter
-from elastichost.worker.rows import KeyedBatch, PreparedBatch
-from elastichost.worker.served import GradientSums, PulledRows
-from elastichost.worker.unique import UniqueKeys
 from tests.simulation.memory import ARENA, SimArena
 from tests.simulation.rows import WIDTH, RowBook
 from tests.simulation.world import active

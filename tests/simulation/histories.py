@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, get_args
 
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
 from elastichost.checkpoint.places import CheckpointSource, RunIdentity
 from elastichost.config.job import JobSpec
 from elastichost.history.features import JobFeatures

@@ -75,22 +75,22 @@ class _NoReporter:
 _FILES = {"MappedFile": memory.MemoryFile}
 _REPLACED: dict[str, dict[str, Any]] = {
     "elastichost.arena.memory_board": {**_FILES, **_CLOCK},
-    "elastichost.arena.staging": _FILES,
-    "elastichost.arena.undo": _FILES,
-    "elastichost.arena.watermarks": _FILES,
+    "elastichost.arena.recovery.staging": _FILES,
+    "elastichost.arena.recovery.undo": _FILES,
+    "elastichost.arena.dense.watermarks": _FILES,
     "elastichost.wire.sockets": {"DataClient": network.SimDataClient},
-    "elastichost.worker.channel": _WAITING,
-    "elastichost.worker.row_channels": _WAITING,
-    "elastichost.worker.commit": _WAITING,
-    "elastichost.worker.step_channel": _CLOCK,
+    "elastichost.worker.commit.channel": _WAITING,
+    "elastichost.worker.access.row_channels": _WAITING,
+    "elastichost.worker.commit.committer": _WAITING,
+    "elastichost.worker.sync.step_channel": _CLOCK,
     # Who looks around very often would have most of the events; what it waits for wakes it here.
-    "elastichost.worker.crew": {
+    "elastichost.worker.sync.sync_worker": {
         **_WAITING,
         "Pipeline": computing.SimPipeline,
         "seed_generators": lambda device, seed: None,
         "POLL_S": 0.2,
     },
-    "elastichost.worker.life": {
+    "elastichost.worker.lifecycle": {
         **_WAITING,
         "os": network.SIMULATED_OS,
         "ControlClient": network.SimControlClient,

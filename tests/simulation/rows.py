@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.index import HEAT
+from elastichost.arena.index.table import HEAT
 from elastichost.errors import ProtocolError
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import ModelSpec

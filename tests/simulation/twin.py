@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.layout import plan_layout
 from elastichost.config.job import JobSpec
 from elastichost.supervisor.ledger.ledger import LedgerSettings

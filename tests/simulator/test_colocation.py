@@ -318,7 +318,8 @@ def test_who_is_evicted_goes_on_where_it_was() -> None:
 
 
 def test_constants_are_those_of_the_dispatcher() -> None:
-    from elastichost.dispatcher import endings, tending
+    from elastichost.dispatcher.core import endings
+    from elastichost.dispatcher.core import interference_control as tending
 
     assert (world.WINDOW_S, world.WARM_UP_S) == (tending.WINDOW_S, tending.WARM_UP_S)
     assert (world.REST_S, world.MOST_STARTS) == (endings.REST_S, endings.MOST_STARTS)

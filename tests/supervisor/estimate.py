@@ -22,8 +22,8 @@ from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.startup.memory_estimate import memory_facts
 from elastichost.supervisor.startup.preflight import preflight
-from elastichost.tuner.peak_memory import estimate_peak
-from elastichost.tuner.peak_memory_facts import BESIDE
+from elastichost.tuner.memory.peak_memory import estimate_peak
+from elastichost.tuner.memory.peak_memory_facts import BESIDE
 
 
 def main(folders: list[Path]) -> None:

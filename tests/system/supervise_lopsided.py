@@ -11,7 +11,7 @@ import msgspec
 from elastichost.sharding import ShardMap, even_shard_map
 from elastichost.specs import TableSpec
 from elastichost.supervisor.controllers import shard_map as roster
-from elastichost.tuner import rebalance
+from elastichost.tuner.placement import rebalance
 from tests.system.supervise import main
 
 

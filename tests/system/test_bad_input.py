@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.chaos.bad_input import check_refusals, feed_bad_input
+from elastichost.chaos.faults.bad_input import check_refusals, feed_bad_input
 from tests.system.test_run import Supervised, folder
 
 __all__ = ["folder"]

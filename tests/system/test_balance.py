@@ -14,7 +14,7 @@ from elastichost.runs.events import (
     HandoverStarted,
     ShardMapPublished,
 )
-from elastichost.tuner.rebalance import BOUND
+from elastichost.tuner.placement.rebalance import BOUND
 from tests.system.test_run import JOB, SLOW_MODEL, Supervised, folder
 
 __all__ = ["folder"]

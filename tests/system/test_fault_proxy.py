@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from elastichost.arena.host import socket_directory
-from elastichost.chaos.message_faults import parse_rates
-from elastichost.chaos.proxy import FaultProxy
+from elastichost.chaos.faults.message_faults import parse_rates
+from elastichost.chaos.faults.proxy import FaultProxy
 from elastichost.runs.events import RunStarted
 from elastichost.wire.sockets import VIA_VARIABLE
 from tests.system.test_crash_points import assert_each_position_once

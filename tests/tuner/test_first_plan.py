@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.tuner.candidates import Bounds, contains, count
 from elastichost.tuner.facts import Configuration, as_array
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
+from elastichost.tuner.policy.candidates import Bounds, contains, count
 from elastichost.tuner.records import FirstPlanMade
 from elastichost.tuner.replay import replay
 

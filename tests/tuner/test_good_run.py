@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
-from elastichost.tuner.candidates import Bounds
-from elastichost.tuner.ceiling import RELIEF, most
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.kriging import surface
-from elastichost.tuner.performance import Prior, fit
-from elastichost.tuner.policy import Decision, TunerSettings, TunerState, _seen, advance
-from elastichost.tuner.profile import Look, Totals
+from elastichost.tuner.models.base import Prior, fit
+from elastichost.tuner.models.residual_gp import surface
+from elastichost.tuner.policy.candidates import Bounds
+from elastichost.tuner.policy.ceiling import RELIEF, most
+from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, _seen, advance
+from elastichost.tuner.policy.profile import Look, Totals
 from elastichost.tuner.warm_start import WarmStart, distance, warm_start
 
 LOOK_S, CHANGE_S, WINDOW_S, BATCH, LENGTH_S = 0.5, 0.35, 5.0, 512, 300.0

@@ -9,11 +9,11 @@ from elastichost.history.features import Estimates
 from elastichost.plan import ProcessId
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
-from elastichost.tuner.heat import HeatState, fold
-from elastichost.tuner.memory import begin
-from elastichost.tuner.memory import decide as decide_memory
-from elastichost.tuner.memory_facts import HostLook, MemoryLook
-from elastichost.tuner.rebalance import BalanceState, Rebalance, decide
+from elastichost.tuner.memory.facts import HostLook, MemoryLook
+from elastichost.tuner.memory.forecast import begin
+from elastichost.tuner.memory.forecast import decide as decide_memory
+from elastichost.tuner.placement.heat import HeatState, fold
+from elastichost.tuner.placement.rebalance import BalanceState, Rebalance, decide
 from elastichost.tuner.records import (
     BalanceLooked,
     BalanceOpened,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
-from elastichost.tuner.candidates import Bounds, as_configurations, enumerate_candidates
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.policy.candidates import Bounds, as_configurations, enumerate_candidates
 from elastichost.tuner.warm_start import NEAR, ColdStart, WarmStart, distance, nearest, neighbours, warm_start
 
 PLAN = PlanSize(7, 2)

@@ -17,7 +17,7 @@ from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec
 from elastichost.wire.control import ControlMessage, Drained, Stop
 from elastichost.wire.data import DataMessage, DenseFetch, DensePushed
 from elastichost.wire.facts import ServerAddress
-from elastichost.wire.keys import KeyPair, new_keys
+from elastichost.wire.security.keys import KeyPair, new_keys
 from elastichost.wire.sockets import Caller, ControlClient, ControlServer, DataClient, DataServer, wait_readable
 
 JOB, PATIENCE_S = 7, 20.0

@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
+from elastichost.ps.rows.store import RowStore
 from elastichost.ps.rules import Rules
 from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
-from elastichost.ps.store import RowStore
 from elastichost.sharding import even_shard_map
 from elastichost.wire.facts import ServerAddress
 from elastichost.wire.sockets import Caller, DataServer, wait_readable
-from elastichost.worker.channel import DirectoryHolder
-from elastichost.worker.routing import Directory
+from elastichost.worker.access.routing import Directory
+from elastichost.worker.commit.channel import DirectoryHolder
 
 JOB = 7
 

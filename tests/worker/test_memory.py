@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from elastichost.arena.kernels import SAMPLES_PER_STAMP, seen_stamp
-from tests.worker.test_rows import Bench, batch, model
+from tests.worker.access.test_rows import Bench, batch, model
 
 PLENTY = 1 << 40
 

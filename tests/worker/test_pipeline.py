@@ -12,8 +12,8 @@ from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.datasets.remote import RemoteRate
 from elastichost.errors import DataError
 from elastichost.wire.facts import Lease
+from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.pipeline import PREFETCH_BATCHES, LeaseFinished, Pipeline
-from elastichost.worker.rows import PreparedBatch
 
 UNITS = (Unit(0, 0, 1000, 0, 0), Unit(1, 1000, 1000, 0, 1))
 WAIT_S = 20.0

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from elastichost.datasets.api import SampleBatch
 from elastichost.errors import ModelError
-from elastichost.worker.rows import PreparedBatch
+from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.step import ModelRunner, Outputs
 
 SIZE = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from elastichost.runs.events.base import Category, Event
-from elastichost.tuner.memory_facts import MemoryKind
+from elastichost.tuner.memory.facts import MemoryKind
 
 __all__ = [
     "Inaction",

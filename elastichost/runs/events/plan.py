@@ -8,7 +8,7 @@ import msgspec
 
 from elastichost.plan import Access, Plan
 from elastichost.runs.events.base import Category, Event
-from elastichost.tuner.decision import Decision
+from elastichost.tuner.policy.decision import Decision
 
 __all__ = [
     "Counts",

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
-from elastichost.tuner.allocate import Capacity, JobId, JobOptions, Option
-from elastichost.tuner.candidates import Bounds, enumerate_candidates
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation
-from elastichost.tuner.frontier import pareto
-from elastichost.tuner.profile import merged
+from elastichost.tuner.placement.allocate import Capacity, JobId, JobOptions, Option
+from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
+from elastichost.tuner.policy.frontier import pareto
+from elastichost.tuner.policy.profile import merged
 
 __all__ = [
     "Choices",

@@ -25,11 +25,11 @@ from elastichost.simulator.policies.common import (
 )
 from elastichost.simulator.policies.dlrover_brain import used
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
-from elastichost.tuner.allocate import Capacity, JobOptions, Option, weighted_greedy
-from elastichost.tuner.candidates import Bounds, as_configurations
 from elastichost.tuner.facts import Configuration, ConfigurationArray, as_array
-from elastichost.tuner.frontier import nsga2, resource_cost
-from elastichost.tuner.performance import fit
+from elastichost.tuner.models.base import fit
+from elastichost.tuner.placement.allocate import Capacity, JobOptions, Option, weighted_greedy
+from elastichost.tuner.policy.candidates import Bounds, as_configurations
+from elastichost.tuner.policy.frontier import nsga2, resource_cost
 
 __all__ = ["DlroverRm"]
 

@@ -16,9 +16,9 @@ from elastichost.simulator.jobs import JobSpec
 from elastichost.simulator.policies.common import Choices, Refused, candidates, cores_of, thinned_frontier
 from elastichost.simulator.settings import SEAMLESS, move_cost
 from elastichost.simulator.views import Ailment, ClusterView, Grant, JobView, Limits
-from elastichost.tuner.allocate import RHO, Capacity, JobOptions, Option, allocate
-from elastichost.tuner.candidates import as_configurations
 from elastichost.tuner.facts import Configuration, ConfigurationArray
+from elastichost.tuner.placement.allocate import RHO, Capacity, JobOptions, Option, allocate
+from elastichost.tuner.policy.candidates import as_configurations
 
 __all__ = ["URGENCIES", "Oracle"]
 

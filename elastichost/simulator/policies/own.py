@@ -15,11 +15,11 @@ from elastichost.plan import ProcessId
 from elastichost.simulator.policies.common import Choices, Digests, Refused, candidates, cores_of, thinned_frontier
 from elastichost.simulator.policies.own_memory import MemoryGrants
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
-from elastichost.tuner.allocate import Capacity, JobId, JobOptions, Option, allocate, weighted_greedy
-from elastichost.tuner.candidates import Bounds, as_configurations
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
 from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
-from elastichost.tuner.performance import Fit, Prior, fit
+from elastichost.tuner.models.base import Fit, Prior, fit
+from elastichost.tuner.placement.allocate import Capacity, JobId, JobOptions, Option, allocate, weighted_greedy
+from elastichost.tuner.policy.candidates import Bounds, as_configurations
 from elastichost.tuner.warm_start import ColdStart, warm_start
 
 __all__ = ["Elastichost", "Parts"]

@@ -7,7 +7,7 @@ import math
 from elastichost.history.features import Estimates
 from elastichost.simulator.views import JobView
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.memory_growth import GrowthState, forecast, observe, quantile
+from elastichost.tuner.memory.growth import GrowthState, forecast, observe, quantile
 
 __all__ = ["MemoryGrants"]
 

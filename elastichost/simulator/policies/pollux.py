@@ -14,7 +14,7 @@ import numpy.typing as npt
 from elastichost.simulator.policies.common import Digests, Room, admit, clamped, make_way, requested_memory
 from elastichost.simulator.views import ClusterView, Grant, JobView
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.pollux import PolluxFit, fit
+from elastichost.tuner.models.pollux import PolluxFit, fit
 
 __all__ = ["Pollux", "evolved", "hopeful"]
 

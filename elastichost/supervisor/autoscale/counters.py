@@ -9,7 +9,7 @@ import psutil
 
 from elastichost.plan import ProcessId
 from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
-from elastichost.tuner.profile import Totals
+from elastichost.tuner.policy.profile import Totals
 from elastichost.wire.facts import StepSample
 
 __all__ = ["Counter"]

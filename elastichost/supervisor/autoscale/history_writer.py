@@ -11,11 +11,11 @@ from elastichost.history.features import Estimates, JobFeatures, JobRecord, Plan
 from elastichost.history.store import WAIT_S, History, history_path
 from elastichost.runs.events import HistoryUnavailable
 from elastichost.supervisor.context import Run
-from elastichost.tuner.choice import best_known
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.performance import fit
-from elastichost.tuner.policy import TunerSettings, TunerState, stakes_of
-from elastichost.tuner.profile import merged, so_far
+from elastichost.tuner.models.base import fit
+from elastichost.tuner.policy.choice import best_known
+from elastichost.tuner.policy.policy import TunerSettings, TunerState, stakes_of
+from elastichost.tuner.policy.profile import merged, so_far
 
 __all__ = ["record_of", "remember"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
 from elastichost.history.features import JobFeatures, JobRecord
 from elastichost.runs.events import TunerDecided, TunerFailed, TunerOff, TunerOnlyWatches
 from elastichost.runs.events.text import text_of
@@ -19,12 +19,12 @@ from elastichost.supervisor.core.backoff import Retries, failed, may_try, succee
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.tuner_settings import Links, configuration_of, tuner_settings
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.job_frontier import job_frontier
-from elastichost.tuner.memory_prior import widened
-from elastichost.tuner.policy import Decision, TunerSettings, TunerState, advance
-from elastichost.tuner.profile import Look
+from elastichost.tuner.memory.prior import widened
+from elastichost.tuner.policy.job_frontier import job_frontier
+from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance
+from elastichost.tuner.policy.profile import Look
+from elastichost.tuner.policy.solvers import may_evolve, warm_nsga2
 from elastichost.tuner.records import TunerLooked, TunerOpened
-from elastichost.tuner.solvers import may_evolve, warm_nsga2
 from elastichost.wire.commands import Scale
 
 __all__ = ["AutoTuner", "open_tuner"]

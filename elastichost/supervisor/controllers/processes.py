@@ -46,7 +46,7 @@ from elastichost.supervisor.core.reconciler import (
 from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.wire import control as wire_control
 from elastichost.wire.child import ChildArguments
-from elastichost.wire.keys import KeyPair
+from elastichost.wire.security.keys import KeyPair
 
 __all__ = ["Holdings", "Recovery"]
 

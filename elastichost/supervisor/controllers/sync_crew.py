@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from elastichost.arena.dense import DenseStore
-from elastichost.arena.watermarks import Watermarks
+from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE, assign, key_of, micro_range, step_of, steps_of
 from elastichost.plan import ProcessId

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from elastichost.arena import index
 from elastichost.arena.arena import Arena
+from elastichost.arena.index import table as index
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.errors import CheckpointError
 from elastichost.plan import Plan

@@ -26,7 +26,7 @@ class Entries:
     calls: tuple[str, ...] = (
         "elastichost.arena.kernels:warm",
         "elastichost.datasets.warm:warm_kernels",
-        "elastichost.worker.interaction_kernels:warm",
+        "elastichost.worker.model.interaction_kernels:warm",
     )
 
     def of(self, role: str) -> str:

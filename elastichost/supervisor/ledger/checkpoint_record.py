@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.dense import DenseState
+from elastichost.arena.dense.store import DenseState
 from elastichost.checkpoint.format import (
     MANIFEST_NAME,
     FoundCheckpoint,

@@ -15,8 +15,8 @@ from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
 from elastichost.specs import TableSpec
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.shard_map import Roster
-from elastichost.tuner.memory import MemoryState, predict
-from elastichost.tuner.memory_facts import MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.forecast import MemoryState, predict
 from elastichost.wire.commands import Scale
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena import index
 from elastichost.arena.arena import Arena
 from elastichost.arena.host import free_bytes, is_in_memory, used_bytes
+from elastichost.arena.index import table as index
 from elastichost.arena.kernels import SAMPLES_PER_STAMP
 from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES
 from elastichost.specs import ModelSpec
-from elastichost.tuner.memory_facts import AGE_EDGES
+from elastichost.tuner.memory.facts import AGE_EDGES
 
 __all__ = ["INDEX_PEAK", "ArenaUse", "MemoryGauge", "OwnArena", "Reading", "RowCosts", "ages_of", "row_costs"]
 

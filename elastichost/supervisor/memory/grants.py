@@ -14,7 +14,7 @@ import numpy.typing as npt
 from elastichost.arena.least_room import SPARE_BYTES
 from elastichost.supervisor.core.memory_shares import ServerShare, Shares, share_out
 from elastichost.supervisor.memory.gauge import MemoryGauge, Reading, RowCosts
-from elastichost.tuner.memory_facts import HostLook
+from elastichost.tuner.memory.facts import HostLook
 
 __all__ = ["NO_LIMIT", "Granter", "HostFacts"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
 from elastichost.errors import MemoryBudgetError
 from elastichost.history.features import Estimates
 from elastichost.resources import bounds_of
@@ -30,10 +30,10 @@ from elastichost.supervisor.memory.exhaustion import Shortage, budget_error
 from elastichost.supervisor.memory.gauge import MemoryGauge, ages_of, row_costs
 from elastichost.supervisor.memory.grants import NO_LIMIT, Granter, HostFacts
 from elastichost.supervisor.memory.process_memory import PrivateMemory
-from elastichost.tuner.memory import begin, decide, predict
-from elastichost.tuner.memory_facts import Action, HostLook, MemoryDecision, MemoryLook
-from elastichost.tuner.memory_growth import GrowthState, is_foreknown
-from elastichost.tuner.memory_prior import learnt
+from elastichost.tuner.memory.facts import Action, HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.memory.forecast import begin, decide, predict
+from elastichost.tuner.memory.growth import GrowthState, is_foreknown
+from elastichost.tuner.memory.prior import learnt
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from elastichost.supervisor.launch.host_paths import Place
 from elastichost.supervisor.remote.messages import Opened, ProcessUsage, SourceFile, Welcome
 from elastichost.supervisor.remote.preflight import Own, failures_of, interface_of, repair_of, supervisor_address
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
-from elastichost.wire.keys import gate_at
+from elastichost.wire.security.keys import gate_at
 
 __all__ = ["RESTORED", "LinkSpeed", "Machines", "file_problems"]
 

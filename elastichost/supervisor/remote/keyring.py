@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from elastichost.plan import ProcessId
 from elastichost.wire.control import Admit
-from elastichost.wire.keys import AllowList, KeyPair, new_keys
+from elastichost.wire.security.keys import AllowList, KeyPair, new_keys
 
 __all__ = ["Keyring"]
 

@@ -1,8 +1,8 @@
 """Whether one machine reaches another at an address, and how fast the link carries bytes one way.
 
 One end listens at a port for a moment, the other connects. For the speed one end sends for a moment, and the other
-counts what comes. The first quarter of what came is not timed: TCP begins slowly, and what a bucket of tokens had saved up is not the
-link's speed.
+counts what comes. The first quarter of what came is not timed: TCP begins slowly, and what a bucket of tokens had saved
+up is not the link's speed.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ import msgspec
 import numpy as np
 
 from elastichost.arena.arena import Arena, read_layout
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.host import Hold, hold, left_of, read_owner, reclaim
 from elastichost.arena.layout import ArenaLayout, plan_layout
 from elastichost.arena.life import is_led
 from elastichost.arena.owner import is_this_boot, owner_of
-from elastichost.arena.staging import StagingArea, stamp_life
-from elastichost.arena.undo import UndoRecord
-from elastichost.arena.watermarks import Watermarks
+from elastichost.arena.recovery.staging import StagingArea, stamp_life
+from elastichost.arena.recovery.undo import UndoRecord
 from elastichost.errors import ArenaError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE, micro_ranges
 from elastichost.runs.facts import Lineage, Quarantined, TornLife

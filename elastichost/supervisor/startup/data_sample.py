@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from elastichost.datasets import Reader
 from elastichost.specs import TableSpec
-from elastichost.tuner.distinct_ids import IdLaw, fit_ids
+from elastichost.tuner.memory.distinct_ids import IdLaw, fit_ids
 
 __all__ = ["DataSample", "TableSample", "sample_data"]
 

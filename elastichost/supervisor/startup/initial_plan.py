@@ -24,10 +24,10 @@ from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
 from elastichost.supervisor.core.core_assignment import capacity_of, pin
 from elastichost.supervisor.startup.tuner_settings import asked_bounds, bounds_of_job
-from elastichost.tuner.candidates import Bounds, count
 from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.first_plan import FirstPlan, FirstPlanRequest, first_plan
+from elastichost.tuner.policy.candidates import Bounds, count
 from elastichost.tuner.warm_start import METRIC, neighbours, none_near
 
 __all__ = ["Beginning", "begin", "features_of"]

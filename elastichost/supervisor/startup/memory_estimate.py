@@ -17,8 +17,8 @@ from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT
 from elastichost.supervisor.startup.data_sample import DataSample, TableSample, sample_data
 from elastichost.supervisor.startup.model_probe import describe_model
 from elastichost.supervisor.startup.preflight import Preparation
-from elastichost.tuner.peak_memory import MemoryEstimate, estimate_peak
-from elastichost.tuner.peak_memory_facts import (
+from elastichost.tuner.memory.peak_memory import MemoryEstimate, estimate_peak
+from elastichost.tuner.memory.peak_memory_facts import (
     ALONE,
     EMULATED,
     EMULATED_BESIDE,

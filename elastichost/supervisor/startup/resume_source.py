@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.dense import DenseState
+from elastichost.arena.dense.store import DenseState
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import CheckpointError, SampleRange

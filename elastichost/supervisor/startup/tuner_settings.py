@@ -10,12 +10,12 @@ from elastichost.plan import Plan
 from elastichost.resources import Parallelism, bounds_of
 from elastichost.sharding import MAX_SERVERS
 from elastichost.specs import ModelSpec
-from elastichost.tuner.candidates import Bounds, count
 from elastichost.tuner.facts import Configuration, Workload
-from elastichost.tuner.gpu_shares import most_sharing
-from elastichost.tuner.performance import Prior
-from elastichost.tuner.policy import TunerSettings
-from elastichost.tuner.profile import BlockSettings
+from elastichost.tuner.models.base import Prior
+from elastichost.tuner.placement.gpu_shares import most_sharing
+from elastichost.tuner.policy.candidates import Bounds, count
+from elastichost.tuner.policy.policy import TunerSettings
+from elastichost.tuner.policy.profile import BlockSettings
 
 __all__ = ["NO_LINKS", "Links", "asked_bounds", "bounds_of_job", "configuration_of", "tuner_settings", "workload_of"]
 

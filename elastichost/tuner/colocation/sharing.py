@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from elastichost.tuner.allocate import RHO, Capacity, JobId, JobOptions, Option, allocate
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.placement.allocate import RHO, Capacity, JobId, JobOptions, Option, allocate
 
 __all__ = ["FLOATING_CORES", "Share", "SharingJob", "dealt", "share_cores"]
 

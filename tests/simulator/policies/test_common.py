@@ -24,10 +24,10 @@ from elastichost.simulator.policies.common import (
 )
 from elastichost.simulator.policies.static import Static
 from elastichost.simulator.views import ClusterView, JobView
-from elastichost.tuner.allocate import Capacity, JobOptions, Option
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.frontier import pareto
-from elastichost.tuner.profile import merged
+from elastichost.tuner.placement.allocate import Capacity, JobOptions, Option
+from elastichost.tuner.policy.frontier import pareto
+from elastichost.tuner.policy.profile import merged
 
 from ..closed_network import job
 from ..watching import Watched, cluster

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from elastichost.simulator.engine import simulate_jobs
 from elastichost.simulator.policies.pollux import Pollux, evolved, hopeful
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.pollux import fit
+from elastichost.tuner.models.pollux import fit
 
 from ..closed_network import job
 from ..watching import Watched, cluster

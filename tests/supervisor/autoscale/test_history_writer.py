@@ -24,13 +24,13 @@ from elastichost.supervisor.autoscale.history_writer import record_of, remember
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner
 from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.startup.initial_plan import Beginning, begin
-from elastichost.tuner.candidates import Bounds
 from elastichost.tuner.facts import Configuration, Observation, Workload
-from elastichost.tuner.memory import begin as begin_memory
-from elastichost.tuner.memory_growth import GrowthState, is_foreknown, observe
-from elastichost.tuner.memory_prior import BETA, ROWS, learnt
-from elastichost.tuner.policy import TunerSettings, TunerState
-from elastichost.tuner.profile import BlockSettings
+from elastichost.tuner.memory.forecast import begin as begin_memory
+from elastichost.tuner.memory.growth import GrowthState, is_foreknown, observe
+from elastichost.tuner.memory.prior import BETA, ROWS, learnt
+from elastichost.tuner.policy.candidates import Bounds
+from elastichost.tuner.policy.policy import TunerSettings, TunerState
+from elastichost.tuner.policy.profile import BlockSettings
 from tests.supervisor.noted import Noted
 
 JOB = """

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
+from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import plan_layout
-from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE
 from elastichost.plan import ProcessId, ProcessSpec
@@ -193,7 +193,7 @@ def test_nobody_asks_for_a_lease(stage: Stage) -> None:
 
 def key_of(step: int, micro: int) -> int:
     """As the micro-batch that a worker begins is noted."""
-    from elastichost.worker.step_queue import MicroBatch
+    from elastichost.worker.sync.step_queue import MicroBatch
 
     return MicroBatch(step, micro, MICROS, BATCH, 1, 0, 0, 0, 1, -1, False).key
 

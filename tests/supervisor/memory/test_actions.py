@@ -19,8 +19,8 @@ from elastichost.sharding import ShardMap, even_shard_map, moved_buckets
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.memory.actions import MemoryActor, relocated
 from elastichost.tuner.cold_start import initial_plan
-from elastichost.tuner.memory import MemoryState, decide
-from elastichost.tuner.memory_facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.forecast import MemoryState, decide
 from elastichost.wire.commands import Scale
 from tests.supervisor.noted import Noted
 

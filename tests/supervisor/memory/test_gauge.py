@@ -14,12 +14,12 @@ from elastichost.arena.kernels import SAMPLES_PER_STAMP
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.least_room import SPARE_BYTES
 from elastichost.errors import MemoryBudgetError
-from elastichost.ps.store import RowStore
+from elastichost.ps.rows.store import RowStore
 from elastichost.sharding import BUCKETS_PER_TABLE
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.memory.gauge import INDEX_PEAK, MemoryGauge, row_costs
 from elastichost.supervisor.memory.grants import COPY_ROOM, Granter
-from elastichost.tuner.memory_facts import AGE_EDGES
+from elastichost.tuner.memory.facts import AGE_EDGES
 
 FIXED, DYNAMIC = 0, 1
 ROWS = 5000

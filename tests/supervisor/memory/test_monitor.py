@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense import DenseStore
+from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.host import arena_root, is_in_memory
 from elastichost.arena.layout import plan_layout
 from elastichost.config.job import load_job
@@ -21,7 +21,7 @@ from elastichost.errors import ExitCode, MemoryBudgetError
 from elastichost.history.features import Estimates
 from elastichost.host.inventory import memory_of_host
 from elastichost.plan import Plan, ProcessId, ProcessSpec
-from elastichost.ps.store import RowStore
+from elastichost.ps.rows.store import RowStore
 from elastichost.runs.decisions import Recorder
 from elastichost.runs.events import MemoryBudgetSet, MemoryForecastFailed, MemoryFreed, MemoryFull
 from elastichost.sharding import BUCKETS_PER_TABLE, even_shard_map
@@ -29,7 +29,7 @@ from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerS
 from elastichost.supervisor.memory.gauge import MemoryGauge
 from elastichost.supervisor.memory.monitor import MemoryWatch
 from elastichost.supervisor.memory.process_memory import EXPECTED_BYTES
-from elastichost.tuner.memory_growth import forecast
+from elastichost.tuner.memory.growth import forecast
 from tests.supervisor.noted import Noted
 
 MB = 1 << 20

@@ -11,8 +11,8 @@ from elastichost.checkpoint.format import latest
 from elastichost.checkpoint.places import RUN_FILE, new_identity, read_identity
 from elastichost.config.hosts import read_hosts
 from elastichost.supervisor.remote.agent_tasks import keep
-from tests.ps.test_restoring import checkpoint_of, opened
-from tests.ps.test_store import ALL
+from tests.ps.rows.test_restorer import checkpoint_of, opened
+from tests.ps.rows.test_store import ALL
 
 RUN = new_identity("shop", "r1")
 

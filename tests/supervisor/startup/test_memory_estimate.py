@@ -19,8 +19,8 @@ from elastichost.datasets import open_reader
 from elastichost.supervisor.startup.data_sample import DataSample, sample_data
 from elastichost.supervisor.startup.memory_estimate import estimate_memory, memory_facts
 from elastichost.supervisor.startup.preflight import preflight
-from elastichost.tuner.peak_memory import MemoryEstimate
-from elastichost.tuner.peak_memory_facts import BESIDE, EMULATED, EMULATED_BESIDE, JobMemoryFacts
+from elastichost.tuner.memory.peak_memory import MemoryEstimate
+from elastichost.tuner.memory.peak_memory_facts import BESIDE, EMULATED, EMULATED_BESIDE, JobMemoryFacts
 from tests.system.test_run import zygote
 
 LIMIT_S = 120.0

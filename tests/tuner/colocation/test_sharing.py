@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.tuner.allocate import JobOptions, Option
 from elastichost.tuner.colocation.sharing import Share, SharingJob, dealt, share_cores
 from elastichost.tuner.facts import Configuration
+from elastichost.tuner.placement.allocate import JobOptions, Option
 
 
 def frontier(

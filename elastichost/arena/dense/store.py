@@ -1,0 +1,278 @@
+"""The dense vector, crash-safe by two halves: a commit writes the idle half, then publishes it with one store.
+
+Word 0 of `dense` is the sequence of the last published commit; half `sequence & 1` is live. Word 1 is the sequence
+whose writing began last. A writer killed anywhere leaves the live half whole: parameters, optimizer state and the
+record of applied batches are always of the same commit.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.compiled import kernel_ready
+from elastichost.arena.dense.kernels import adagrad_step, adam_step, copy_half, sgd_step
+from elastichost.arena.dense.mailbox import Mailbox
+from elastichost.arena.layout import APPLIED_WORDS, HEADER_WORDS
+from elastichost.arena.words import announce, load_word
+from elastichost.errors import ArenaError
+from elastichost.wire.facts import AppliedBatch, CommittedBatch
+
+__all__ = ["DenseOptimizerSpec", "DenseState", "DenseStore"]
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+_PUBLISHED, _STARTED = 0, 1  # words of the first page
+_VERSION, _STEP, _SAMPLES, _SKIPPED, _BATCHES = range(5)  # words of a half's header
+_READ_TIMEOUT_S = 5.0
+
+
+class DenseOptimizerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """torch's optimizer of that name; `weight_decay` is its L2 penalty (added to the gradient)."""
+
+    name: Literal["sgd", "adagrad", "adam"] = "adam"
+    learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+
+
+class DenseState(NamedTuple):
+    """A consistent copy: vector float32 [elements], state float32 [2 * parameters]."""
+
+    vector: Float32
+    state: Float32
+    version: int
+    step: int
+    samples_applied: int
+
+
+class _Half:
+    """Views of one of the two copies."""
+
+    def __init__(self, arena: Arena, number: int) -> None:
+        place, spec, file = arena.layout.dense, arena.model.dense, arena.files.dense
+        offset = place.half_offsets[number]
+        workers = arena.layout.max_workers
+        self.header: Int64 = file.array(np.int64, offset, HEADER_WORDS)
+        applied = file.array(np.int64, offset + place.applied_offset, workers * APPLIED_WORDS)
+        self.applied: Int64 = applied.reshape(workers, APPLIED_WORDS)
+        self.vector: Float32 = file.array(np.float32, offset + place.vector_offset, spec.elements)
+        self.state: Float32 = file.array(np.float32, offset + place.state_offset, 2 * spec.parameters)
+        self.parameters: Float32 = self.vector[: spec.parameters]
+
+
+class DenseStore:
+    """The flat dense vector of an arena. One writer, the dense owner; readers in any process."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._spec = arena.model.dense
+        self._words: Int64 = arena.files.dense.array(np.int64, 0, HEADER_WORDS)
+        self._halves = (_Half(arena, 0), _Half(arena, 1))
+        self._mailboxes: dict[tuple[int, int], Mailbox] = {}
+
+    # --- writer -----------------------------------------------------------------------------------------------
+
+    def load(
+        self,
+        vector: Float32,
+        state: Float32 | None,
+        version: int,
+        samples_applied: int,
+        step: int,
+        *,
+        skipped: int = 0,
+        applied_batches: int = 0,
+    ) -> None:
+        """Sets everything: initial values (state None: zeros) or a checkpoint's. No worker life has applied anything.
+
+        vector float32 [elements], state float32 [2 * parameters]. Raises ArenaError on other sizes.
+        """
+        self._require_elements("vector", vector, self._spec.elements)
+        if state is not None:
+            self._require_elements("optimizer state", state, 2 * self._spec.parameters)
+        sequence, _, new = self._begin()
+        new.vector[:] = vector
+        new.state[:] = 0.0 if state is None else state
+        new.applied[:] = 0
+        new.header[:] = 0
+        new.header[_VERSION], new.header[_STEP], new.header[_SAMPLES] = version, step, samples_applied
+        new.header[_SKIPPED], new.header[_BATCHES] = skipped, applied_batches
+        announce(self._words, _PUBLISHED, sequence)
+
+    def apply_gradient(
+        self,
+        vector: Float32,
+        optimizer: DenseOptimizerSpec,
+        learning_rate_scale: float,
+        *,
+        worker: int,
+        life: int,
+        sequence: int,
+        lease_id: int,
+        stop: int,
+        samples: int,
+        skipped: int,
+    ) -> int:
+        """One optimizer step and the record of its batch, atomically. Returns the new version.
+
+        vector float32 [elements]: gradients of the parameters, then the buffers' values, taken as they are.
+        `samples` and `skipped` are this batch's; the life's record and the store's totals grow by them.
+        """
+        self._require_elements("pushed vector", vector, self._spec.elements)
+        self._require_worker(worker)
+        commit, old, new = self._begin()
+        vector = kernel_ready(vector)
+        parameters = self._spec.parameters
+        step = int(old.header[_STEP]) + 1
+        self._step(old, new, vector[:parameters], optimizer, optimizer.learning_rate * learning_rate_scale, step)
+        new.vector[parameters:] = vector[parameters:]
+        before = self._record(old, worker, life)
+        new.applied[:] = old.applied
+        new.applied[worker] = (life, sequence, lease_id, stop, before.samples + samples, before.skipped + skipped)
+        new.header[:] = old.header
+        new.header[_VERSION] += 1
+        new.header[_STEP] = step
+        new.header[_SAMPLES] += samples
+        new.header[_SKIPPED] += skipped
+        new.header[_BATCHES] += 1
+        announce(self._words, _PUBLISHED, commit)
+        return int(new.header[_VERSION])
+
+    def applied(self, worker: int, life: int) -> AppliedBatch:
+        """The last batch of this worker life that was committed; zeros if there is none."""
+        self._require_worker(worker)
+        while True:
+            sequence = load_word(self._words, _PUBLISHED)
+            record = self._record(self._halves[sequence & 1], worker, life)
+            if load_word(self._words, _STARTED) < sequence + 2:  # or its writer came back to this half meanwhile
+                return record
+
+    def committed(self) -> tuple[CommittedBatch, ...]:
+        """How far the newest life of each worker that ever committed has come."""
+        applied = self._live().applied
+        return tuple(
+            CommittedBatch(worker=int(worker), life=int(applied[worker, 0]), sequence=int(applied[worker, 1]))
+            for worker in np.flatnonzero(applied[:, 0])
+        )
+
+    def _record(self, half: _Half, worker: int, life: int) -> AppliedBatch:
+        words = [int(load_word(half.applied[worker], word)) for word in range(APPLIED_WORDS)]
+        return AppliedBatch(*(words[1:] if words[0] == life else [0] * (APPLIED_WORDS - 1)))
+
+    def _begin(self) -> tuple[int, _Half, _Half]:
+        """(sequence of the commit that begins, the live half, the half to write)."""
+        sequence = load_word(self._words, _PUBLISHED) + 1
+        announce(self._words, _STARTED, sequence)
+        return sequence, self._halves[(sequence - 1) & 1], self._halves[sequence & 1]
+
+    def _step(
+        self, old: _Half, new: _Half, gradient: Float32, optimizer: DenseOptimizerSpec, rate: float, step: int
+    ) -> None:
+        count, decay = self._spec.parameters, float(optimizer.weight_decay)
+        place = (old.parameters, new.parameters)
+        match optimizer.name:
+            case "adam":
+                betas = (float(optimizer.beta1), float(optimizer.beta2))
+                adam_step(*place, old.state, new.state, gradient, step, rate, *betas, float(optimizer.eps), decay)
+            case "adagrad":
+                states = (old.state[:count], new.state[:count])
+                adagrad_step(*place, *states, gradient, rate, float(optimizer.eps), decay)
+            case "sgd":
+                states = (old.state[:count], new.state[:count])
+                sgd_step(*place, *states, gradient, rate, float(optimizer.momentum), decay)
+
+    # --- readers ----------------------------------------------------------------------------------------------
+
+    def read_into(self, out: Float32) -> int:
+        """Copies a consistent vector into out (float32 [elements]) and returns its version.
+
+        Raises ArenaError when none could be had within 5 s (the writer lapped every attempt), or on another size.
+        """
+        self._require_elements("out", out, self._spec.elements)
+        deadline_s = time.monotonic() + _READ_TIMEOUT_S
+        while True:
+            sequence = load_word(self._words, _PUBLISHED)
+            half = self._halves[sequence & 1]
+            version = copy_half(self._words, half.header, half.vector, out, sequence)
+            if version >= 0:
+                return int(version)
+            if time.monotonic() > deadline_s:
+                raise ArenaError(
+                    f"no consistent dense vector within {_READ_TIMEOUT_S} s: it is written faster than it can be read",
+                    hint="use larger batches or fewer workers",
+                )
+
+    def version(self) -> int:
+        """Version of the live half: grows by one with every commit."""
+        return self._header_word(_VERSION)
+
+    def samples_applied(self) -> int:
+        """Samples of all committed batches since the job began."""
+        return self._header_word(_SAMPLES)
+
+    def skipped(self) -> int:
+        """Samples skipped as bad rows in all committed batches."""
+        return self._header_word(_SKIPPED)
+
+    def applied_batches(self) -> int:
+        """Batches committed since the job began."""
+        return self._header_word(_BATCHES)
+
+    def state_copy(self) -> DenseState:
+        """(vector, state, version, step, samples_applied), copies. For the writer, or while nobody commits."""
+        half = self._live()
+        header = half.header
+        return DenseState(
+            half.vector.copy(), half.state.copy(), int(header[_VERSION]), int(header[_STEP]), int(header[_SAMPLES])
+        )
+
+    def mailbox(self, worker: int, half: int) -> Mailbox:
+        """Where a worker on this host leaves a push; two halves, so it may fill one ahead.
+
+        Raises ArenaFullError when there is no memory for it.
+        """
+        known = self._mailboxes.get((worker, half))
+        if known is None:
+            self._require_worker(worker)
+            if half not in (0, 1):
+                raise ArenaError(f"a mailbox has halves 0 and 1, not {half}")
+            place, file = self._arena.layout.dense, self._arena.files.dense
+            offset = place.mailbox_offset + (2 * worker + half) * place.mailbox_bytes
+            file.allocate(offset, place.mailbox_bytes, f"the mailbox of worker {worker}")
+            known = self._mailboxes[worker, half] = Mailbox(file, offset, self._spec.elements)
+        return known
+
+    def posted(self, worker: int, life: int) -> tuple[bytes, ...]:
+        """Messages of what this life released into its mailbox and is not committed, in the order of their commits."""
+        committed = self.applied(worker, life).sequence
+        found = [posted for half in (0, 1) if (posted := self.mailbox(worker, half).posted(life)) is not None]
+        return tuple(message for sequence, message in sorted(found) if sequence > committed)
+
+    def _live(self) -> _Half:
+        return self._halves[load_word(self._words, _PUBLISHED) & 1]
+
+    def _header_word(self, word: int) -> int:
+        while True:
+            sequence = load_word(self._words, _PUBLISHED)
+            value = load_word(self._halves[sequence & 1].header, word)
+            # Ends: it goes round only when two commits passed between two loads.
+            if load_word(self._words, _STARTED) < sequence + 2:
+                return int(value)
+
+    def _require_elements(self, what: str, array: Float32, elements: int) -> None:
+        if array.shape != (elements,) or array.dtype != np.float32:
+            raise ArenaError(f"the {what} must be float32 [{elements}], not {array.dtype} {list(array.shape)}")
+
+    def _require_worker(self, worker: int) -> None:
+        if not 0 <= worker < self._arena.layout.max_workers:
+            raise ArenaError(f"worker {worker}: an arena has places for {self._arena.layout.max_workers} workers")

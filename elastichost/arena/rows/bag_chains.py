@@ -1,0 +1,150 @@
+"""The distinct rows among a batch's ids, and the sum of each one's gradients.
+
+A small hash table finds the distinct rows; the ids of each are chained, so that nothing is copied until a row's
+gradients are summed. What is touched fits into the nearest caches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.compiled import compiled, inlined, signed
+from elastichost.arena.rows.bag_kernels import BAGS, COLUMN, FIRST_BAG, IS_MEAN, STRIDE
+from elastichost.arena.rows.lanes import Lanes, add, load, multiply, splat, store, zeros4, zeros16
+
+__all__ = ["CHUNK_ROWS", "GRADIENT_AT", "UpdateWorkspace", "chain_ids", "sum_chain"]
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+CHUNK_ROWS = 16  # rows that are updated together: one number of each fills a vector
+
+# Columns of `chain`, one line per id.
+_PREVIOUS_ID, GRADIENT_AT = 0, 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class UpdateWorkspace:
+    """What an update writes to while it works; grown as needed, kept between calls.
+
+    slots int32 [power of two]: 1 + number of a distinct row; distinct int64 [ids]: the distinct rows; last_ids int64
+    [ids]: the last id of each; chain int64 [ids, 2]: previous id of the same row (-1: none), where its gradient begins;
+    scales float32 [ids]: of the gradients; lines float32 [16 of the widest row].
+    """
+
+    def __init__(self, widest: int) -> None:
+        self.lines = np.zeros(CHUNK_ROWS * widest, np.float32)
+        self.scales = np.empty(0, np.float32)
+        self.reserve(1)
+
+    def reserve(self, ids: int) -> None:
+        """Makes room for embeddings with up to so many ids in a batch."""
+        if ids <= len(self.scales):
+            return
+        self.slots = np.zeros(1 << (2 * ids).bit_length(), np.int32)
+        self.distinct = np.empty(ids, np.int64)
+        self.last_ids = np.empty(ids, np.int64)
+        self.chain = np.empty((ids, 2), np.int64)
+        self.scales = np.empty(ids, np.float32)
+
+    def arrays(self) -> tuple[Int32, Int64, Int64, Int64, Float32, Float32]:
+        """slots, distinct, last_ids, chain, scales, lines: in the order in which kernels take them."""
+        return (self.slots, self.distinct, self.last_ids, self.chain, self.scales, self.lines)
+
+
+@inlined
+def _bits_for(entries: Int64, first: int, stop: int, offsets: Int64) -> int:
+    """Of a slot's number, so that no more than half the slots are taken."""
+    ids = 0
+    for e in range(first, stop):
+        ids += offsets[entries[e, FIRST_BAG] + entries[e, BAGS]] - offsets[entries[e, FIRST_BAG]]
+    bits = 1
+    while 1 << bits < 2 * ids:
+        bits += 1
+    return bits
+
+
+@compiled
+def chain_ids(
+    entries: Int64,
+    first: int,
+    stop: int,
+    values: Int64,
+    offsets: Int64,
+    slots: Int32,
+    distinct: Int64,
+    last_ids: Int64,
+    chain: Int64,
+    scales: Float32,
+) -> int:
+    """Fills the workspace from the ids of entries[first:stop] of one embedding; gives the number of distinct rows.
+    Values less than 0 are rows of another place (`place_kernels`), and passed over."""
+    bits = _bits_for(entries, first, stop, offsets)
+    mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
+    slots[: mask + 1] = 0
+    found = number = 0
+    for e in range(first, stop):
+        first_bag, is_mean = entries[e, FIRST_BAG], entries[e, IS_MEAN] != 0
+        at, stride = entries[e, COLUMN], entries[e, STRIDE]
+        for bag in range(first_bag, first_bag + entries[e, BAGS]):
+            begin, end = offsets[bag], offsets[bag + 1]
+            scale = np.float32(1.0) / np.float32(end - begin) if is_mean else np.float32(1.0)
+            for k in range(begin, end):
+                row, previous = values[k], -1
+                if row < 0:
+                    continue
+                slot = signed(np.uint64(row) * np.uint64(_GOLDEN) >> shift)
+                which = signed(slots[slot]) - 1
+                while which >= 0 and distinct[which] != row:
+                    slot = (slot + 1) & mask
+                    which = signed(slots[slot]) - 1
+                if which < 0:
+                    which = found
+                    found += 1
+                    slots[slot] = found
+                    distinct[which] = row
+                else:
+                    previous = last_ids[which]
+                last_ids[which] = number
+                chain[number, _PREVIOUS_ID], chain[number, GRADIENT_AT] = previous, at
+                scales[number] = scale
+                number += 1
+            at += stride
+    return found
+
+
+@inlined
+def _chain_sum(k: int, chain: Int64, scales: Float32, gradient: Float32, element: int, like: Lanes) -> Lanes:
+    """The scaled sum, over a chain that ends in id k, of as many elements of the gradients as `like` has lanes."""
+    summed = multiply(load(gradient, chain[k, GRADIENT_AT] + element, like), splat(scales[k], like))
+    k = chain[k, _PREVIOUS_ID]
+    while k >= 0:
+        part = multiply(load(gradient, chain[k, GRADIENT_AT] + element, like), splat(scales[k], like))
+        summed = add(summed, part)
+        k = chain[k, _PREVIOUS_ID]
+    return summed
+
+
+@inlined
+def sum_chain(
+    last: int, chain: Int64, scales: Float32, gradient: Float32, dim: int, width: int, lines: Float32, to: int
+) -> None:
+    """lines[to : to + width]: the summed gradients of the ids chained from `last`, zeros from dim on."""
+    wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)
+    element = 0
+    while element + 16 <= dim:
+        store(lines, to + element, _chain_sum(last, chain, scales, gradient, element, wide), unused)
+        element += 16
+    while element + 4 <= dim:
+        store(lines, to + element, _chain_sum(last, chain, scales, gradient, element, narrow), unused)
+        element += 4
+    while element < width:  # a vector's end that is no multiple of four, and the padding
+        summed = np.float32(0.0)
+        k = last if element < dim else -1
+        while k >= 0:
+            summed += gradient[chain[k, GRADIENT_AT] + element] * scales[k]
+            k = chain[k, _PREVIOUS_ID]
+        lines[to + element] = summed
+        element += 1

@@ -1,0 +1,160 @@
+"""Pooled lookup over flat rows, and the gradients of rows that were pulled.
+
+A call is described by its **entries**, int64 [E, ENTRY_FIELDS], one per (embedding, feature); the constants below name
+the columns. The bags of an entry are `offsets[first_bag : first_bag + bags + 1]` into `values`, which hold row numbers.
+Bag b lands at `output[column + b * stride]`: the stride is a whole line for pooled lookup, one vector for a sequence,
+whose bags hold one id each. Gradients are laid out as the output.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.compiled import compiled, inlined, prefetch
+from elastichost.arena.rows.lanes import Array, Lanes, add, lane, load, multiply, splat, store, zeros4, zeros16
+
+__all__ = [
+    "BAGS",
+    "COLUMN",
+    "DIM",
+    "ENTRY_FIELDS",
+    "FIRST_BAG",
+    "IS_MEAN",
+    "PADDED_DIM",
+    "ROWS_OFFSET",
+    "STRIDE",
+    "add_line",
+    "pool_bag",
+    "pool_bags",
+    "prefetch_row",
+    "rows_ahead",
+    "scatter_gradients",
+]
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+FIRST_BAG = 0  # in `offsets`
+BAGS = 1
+ROWS_OFFSET = 2  # elements of the flat rows before the embedding's row 0
+DIM = 3
+PADDED_DIM = 4  # elements from row to row: a multiple of four; from DIM on they are zeros
+COLUMN = 5  # where bag 0 lies in the flat output
+STRIDE = 6  # elements from bag to bag in the output
+IS_MEAN = 7  # 1: mean pooling, 0: sum
+ENTRY_FIELDS = 8
+
+_FLOATS_PER_LINE = 16  # of a cache line of 64 bytes
+_LINES_AHEAD = 24  # cache lines that are asked for ahead of their use: measured, flat from 16 to 32
+
+
+@inlined
+def rows_ahead(width: int) -> int:
+    """How many rows of `width` floats to ask for ahead."""
+    return max(2, _LINES_AHEAD * _FLOATS_PER_LINE // max(width, _FLOATS_PER_LINE))
+
+
+@inlined
+def prefetch_row(array: Array, position: int, elements: int) -> None:
+    """Asks for the cache lines of a row."""
+    prefetch(array, position)
+    for element in range(_FLOATS_PER_LINE, elements, _FLOATS_PER_LINE):
+        prefetch(array, position + element)
+
+
+@inlined
+def _pool(rows: Array, first: int, width: int, values: Int64, start: int, stop: int, like: Lanes) -> Lanes:
+    """The sum over the rows values[start:stop], as many elements from `first` on as `like` has lanes."""
+    pooled = load(rows, first + values[start] * width, like)
+    for k in range(start + 1, stop):
+        pooled = add(pooled, load(rows, first + values[k] * width, like))
+    return pooled
+
+
+@inlined
+def pool_bag(
+    rows: Array,
+    base: int,
+    width: int,
+    values: Int64,
+    start: int,
+    stop: int,
+    scale: np.float32,
+    output: Float32,
+    at: int,
+    dim: int,
+) -> None:
+    """One bag, not empty, times scale into output[at : at + dim]."""
+    wide, narrow, unused = zeros16(), zeros4(), np.uint64(0)
+    element = 0
+    while element + 16 <= dim:
+        pooled = _pool(rows, base + element, width, values, start, stop, wide)
+        store(output, at + element, multiply(pooled, splat(scale, wide)), unused)
+        element += 16
+    while element < dim:
+        part = multiply(_pool(rows, base + element, width, values, start, stop, narrow), splat(scale, narrow))
+        if element + 4 <= dim:
+            store(output, at + element, part, unused)
+        else:  # the row is padded, the output is not
+            for i in range(dim - element):
+                output[at + element + i] = lane(part, i)
+        element += 4
+
+
+@compiled
+def pool_bags(rows: Array, entries: Int64, values: Int64, offsets: Int64, output: Float32) -> None:
+    """Sums or means of rows into a flat output; bags without an id give zeros.
+
+    rows: float32 or bfloat16 (as uint16), flat; entries int64 [E, ENTRY_FIELDS]; values int64; offsets int64.
+    """
+    for e in range(len(entries)):
+        first_bag, bags, base = entries[e, FIRST_BAG], entries[e, BAGS], entries[e, ROWS_OFFSET]
+        dim, width, is_mean = entries[e, DIM], entries[e, PADDED_DIM], entries[e, IS_MEAN] != 0
+        at, stride = entries[e, COLUMN], entries[e, STRIDE]
+        ahead, last = rows_ahead(width), offsets[first_bag + bags] - 1
+        for bag in range(first_bag, first_bag + bags):
+            start, stop = offsets[bag], offsets[bag + 1]
+            # Bags lie lines apart in the output, too far for the processor to see that they follow one another.
+            prefetch_row(output, at + ahead * stride, dim)
+            if stop == start + 1:  # most bags of most data sets: here the compiler knows that it is one row
+                prefetch_row(rows, base + values[min(start + ahead, last)] * width, dim)
+                pool_bag(rows, base, width, values, start, start + 1, np.float32(1.0), output, at, dim)
+            elif stop == start:
+                for element in range(dim):
+                    output[at + element] = np.float32(0.0)
+            else:
+                for k in range(start, stop):
+                    prefetch_row(rows, base + values[min(k + ahead, last)] * width, dim)
+                scale = np.float32(1.0) / np.float32(stop - start) if is_mean else np.float32(1.0)
+                pool_bag(rows, base, width, values, start, stop, scale, output, at, dim)
+            at += stride
+
+
+@inlined
+def add_line(line: Float32, to: int, gradient: Float32, position: int, dim: int, scale: np.float32) -> None:
+    """line[to : to + dim] += scale * gradient[position : position + dim]."""
+    wide, unused = zeros16(), np.uint64(0)
+    element = 0
+    while element + 16 <= dim:
+        part = multiply(load(gradient, position + element, wide), splat(scale, wide))
+        store(line, to + element, add(load(line, to + element, wide), part), unused)
+        element += 16
+    while element < dim:
+        line[to + element] += scale * gradient[position + element]
+        element += 1
+
+
+@compiled
+def scatter_gradients(sums: Float32, entries: Int64, values: Int64, offsets: Int64, gradient: Float32) -> None:
+    """Adds every id's gradient to the sums of its row, float32, laid out as the flat rows were for `pool_bags`."""
+    for e in range(len(entries)):
+        first_bag, base, dim = entries[e, FIRST_BAG], entries[e, ROWS_OFFSET], entries[e, DIM]
+        width, is_mean = entries[e, PADDED_DIM], entries[e, IS_MEAN] != 0
+        at, stride = entries[e, COLUMN], entries[e, STRIDE]
+        for bag in range(first_bag, first_bag + entries[e, BAGS]):
+            start, stop = offsets[bag], offsets[bag + 1]
+            scale = np.float32(1.0) / np.float32(stop - start) if is_mean else np.float32(1.0)
+            for k in range(start, stop):
+                add_line(sums, base + values[k] * width, gradient, at, dim, scale)
+            at += stride

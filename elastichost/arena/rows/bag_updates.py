@@ -1,0 +1,242 @@
+"""The exact fused optimizers: gradients of equal rows are summed, then each row of a batch is updated once.
+
+Rows are updated sixteen at a time, so that a row's chain of dependent operations (square root, division) overlaps
+with those of others and with the arrival of weights and state, which were asked for sixteen rows ahead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.rows.bag_chains import CHUNK_ROWS, GRADIENT_AT, chain_ids, sum_chain
+from elastichost.arena.rows.bag_kernels import DIM, PADDED_DIM, ROWS_OFFSET, prefetch_row
+from elastichost.arena.rows.lanes import (
+    Array,
+    add,
+    divide,
+    load,
+    multiply,
+    splat,
+    square_root,
+    store,
+    subtract,
+    total,
+    zeros4,
+    zeros16,
+)
+from elastichost.specs import RowOptimizer
+
+__all__ = [
+    "ADAGRAD",
+    "FIRST_ENTRY",
+    "OPTIMIZER",
+    "OPTIMIZER_CODES",
+    "ROWWISE_ADAGRAD",
+    "SGD",
+    "STATE_OFFSET",
+    "STOP_ENTRY",
+    "UPDATE_FIELDS",
+    "state_floats",
+    "update_chunk",
+    "update_rows",
+]
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+# Columns of `updates`, int64 [M, UPDATE_FIELDS], one per embedding.
+FIRST_ENTRY = 0  # the embedding's entries are entries[first_entry:stop_entry]
+STOP_ENTRY = 1
+STATE_OFFSET = 2  # elements of the flat state before that of row 0
+OPTIMIZER = 3
+UPDATE_FIELDS = 4
+
+SGD, ADAGRAD, ROWWISE_ADAGRAD = 0, 1, 2
+OPTIMIZER_CODES: dict[RowOptimizer, int] = {"sgd": SGD, "adagrad": ADAGRAD, "rowwise_adagrad": ROWWISE_ADAGRAD}
+
+
+@inlined
+def state_floats(optimizer: int, width: int) -> int:
+    """Floats of state per row."""
+    if optimizer == ROWWISE_ADAGRAD:
+        return 1
+    return width if optimizer == ADAGRAD else 0
+
+
+@inlined
+def _sum_of_squares(line: Float32, at: int, width: int) -> np.float32:
+    """Over `width` elements from line[at] on."""
+    wide, narrow = zeros16(), zeros4()
+    element = 0
+    while element + 16 <= width:
+        part = load(line, at + element, wide)
+        wide = add(wide, multiply(part, part))
+        element += 16
+    while element < width:
+        rest = load(line, at + element, narrow)
+        narrow = add(narrow, multiply(rest, rest))
+        element += 4
+    return total(wide) + total(narrow)
+
+
+@inlined
+def _step_row(
+    rows: Array, position: int, line: Float32, at: int, width: int, factor: np.float32, seed: np.uint64
+) -> None:
+    """rows[position : position + width] -= factor * line[at : at + width]."""
+    wide, narrow = zeros16(), zeros4()
+    element = 0
+    while element + 16 <= width:
+        step = multiply(load(line, at + element, wide), splat(factor, wide))
+        store(rows, position + element, subtract(load(rows, position + element, wide), step), seed)
+        element += 16
+    while element < width:
+        rest = multiply(load(line, at + element, narrow), splat(factor, narrow))
+        store(rows, position + element, subtract(load(rows, position + element, narrow), rest), seed)
+        element += 4
+
+
+@inlined
+def _adagrad_row(
+    rows: Array,
+    position: int,
+    state: Float32,
+    state_at: int,
+    line: Float32,
+    at: int,
+    width: int,
+    rate: np.float32,
+    eps: np.float32,
+    seed: np.uint64,
+) -> None:
+    """s += g^2; w -= rate * g / (sqrt(s) + eps), each element by itself."""
+    like = zeros4()
+    for element in range(0, width, 4):
+        summed = load(line, at + element, like)
+        squares = add(load(state, state_at + element, like), multiply(summed, summed))
+        store(state, state_at + element, squares, seed)
+        step = divide(multiply(summed, splat(rate, like)), add(square_root(squares), splat(eps, like)))
+        store(rows, position + element, subtract(load(rows, position + element, like), step), seed)
+
+
+@inlined
+def _rowwise_factors(
+    state: Float32,
+    state_base: int,
+    numbers: Int64,
+    first: int,
+    count: int,
+    gradients: Float32,
+    at: int,
+    width: int,
+    rate: np.float32,
+    eps: np.float32,
+    factors: Float32,
+) -> None:
+    """s += mean(g^2) of each row; factors[i] = rate / (sqrt(s) + eps), all sixteen at once."""
+    for i in range(count):
+        place = state_base + numbers[first + i]
+        squares = state[place] + _sum_of_squares(gradients, at + i * width, width) / np.float32(width)
+        factors[i] = squares
+        state[place] = squares
+    like = zeros16()
+    roots = add(square_root(load(factors, 0, like)), splat(eps, like))
+    store(factors, 0, divide(splat(rate, like), roots), np.uint64(0))
+
+
+@inlined
+def update_chunk(
+    rows: Array,
+    base: int,
+    state: Float32,
+    state_base: int,
+    numbers: Int64,
+    first: int,
+    count: int,
+    gradients: Float32,
+    at: int,
+    width: int,
+    optimizer: int,
+    rate: np.float32,
+    eps: np.float32,
+    factors: Float32,
+    seed: np.uint64,
+) -> None:
+    """Updates up to CHUNK_ROWS distinct rows, numbers[first : first + count], of one embedding.
+
+    gradients: one line of `width` floats per row, from gradients[at] on; base and state_base: where row 0 and its state
+    begin; factors float32 [CHUNK_ROWS] is overwritten.
+    """
+    if optimizer == ADAGRAD:
+        for i in range(count):
+            offset, line = numbers[first + i] * width, at + i * width
+            _adagrad_row(rows, base + offset, state, state_base + offset, gradients, line, width, rate, eps, seed)
+        return
+    if optimizer == ROWWISE_ADAGRAD:
+        _rowwise_factors(state, state_base, numbers, first, count, gradients, at, width, rate, eps, factors)
+    else:
+        factors[:] = rate
+    for i in range(count):
+        position = base + numbers[first + i] * width
+        _step_row(rows, position, gradients, at + i * width, width, factors[i], seed)
+
+
+@compiled
+def update_rows(
+    rows: Array,
+    state: Float32,
+    entries: Int64,
+    updates: Int64,
+    rates: Float32,
+    values: Int64,
+    offsets: Int64,
+    gradient: Float32,
+    slots: Int32,
+    distinct: Int64,
+    last_ids: Int64,
+    chain: Int64,
+    scales: Float32,
+    lines: Float32,
+    seed: np.uint64,
+) -> None:
+    """The backward pass of `bag_kernels.pool_bags`, with the optimizer: one update per distinct row.
+
+    rows: float32 or bfloat16 (as uint16), flat; state float32, flat; entries and updates int64, columns as named;
+    rates float32 [M, 2]: learning rate and eps; gradient float32, laid out as the output was; `slots` to `lines` are
+    an `UpdateWorkspace`; the seed is that of bfloat16's stochastic rounding and differs from call to call.
+    """
+    factors = np.zeros(CHUNK_ROWS, np.float32)
+    for m in range(len(updates)):
+        e, optimizer, state_base = updates[m, FIRST_ENTRY], updates[m, OPTIMIZER], updates[m, STATE_OFFSET]
+        base, dim, width = entries[e, ROWS_OFFSET], entries[e, DIM], entries[e, PADDED_DIM]
+        state_width, rate, eps = state_floats(optimizer, width), rates[m, 0], rates[m, 1]
+        stop = updates[m, STOP_ENTRY]
+        found = chain_ids(entries, e, stop, values, offsets, slots, distinct, last_ids, chain, scales)
+        for first in range(0, found, CHUNK_ROWS):
+            count = min(CHUNK_ROWS, found - first)
+            for i in range(count):
+                later = min(first + i + CHUNK_ROWS, found - 1)
+                prefetch_row(rows, base + distinct[later] * width, width)
+                prefetch_row(state, state_base + distinct[later] * state_width, state_width)
+                prefetch_row(gradient, chain[last_ids[later], GRADIENT_AT], dim)
+                sum_chain(last_ids[first + i], chain, scales, gradient, dim, width, lines, i * width)
+            update_chunk(
+                rows,
+                base,
+                state,
+                state_base,
+                distinct,
+                first,
+                count,
+                lines,
+                0,
+                width,
+                optimizer,
+                rate,
+                eps,
+                factors,
+                seed,
+            )

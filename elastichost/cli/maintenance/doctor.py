@@ -1,0 +1,303 @@
+"""`doctor`: can this host run a job? Every check says what it found, and how to repair what is wrong."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import typer
+
+from elastichost.cli.maintenance.doctor_ipc import logind_facts, removes_files
+from elastichost.cli.output import AsJson, data_console, print_json, progress_console
+from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
+from elastichost.errors import ExitCode
+from elastichost.host.kernel_cache import kernel_cache
+from elastichost.wording import bytes_words
+
+if TYPE_CHECKING:
+    from elastichost.config.hosts import HostsFile
+
+__all__ = ["Check", "check_triple", "diagnose", "doctor", "register"]
+
+Verdict = Literal["ok", "warning", "failed"]
+# torch, torchrec and fbgemm go in threes: release lines that were built for one another
+TORCH_LINE, TORCHREC_LINE, FBGEMM_LINE = "2.13", "1.8", "1.8"
+REPAIR_TRIPLE = "rm -rf .venv && make run   (or: pip install -e '.[cpu]')"
+HOPELESS_ARENA_BYTES = 16 << 20  # a job with a few tables needs about as much before it trains a batch
+KEEP_FILES = (
+    "as root: mkdir -p /etc/systemd/logind.conf.d && printf '[Login]\\nRemoveIPC=no\\n' > "
+    "/etc/systemd/logind.conf.d/elastichost.conf && systemctl restart systemd-logind"
+)
+SHMEM_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+IMPORT_TIMEOUT_S = 180.0
+IMPORT_SCRIPT = "import torch, fbgemm_gpu, torchrec; print(torch.__version__, torch.cuda.is_available())"
+KERNEL_SCRIPT = "from elastichost.arena.index.hashing import mix64; mix64(7)"
+STYLES: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "failed": "bold red"}
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One finding; `repair` is what to type when it is not ok."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    repair: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    hosts: HostsOption = None,
+    addresses: AddressOption = [],  # noqa: B006 typer copies it
+    on: OnOption = None,
+    ray_address: RayAddressOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Check Python, torch, shared memory, cores, memory, GPU; print how to repair what is wrong.
+
+    With --hosts, --host or --on ray the others are checked: reachable, same versions, cores, memory, clocks, ports.
+    """
+    if (others := hosts_asked(hosts, addresses, on, ray_address)) is not None:
+        _check_hosts(others, as_json)
+        return
+    progress_console().print("importing torch, torchrec and fbgemm once: this takes some seconds", style="dim")
+    checks: list[Check] = []
+    out = data_console()
+    for check in diagnose():
+        checks.append(check)
+        if not as_json:
+            out.print(f"[{STYLES[check.verdict]}]{check.verdict:<8}[/] {check.name:<14} ", end="")
+            out.print(check.found, markup=False)
+            if check.verdict != "ok" and check.repair:
+                out.print(f"         -> {check.repair}", style="cyan", markup=False)
+    failed = [check for check in checks if check.verdict == "failed"]
+    if as_json:
+        print_json({"ok": not failed, "checks": msgspec.to_builtins(checks)})
+    if failed:
+        raise typer.Exit(int(ExitCode.PREFLIGHT))
+
+
+def _check_hosts(hosts: HostsFile, as_json: bool) -> None:
+    """Every problem of every host, then exit code 3 when one of them cannot be used."""
+    from elastichost.supervisor.remote.preflight import check_hosts
+
+    out, findings = data_console(), []
+    for finding in check_hosts(hosts):
+        findings.append(finding)
+        if not as_json:
+            out.print(f"[{STYLES[finding.verdict]}]{finding.verdict:<8}[/] ", end="")
+            out.print(f"{finding.host:<16} {finding.name:<14} {finding.found}", markup=False)
+            if finding.repair:
+                out.print(f"         -> {finding.repair}", style="cyan", markup=False)
+    failed = [finding for finding in findings if finding.verdict == "failed"]
+    if as_json:
+        print_json({"ok": not failed, "hosts": msgspec.to_builtins(findings)})
+    if failed:
+        raise typer.Exit(int(ExitCode.PREFLIGHT))
+
+
+def diagnose() -> Iterator[Check]:
+    """All checks, cheap ones first."""
+    checks: tuple[Callable[[], Check], ...] = (
+        _python,
+        lambda: check_triple(_installed),
+        _imports,
+        _kernels,
+        _shared_memory,
+        _logout,
+        _cores,
+        _memory,
+        _cgroup,
+        _gpu,
+        _ssh,
+    )
+    for check in checks:
+        yield check()
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _python() -> Check:
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if platform.system() != "Linux":
+        return Check("python", "failed", found, "elastichost needs Linux: it lives in /dev/shm and /proc")
+    return Check("python", "ok", found)
+
+
+def check_triple(installed: Callable[[str], str | None]) -> Check:
+    """torch, torchrec and fbgemm of matching release lines; `installed` gives a package's version or None."""
+    torch, torchrec = installed("torch"), installed("torchrec")
+    cuda, cpu = installed("fbgemm-gpu"), installed("fbgemm-gpu-cpu")
+    fbgemm = cpu or cuda
+    found = f"torch {torch or '-'}, torchrec {torchrec or '-'}, fbgemm {fbgemm or '-'}"
+    expected = ((torch, TORCH_LINE), (torchrec, TORCHREC_LINE), (fbgemm, FBGEMM_LINE))
+    if cpu is not None and cuda is not None and "shim" not in cuda:
+        both = f"{found}; fbgemm-gpu {cuda} and fbgemm-gpu-cpu {cpu} overwrite each other"
+        return Check("torch triple", "failed", both, REPAIR_TRIPLE)
+    if any(given is None or not _is_of_line(given, line) for given, line in expected):
+        wanted = f"wanted torch {TORCH_LINE}, torchrec {TORCHREC_LINE}, fbgemm {FBGEMM_LINE}"
+        return Check("torch triple", "failed", f"{found}; {wanted}", REPAIR_TRIPLE)
+    return Check("torch triple", "ok", found)
+
+
+def _is_of_line(given: str, line: str) -> bool:
+    return given == line or given.startswith(line + ".")
+
+
+def _said_by(script: str, name: str, late: str) -> str | Check:
+    """What a Python process of its own prints that runs this; a failed check of that name when it does not end well."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Check(name, "failed", f"{late} after {IMPORT_TIMEOUT_S:.0f} s", REPAIR_TRIPLE)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        return Check(name, "failed", last, REPAIR_TRIPLE)
+    return done.stdout
+
+
+def _imports() -> Check:
+    """In a process of its own: a broken extension module may end the process that imports it."""
+    said = _said_by(IMPORT_SCRIPT, "torch import", "not done")
+    if isinstance(said, Check):
+        return said
+    torch_version, cuda = said.split()[-2:]
+    return Check(
+        "torch import", "ok", f"torch {torch_version}, CUDA {'available' if cuda == 'True' else 'not available'}"
+    )
+
+
+def _kernels() -> Check:
+    """Compiles one, as every run does first of all."""
+    said = _said_by(KERNEL_SCRIPT, "kernels", "none was compiled")
+    if isinstance(said, Check):
+        return said
+    cache = kernel_cache()
+    if cache.directory is None:
+        return Check("kernels", "warning", cache.problem, "export NUMBA_CACHE_DIR=/a/directory/of/your/own")
+    return Check("kernels", "ok", f"compiled once, then kept in {cache.directory}")
+
+
+def _shared_memory() -> Check:
+    from elastichost.arena.host import SMALL_BYTES, arena_root
+
+    root = arena_root()
+    repair = "mount -o remount,size=8G /dev/shm   (docker: --shm-size=8g; or set ELASTICHOST_ARENA_DIR to a directory)"
+    if not root.is_dir() or not os.access(root, os.W_OK | os.X_OK):
+        return Check("shared memory", "failed", f"{root} is no directory that can be written", repair)
+    usage = shutil.disk_usage(root)
+    found = f"{root}: {bytes_words(usage.free)} free of {bytes_words(usage.total)}"
+    if usage.free < SMALL_BYTES:
+        verdict: Verdict = "failed" if usage.free < HOPELESS_ARENA_BYTES else "warning"
+        found = f"{found}: embedding rows live here; when it is full, new ids get no row"
+        return Check("shared memory", verdict, found, f"elastichost clean;  {repair}")
+    return Check("shared memory", "ok", f"{found}, huge pages: {_huge_pages()}")
+
+
+def _logout() -> Check:
+    """Whether arenas outlive the user's last session."""
+    from elastichost.arena.host import arena_root
+
+    facts = logind_facts()
+    if not removes_files(facts, arena_root()):
+        return Check("logout", "ok", "files below /dev/shm stay")
+    said = f"RemoveIPC={facts.removes}" if facts.removes else "RemoveIPC is not set, which means yes"
+    found = f"systemd removes all files of {facts.user} below /dev/shm, running jobs' too, at the last logout: {said}"
+    return Check("logout", "warning", found, f"loginctl enable-linger {facts.user}   (or {KEEP_FILES})")
+
+
+def _huge_pages() -> str:
+    """What the host allows for shared memory; "advise" or more lets large fixed tables have them."""
+    try:
+        choices = SHMEM_HUGE_PAGES.read_text(encoding="ascii")
+    except OSError:
+        return "not known"
+    return choices.partition("[")[2].partition("]")[0] or "not known"
+
+
+def _cores() -> Check:
+    usable, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    return Check("cores", "ok", f"{usable} usable of {total}")
+
+
+def _memory() -> Check:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    found = f"{bytes_words(memory.available)} available of {bytes_words(memory.total)}"
+    if memory.available < 2 << 30:
+        return Check("memory", "warning", found, "end other programs; a worker with torch takes about half a GiB")
+    return Check("memory", "ok", found)
+
+
+def _cgroup() -> Check:
+    """Limits of a container are lower than what the host has."""
+    limits = [
+        f"{name} {text}"
+        for name, paths in (
+            ("memory", ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")),
+            ("cpu", ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")),
+        )
+        if (text := _limit(name, paths))
+    ]
+    return Check("cgroup", "ok", ", ".join(limits) or "no limits")
+
+
+def _limit(name: str, paths: tuple[str, ...]) -> str:
+    for path in map(Path, paths):
+        try:
+            quota, *period = path.read_text(encoding="ascii").split()
+        except (OSError, ValueError):
+            continue
+        if not quota.isdigit() or int(quota) >= 1 << 60:
+            return ""  # "max", "-1", or version 1's largest number: no limit
+        if name == "memory":
+            return bytes_words(int(quota))
+        return f"{int(quota) / int(period[0] if period else 100_000):.1f} cores"
+    return ""
+
+
+def _gpu() -> Check:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return Check("gpu", "ok", "none (not needed)")
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        memory = [pynvml.nvmlDeviceGetMemoryInfo(handle).total for handle in handles]
+        found = [
+            f"{pynvml.nvmlDeviceGetName(one)} {bytes_words(size)}" for one, size in zip(handles, memory, strict=True)
+        ]
+    except pynvml.NVMLError as error:
+        return Check("gpu", "warning", f"NVML answers: {error}", "nvidia-smi shows the driver's state")
+    finally:
+        pynvml.nvmlShutdown()
+    if _installed("fbgemm-gpu-cpu") is not None:
+        return Check("gpu", "warning", f"{', '.join(found)}, but the CPU build is installed", "make DEVICE=gpu run")
+    return Check("gpu", "ok", ", ".join(found) or "none (not needed)")
+
+
+def _ssh() -> Check:
+    path = shutil.which("ssh")
+    if path is None:
+        return Check("ssh", "warning", "not found; only needed for jobs on several hosts", "apt install openssh-client")
+    return Check("ssh", "ok", path)

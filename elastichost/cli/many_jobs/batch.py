@@ -1,0 +1,235 @@
+"""Several jobs at once: `run a.toml b.toml ...`, and how a host for many jobs is opened from the command line."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
+
+import msgspec
+import typer
+
+from elastichost.cli.output import data_console, print_json, progress_console
+from elastichost.config.suggestions import did_you_mean
+from elastichost.errors import ConfigError, ExitCode
+from elastichost.tuner.colocation.facts import PolicyName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elastichost.config.job import JobSpec
+    from elastichost.dispatcher import Submission
+    from elastichost.dispatcher.facts import HostStatus
+    from elastichost.dispatcher.options import AskedOptions, HostOptions
+    from elastichost.resources import HostInventory
+    from elastichost.tuner.colocation.settings import Settings
+
+__all__ = [
+    "MemoryOption",
+    "PolicyOption",
+    "PolicySettings",
+    "SizesAgain",
+    "SizesOption",
+    "environment_directory",
+    "find_batch",
+    "host_parts",
+    "resume_batch",
+    "run_batch",
+    "train_jobs",
+]
+
+QUEUE_FILE = "queue.json"  # of a host's directory
+POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
+PolicyOption = Annotated[
+    str, typer.Option("--policy", metavar="NAME", help=f"Who runs beside whom: {', '.join(POLICIES)}.")
+]
+PolicySettings = Annotated[
+    list[str],
+    typer.Option("--policy-set", metavar="KEY=VALUE", help="A constant of the policy, e.g. most_jobs=8 or seed=3."),
+]
+MemoryOption = Annotated[
+    str, typer.Option("--memory", metavar="AMOUNT", help='For all jobs together: "80%", "12GiB", ...')
+]
+SizesOption = Annotated[
+    bool, typer.Option("--own-sizes", help="Jobs run in the size they would choose alone; their tuners act.")
+]
+SizesAgain = Annotated[
+    bool | None, typer.Option("--own-sizes/--no-own-sizes", help="As with run; not said: as the batch began.")
+]
+
+
+def host_parts(
+    directory: Path,
+    runs_under: Path,
+    policy: str,
+    policy_settings: Sequence[str],
+    memory: str,
+    *,
+    own_sizes: bool,
+    ends_when_empty: bool,
+) -> tuple[HostOptions, HostInventory]:
+    """Raises ConfigError for a policy, a setting or an amount that is none."""
+    from elastichost.dispatcher.options import AskedOptions, HostOptions
+    from elastichost.host.inventory import inventory
+    from elastichost.resources import memory_budget_bytes
+
+    if policy not in POLICIES:
+        raise ConfigError(
+            f"no policy {policy!r}{did_you_mean(policy, POLICIES)}", hint=f"policies: {', '.join(POLICIES)}"
+        )
+    found = inventory()
+    try:
+        memory_bytes = memory_budget_bytes(memory, found.memory_bytes)
+    except ValueError as error:
+        raise ConfigError(f"--memory: {error}", hint='a share like "80%", or a size like "12GiB"') from None
+    options = HostOptions(
+        directory=directory,
+        runs_under=runs_under,
+        memory_bytes=memory_bytes,
+        settings=_settings(policy, policy_settings),
+        ends_when_empty=ends_when_empty,
+        keeps_queue=True,
+        keeps_sizes=own_sizes or policy == "exclusive",
+        asked=AskedOptions(policy, tuple(policy_settings), memory, own_sizes),
+    )
+    return options, found
+
+
+def _settings(policy: str, changes: Sequence[str]) -> Settings:
+    from elastichost.tuner.colocation.settings import Settings
+
+    facts: dict[str, str] = {"policy": policy}
+    known = [field for field in Settings.__struct_fields__ if field != "policy"]
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals or name not in known:
+            raise ConfigError(
+                f"--policy-set {change!r} is no KEY=VALUE{did_you_mean(name, known)}", hint=f"keys: {', '.join(known)}"
+            )
+        facts[name] = value
+    try:
+        return msgspec.convert(facts, type=Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"--policy-set: {error}") from None
+
+
+def run_batch(
+    specs: Sequence[JobSpec],
+    directory: Path | None,
+    policy: str,
+    policy_settings: Sequence[str],
+    memory: str,
+    *,
+    own_sizes: bool,
+    live: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Trains all of them, packed; ends with the exit code of the batch."""
+    from elastichost.dispatcher import Submission
+    from elastichost.runs.directory import new_run_path
+
+    here = Path.cwd()
+    directory = directory or new_run_path(here, "batch", secrets.token_hex(3))
+    options, found = host_parts(
+        directory, here, policy, policy_settings, memory, own_sizes=own_sizes, ends_when_empty=True
+    )
+    train_jobs(options, found, [Submission(spec, here) for spec in specs], live=live, as_json=as_json)
+
+
+def find_batch(name: str) -> Path | None:
+    """The directory of a batch that was stopped or broke off; None: the name is no batch's."""
+    candidates = (Path(name), Path("runs") / name)
+    return next((path.resolve() for path in candidates if (path / QUEUE_FILE).is_file()), None)
+
+
+def resume_batch(
+    directory: Path,
+    policy: str,
+    policy_settings: Sequence[str],
+    memory: str,
+    *,
+    own_sizes: bool | None,
+    live: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Goes on with all its jobs that are not over; those that are count as they ended. What is not said is as it was
+    asked for when the batch began; `policy_settings` come after those."""
+    options, found = resumed_parts(directory, policy, policy_settings, memory, own_sizes=own_sizes)
+    train_jobs(options, found, (), live=live, as_json=as_json)
+
+
+def resumed_parts(
+    directory: Path, policy: str, policy_settings: Sequence[str], memory: str, *, own_sizes: bool | None
+) -> tuple[HostOptions, HostInventory]:
+    """Raises ConfigError as `host_parts`, PreflightError when the batch's own options cannot be read."""
+    asked = _asked_before(directory)
+    options, found = host_parts(
+        directory,
+        Path.cwd(),
+        policy or asked.policy,
+        (*asked.policy_settings, *policy_settings),
+        memory or asked.memory,
+        own_sizes=asked.own_sizes if own_sizes is None else own_sizes,
+        ends_when_empty=True,
+    )
+    return replace(options, goes_on=True), found
+
+
+def _asked_before(directory: Path) -> AskedOptions:
+    """Of a batch that kept no options: what its status tells."""
+    from elastichost.dispatcher.directory import read_asked
+    from elastichost.dispatcher.facts import read_host
+    from elastichost.dispatcher.options import AskedOptions
+
+    if (asked := read_asked(directory)) is not None:
+        return asked
+    before = read_host(directory)
+    return AskedOptions(before.policy, memory=str(before.memory_bytes))
+
+
+def train_jobs(
+    options: HostOptions, found: HostInventory, submissions: Sequence[Submission], *, live: bool, as_json: bool
+) -> NoReturn:
+    """Works, shows, tells how it ended; ends with the exit code."""
+    from elastichost.cli.many_jobs.host_view import open_host_display
+    from elastichost.dispatcher import run_host
+
+    with open_host_display(progress_console(), live=live) as display:
+        status = run_host(options, found, submissions, display.on_status, display.on_event)
+    show_result(status, as_json=as_json)
+    raise typer.Exit(exit_code_of(status))
+
+
+def exit_code_of(status: HostStatus) -> int:
+    """0: all are done; 75: some were stopped and can be gone on with; 1: some failed."""
+    states = {job.state for job in status.jobs}
+    if "failed" in states:
+        return int(ExitCode.JOB_FAILED)
+    return int(ExitCode.STOPPED_RESUMABLE if "stopped" in states else ExitCode.DONE)
+
+
+def show_result(status: HostStatus, *, as_json: bool) -> None:
+    """The last screen."""
+    from elastichost.cli.many_jobs.host_view import host_line, job_table
+    from elastichost.cli.runs import program, short_path
+
+    if as_json:
+        print_json(msgspec.to_builtins(status))
+        return
+    out = data_console()
+    out.print(job_table(status))
+    out.print(host_line(status))
+    directory = short_path(Path(status.directory))
+    if any(job.state == "stopped" for job in status.jobs):
+        out.print(f"next: {program()} resume {directory}", style="cyan", soft_wrap=True)
+    else:
+        out.print(f"next: {program()} report {directory}", style="cyan", soft_wrap=True)
+
+
+def environment_directory() -> Path:
+    """Of the host that `submit`, `queue` and `cancel` speak to, if none is named."""
+    from elastichost.dispatcher.directory import default_directory
+
+    return default_directory(os.environ)

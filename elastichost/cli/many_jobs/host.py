@@ -1,0 +1,220 @@
+"""Verbs of a host with a queue: host, submit, queue, cancel, top."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from elastichost.cli.many_jobs.batch import (
+    MemoryOption,
+    PolicyOption,
+    PolicySettings,
+    SizesOption,
+    environment_directory,
+    host_parts,
+    train_jobs,
+)
+from elastichost.cli.output import AsJson, data_console, print_json, progress_console
+from elastichost.cli.runs import find_run, is_alive, program, runs_under
+from elastichost.cli.train.config import Overrides
+from elastichost.errors import ConfigError, PreflightError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from elastichost.dispatcher.facts import HostStatus
+    from elastichost.wire.commands import Cancel, Reached, Submit
+
+__all__ = ["register"]
+
+ANSWER_S = 10.0
+REDRAW_S = 1.0
+
+HostDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--host-dir", metavar="DIR", help="Of the host; default: ELASTICHOST_HOST_DIR, or in the user's state."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("host")(host)
+    app.command("submit")(submit)
+    app.command("queue")(queue)
+    app.command("cancel")(cancel)
+    app.command("top")(top)
+
+
+def host(
+    host_dir: HostDirOption = None,
+    policy: PolicyOption = "complementary",
+    policy_settings: PolicySettings = [],  # noqa: B006 typer copies it
+    memory: MemoryOption = "80%",
+    own_sizes: SizesOption = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live picture.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take jobs from `submit` and train them together. Ctrl-C: all are saved, and the next `host` goes on."""
+    directory = host_dir or environment_directory()
+    options, found = host_parts(
+        directory, Path.cwd(), policy, policy_settings, memory, own_sizes=own_sizes, ends_when_empty=False
+    )
+    progress_console().print(f"host in {directory}: submit jobs with `{program()} submit JOB...`", style="dim")
+    train_jobs(options, found, (), live=not plain, as_json=as_json)
+
+
+def submit(
+    jobs: Annotated[list[Path], typer.Argument(metavar="JOB...", help="Job files (TOML).")],
+    overrides: Overrides = [],  # noqa: B006 typer copies it
+    weight: Annotated[float, typer.Option("--weight", help="Twice as much counts as two such jobs.", min=0.01)] = 1.0,
+    host_dir: HostDirOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put jobs in the queue of a running host."""
+    from elastichost.config.job import load_job, to_toml
+    from elastichost.wire.commands import Submit
+
+    specs = [load_job(job, overrides) for job in jobs]  # all are checked before one is sent
+    status = _running_host(host_dir)
+    names: list[str] = []
+    for spec in specs:
+        reply = _ask(status, Submit(spec.job.name, to_toml(spec), str(Path.cwd()), weight))
+        names.append(str(reply.data.get("job", spec.job.name)))
+        if not as_json:
+            data_console().print(reply.text)
+    if as_json:
+        print_json({"host": status.directory, "jobs": names})
+
+
+def cancel(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Its name in the queue.")],
+    host_dir: HostDirOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a job out of the queue, or stop it: what it has trained is kept."""
+    from elastichost.wire.commands import Cancel
+
+    reply = _ask(_running_host(host_dir), Cancel(job))
+    if as_json:
+        print_json({"job": job, "text": reply.text})
+    else:
+        data_console().print(reply.text)
+
+
+def queue(host_dir: HostDirOption = None, as_json: AsJson = False) -> None:
+    """The jobs of a host: what runs, what waits, and why."""
+    from elastichost.cli.many_jobs.host_view import host_line, job_table
+
+    status = _known_host(host_dir)
+    running = _is_running(status)
+    if as_json:
+        print_json({**msgspec.to_builtins(status), "running": running})
+        return
+    out = data_console()
+    out.print(host_line(status) if running else f"not running; `{program()} host` goes on with what is left")
+    out.print(job_table(status))
+
+
+def top(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="[RUN|HOST]", help="A run, or the directory of a host or batch; default: the newest."),
+    ] = "",
+    once: Annotated[bool, typer.Option("--once", help="One picture, then end.")] = False,
+) -> None:
+    """Watch a run, or all jobs of a host, until it ends."""
+    from rich.live import Live
+
+    if once:
+        data_console().print(_picture(run)[0])
+        return
+    with (
+        Live(console=data_console(), transient=False, auto_refresh=False) as live,
+        contextlib.suppress(KeyboardInterrupt),  # it ends watching, nothing else
+    ):
+        while True:
+            picture, is_running = _picture(run)
+            live.update(picture, refresh=True)
+            if not is_running:
+                return
+            time.sleep(REDRAW_S)
+
+
+def _picture(name: str) -> tuple[RenderableType, bool]:
+    """And whether there is more to come."""
+    from elastichost.cli.many_jobs.host_view import host_picture
+    from elastichost.cli.watch.run_view import picture
+    from elastichost.dispatcher.facts import read_host
+    from elastichost.metrics import FINISHED_STATES, read_status
+
+    directory = _host_directory(name)
+    if directory is not None:
+        status = read_host(directory)
+        return host_picture(status), _is_running(status)
+    facts = read_status(find_run(name or "latest"))
+    return picture(facts), is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
+
+
+def _host_directory(name: str) -> Path | None:
+    """Of a host; None: the name is a run's."""
+    from elastichost.dispatcher.facts import HOST_FILE
+
+    if name:
+        found = [path for path in (Path(name), Path("runs") / name) if (path / HOST_FILE).is_file()]
+        return found[0] if found else None
+    batches = [path for path in Path("runs").glob("batch-*") if (path / HOST_FILE).is_file()]
+    hosts = [path for path in (*batches, environment_directory()) if (path / HOST_FILE).is_file()]
+    newest = max(hosts, key=lambda path: (path / HOST_FILE).stat().st_mtime, default=None)
+    runs = runs_under()
+    if newest is None or not runs:
+        return newest
+    return newest if (newest / HOST_FILE).stat().st_mtime + 5.0 >= runs[0].stat().st_mtime else None
+
+
+def _is_running(status: HostStatus) -> bool:
+    return status.state != "ended" and is_alive(status.pid)
+
+
+def _running_host(host_dir: Path | None) -> HostStatus:
+    """Raises PreflightError when there is none."""
+    status = _known_host(host_dir)
+    if not _is_running(status):
+        raise PreflightError(f"the host in {status.directory} is not running", hint=_start_hint(host_dir))
+    return status
+
+
+def _known_host(host_dir: Path | None) -> HostStatus:
+    """Raises PreflightError when none was ever started there."""
+    from elastichost.dispatcher.facts import read_host
+
+    try:
+        return read_host(host_dir or environment_directory())
+    except PreflightError as error:
+        raise PreflightError(error.message, hint=_start_hint(host_dir)) from None
+
+
+def _start_hint(host_dir: Path | None) -> str:
+    return f"start one with `{program()} host`" + (f" --host-dir {host_dir}" if host_dir else "")
+
+
+def _ask(status: HostStatus, command: Submit | Cancel) -> Reached:
+    """Raises PreflightError when the host does not answer, ConfigError when it refuses."""
+    from elastichost.wire.commands import CommandClient, Reached, Refused
+
+    client = CommandClient(status.commands)
+    try:
+        client.send(command)
+        reply = client.receive(ANSWER_S)
+    finally:
+        client.close()
+    if isinstance(reply, Reached):
+        return reply
+    if isinstance(reply, Refused):
+        raise (ConfigError if reply.is_usage else PreflightError)(reply.message, hint=reply.hint)
+    raise PreflightError(f"the host in {status.directory} does not answer", hint="is it busy, or hung?")

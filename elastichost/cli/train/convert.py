@@ -1,0 +1,78 @@
+"""`convert`: text data to Parquet, which is read several times faster."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elastichost.cli.output import AsJson, progress_console
+from elastichost.cli.report import print_report
+from elastichost.errors import ConfigError
+
+__all__ = ["register"]
+
+
+class SourceFormat(StrEnum):
+    CRITEO_TSV = "criteo_tsv"
+    CSV = "csv"
+
+
+class BadRows(StrEnum):
+    STOP = "stop"
+    SKIP = "skip"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("convert")(convert)
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="Criteo TSV or CSV with a header; may be gzipped.")],
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="The Parquet file to write.")],
+    source_format: Annotated[
+        SourceFormat | None, typer.Option("--format", help="What SRC is; default: told from its first line.")
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="COLUMN=TYPE", help='CSV: "int", "string", "list[int]" or "list[string]".'),
+    ] = None,
+    delimiter: Annotated[str, typer.Option("--delimiter", help="CSV: between columns.")] = ",",
+    list_delimiter: Annotated[str, typer.Option("--list-delimiter", help="CSV: between a list's items.")] = "|",
+    bad_rows: Annotated[
+        BadRows, typer.Option("--bad-rows", help="What to do with rows that are broken.")
+    ] = BadRows.STOP,
+    row_group_rows: Annotated[int, typer.Option("--row-group-rows", min=1, max=262_144)] = 65_536,
+    as_json: AsJson = False,
+) -> None:
+    """Convert Criteo TSV or CSV to Parquet with row groups of the right size."""
+    from elastichost.datasets.text.convert import convert as write_parquet
+    from elastichost.datasets.text.convert import format_of
+
+    out = progress_console()
+    with out.status(f"converting {source.name}") as line:
+        report = write_parquet(
+            source,
+            destination,
+            format=source_format.value if source_format is not None else format_of(source),
+            types=_column_types(types or []),
+            delimiter=delimiter,
+            list_delimiter=list_delimiter,
+            bad_rows=bad_rows.value,
+            row_group_rows=row_group_rows,
+            progress=lambda rows: line.update(f"converting {source.name}: {rows:,} rows"),
+        )
+    print_report(report, as_json=as_json)
+
+
+def _column_types(declared: list[str]) -> dict[str, str]:
+    """`COLUMN=TYPE` texts; the converter checks the types."""
+    types: dict[str, str] = {}
+    for text in declared:
+        column, separator, kind = text.partition("=")
+        if not separator or not column or not kind:
+            raise ConfigError(f"--type {text!r} is not COLUMN=TYPE", hint="for example --type customer=int")
+        types[column] = kind
+    return types

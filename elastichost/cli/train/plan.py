@@ -1,0 +1,145 @@
+"""`plan JOB`: what a run would start with and come to, why, how sure that is, and how much memory it will take. Only
+the model is built, in a process that ends at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+from rich.table import Table
+
+from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
+from elastichost.cli.train.config import JobArgument, Overrides
+from elastichost.wording import count_words, duration_words
+
+if TYPE_CHECKING:
+    from elastichost.config.job import JobSpec
+    from elastichost.supervisor.startup.preflight import Preparation
+    from elastichost.tuner.memory.peak_memory import MemoryEstimate
+    from elastichost.tuner.plan_preview import Foresight
+    from elastichost.tuner.policy.policy import Forecast
+
+__all__ = ["register"]
+
+ROWS = 8
+
+
+def register(app: typer.Typer) -> None:
+    app.command("plan")(plan)
+
+
+def plan(
+    job: JobArgument,
+    overrides: Overrides = [],  # noqa: B006 typer copies it
+    as_json: AsJson = False,
+) -> None:
+    """What the tuner would choose for a job, what it expects of that, how sure it is, and what comes second; and the
+    peak of its memory, with what it consists of."""
+    from elastichost.config.job import load_job
+
+    spec = load_job(job, overrides)
+    prepared, memory = _look_ahead(spec)
+    for warning in prepared.warnings:
+        progress_console().print(f"warning  {warning}", style="yellow", markup=False)
+    found = _foresee(spec, prepared)
+    if as_json:
+        print_json(_facts(spec, prepared, found, memory))
+        return
+    out = data_console()
+    out.print(fact_lines([*_lines(spec, prepared, found), ("peak memory", "\n".join(memory.words()))]))
+    if found is not None:
+        out.print(_table(found))
+
+
+def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
+    """Raises the typed error that a start would end with."""
+    from elastichost.supervisor.launch.entries import Entries
+    from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+    from elastichost.supervisor.startup.memory_estimate import estimate_memory
+    from elastichost.supervisor.startup.preflight import preflight
+
+    if job.emulate.enabled:
+        prepared = preflight(job)
+        return prepared, estimate_memory(job, prepared)
+    entries = Entries()
+    with LocalLauncher(entries.imports, entries.calls) as launcher:  # it imports while the data is looked at
+        prepared = preflight(job)
+        progress_console().print("building the model, to see how much memory it will take ...", style="dim")
+        return prepared, estimate_memory(job, prepared, launcher)
+
+
+def _foresee(job: JobSpec, prepared: Preparation) -> Foresight | None:
+    """None: nothing like it was seen, or there is nothing to choose."""
+    from elastichost.supervisor.startup.tuner_settings import workload_of
+    from elastichost.tuner.plan_preview import foresee, measured_before
+
+    beginning = prepared.beginning
+    if beginning.request.bounds is None or beginning.request.features is None:
+        return None
+    known = measured_before(beginning.features, beginning.request.records)
+    workload = workload_of(job, None, prepared.plan, len(prepared.cores))
+    bounds, prior = beginning.request.bounds, beginning.first.prior
+    return foresee(job.tuner.model, workload, bounds, known, prior, job.tuner.min_gain)
+
+
+def _lines(job: JobSpec, prepared: Preparation, found: Foresight | None) -> list[tuple[str, str]]:
+    samples = prepared.train.samples * job.train.epochs
+    lines = [("job", job.job.name), ("samples", count_words(samples)), ("starts with", prepared.plan.reason)]
+    if job.tuner.mode == "off":
+        return [*lines, ("then", 'stays so: tuner.mode = "off"')]
+    if prepared.beginning.request.features is None:
+        return [*lines, ("then", "stays so: the job file leaves nothing to choose")]
+    if found is None:
+        text = "nothing like it was measured before: after a few seconds of training the tuner knows, and says, more"
+        return [*lines, ("then", text)]
+    best, second = found.forecasts[0], (*found.forecasts, None)[1]
+    lines.append(("comes to", f"{best.configuration}: {_speed(best)}, {duration_words(samples / best.samples_per_s)}"))
+    if second is not None:
+        share = second.samples_per_s / best.samples_per_s - 1
+        lines.append(("second best", f"{second.configuration}: {_speed(second)} ({share:+.0%})"))
+    many = len(found.measured)
+    seen = f"{many} configuration{'s' * (many != 1)} of this job measured before" if many else "similar jobs only"
+    sure = (
+        f"{found.confidence:.0%}; {seen}; measurements tell {found.rank} of the model's {found.parameters} parameters"
+    )
+    return [*lines, ("confidence", sure)]
+
+
+def _speed(forecast: Forecast) -> str:
+    return (
+        f"{count_words(round(forecast.samples_per_s))} samples/s "
+        f"({count_words(round(forecast.low))} to {count_words(round(forecast.high))} with 90 %)"
+    )
+
+
+def _table(found: Foresight) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("workers", "PS", "threads each", "expected samples/s", "90 % interval", ""):
+        table.add_column(name, justify="left" if not name else "right")
+    for one in found.forecasts[:ROWS]:
+        c = one.configuration
+        remark = "measured before" if c in found.measured else "a guess: nothing like it was seen"
+        if c not in found.measured and not one.is_extrapolated:
+            remark = ""
+        interval = f"{count_words(round(one.low))} to {count_words(round(one.high))}"
+        rate = count_words(round(one.samples_per_s))
+        table.add_row(str(c.workers), str(c.servers), str(c.worker_cores), rate, interval, remark)
+    if (more := len(found.forecasts) - ROWS) > 0:
+        table.add_row("", "", "", f"and {more} more", "", "")
+    return table
+
+
+def _facts(job: JobSpec, prepared: Preparation, found: Foresight | None, memory: MemoryEstimate) -> dict[str, object]:
+    return {
+        "job": job.job.name,
+        "samples": prepared.train.samples * job.train.epochs,
+        "first_plan": msgspec.to_builtins(prepared.plan),
+        "similar_jobs": len(prepared.beginning.request.records),
+        "foresight": msgspec.to_builtins(found),
+        "memory": {
+            "host_bytes": memory.host_bytes,
+            "gpu_bytes": memory.gpu_bytes,
+            **msgspec.to_builtins(memory),
+        },
+    }

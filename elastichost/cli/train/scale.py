@@ -1,0 +1,134 @@
+"""`scale`: another number of workers and PS for a run that is going on; machines that join it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elastichost.cli.output import AsJson, data_console, print_json, progress_console
+from elastichost.cli.runs import find_run, is_alive, program, short_path
+from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
+from elastichost.config.suggestions import did_you_mean
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+
+if TYPE_CHECKING:
+    from elastichost.wire.commands import Accepted, Join, Reached, Scale
+
+__all__ = ["register", "scale"]
+
+NAMES = ("workers", "servers", "worker_cores")
+LOOK_S = 0.5  # a reply is waited for; so often is looked whether the run is still there
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RUN] [NAME=COUNT...]", help=f'The run ("latest" if left out), then {", ".join(NAMES)}.'),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("scale")(scale)
+
+
+def scale(
+    arguments: Settings = None,
+    hosts: HostsOption = None,
+    addresses: AddressOption = [],  # noqa: B006 - typer's own way
+    on: OnOption = None,
+    ray_address: RayAddressOption = "",
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Until it is so, or only until it is accepted.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Change how many workers and PS a run has, while it trains: scale RUN workers=3 servers=2 worker_cores=2.
+
+    With --host, --hosts or --on ray (the nodes that it does not use yet) machines join it, each with a worker for every
+    core and a PS, or as the numbers say.
+    """
+    from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts
+    from elastichost.supervisor.remote.ray.cluster import newcomers
+    from elastichost.wire.commands import Join, Scale
+
+    named = arguments or []
+    has_run = bool(named) and "=" not in named[0]
+    directory = find_run(named[0] if has_run else "latest")
+    guests = hosts_asked(hosts, addresses, on, ray_address)
+    if guests is not None and on is not None and (kept := directory / KEPT_HOSTS_FILE).exists():
+        guests = newcomers(guests, read_hosts(kept))
+    counts = _counts(named[1:] if has_run else named, may_be_none=guests is not None)
+    command = Scale(**counts) if guests is None else Join(guests.model_dump_json(), **counts)
+    reply = _ask(directory, read_status(directory), command, wait)
+    if as_json:
+        print_json(_facts(directory, reply))
+    else:
+        data_console().print(reply.text, soft_wrap=True)
+
+
+def _counts(settings: Sequence[str], *, may_be_none: bool) -> dict[str, int]:
+    """Raises ConfigError with everything that is wrong."""
+    counts: dict[str, int] = {}
+    problems: list[str] = []
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or name not in NAMES:
+            problems.append(
+                f"{setting!r} is none of {', '.join(f'{known}=COUNT' for known in NAMES)}{did_you_mean(name, NAMES)}"
+            )
+        elif name in counts:
+            problems.append(f"{name} is given twice")
+        elif not value.isdecimal():
+            problems.append(f"{setting}: {value!r} is no number")
+        elif int(value) < 1:
+            problems.append(f"{setting}: a run has at least one")
+        else:
+            counts[name] = int(value)
+    if problems:
+        raise ConfigError("this is no size of a run", problems=tuple(problems), hint="scale RUN workers=3 servers=2")
+    if not counts and not may_be_none:
+        raise ConfigError("nothing to scale", hint=f"name one of {', '.join(NAMES)}: scale RUN workers=3")
+    return counts
+
+
+def _ask(directory: Path, facts: RunStatus, command: Scale | Join, wait: bool) -> Accepted | Reached:
+    """What the run says, in the end. Raises PreflightError when it is not there or refuses, ConfigError when it refuses
+    the numbers."""
+    from elastichost.wire.commands import Accepted, CommandClient, Reached
+
+    _require_running(directory, facts)
+    client = CommandClient(facts.commands)
+    try:
+        client.send(command)
+        while True:
+            reply = client.receive(LOOK_S)
+            if reply is None:
+                _require_running(directory, read_status(directory))
+            elif isinstance(reply, Reached) or (isinstance(reply, Accepted) and not wait):
+                return reply
+            elif isinstance(reply, Accepted):
+                progress_console().print(reply.text, style="dim")
+            else:
+                raise (ConfigError if reply.is_usage else PreflightError)(reply.message, hint=reply.hint)
+    finally:
+        client.close()
+
+
+def _require_running(directory: Path, facts: RunStatus) -> None:
+    run = short_path(directory)
+    if is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES:
+        if not facts.commands:
+            raise PreflightError(f"{run} takes no commands", hint="it was begun by another version")
+        return
+    why = facts.state if facts.state in FINISHED_STATES else f"its supervisor ({facts.supervisor_pid}) is gone"
+    raise PreflightError(f"{run} is not running: {why}", hint=f"see `{program()} status {run}`")
+
+
+def _facts(directory: Path, reply: Accepted | Reached) -> dict[str, object]:
+    from elastichost.wire.commands import Reached
+
+    data: dict[str, object] = dict(reply.data) if isinstance(reply, Reached) else {}
+    status = "reached" if isinstance(reply, Reached) else "accepted"
+    return {"run_dir": str(directory), "status": status, "text": reply.text, **data}

@@ -1,0 +1,121 @@
+"""Verbs that look at a run: status, events, logs. They only read files of the run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from elastichost.cli.output import AsJson, data_console, print_json
+from elastichost.cli.runs import RunArgument, find_run, is_alive, program, short_path
+from elastichost.cli.watch.run_view import picture, plain_line
+from elastichost.cli.watch.tail import Tail
+from elastichost.config.suggestions import did_you_mean
+from elastichost.errors import ConfigError, PreflightError
+from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+
+__all__ = ["register"]
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until the run ends.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("status")(status)
+    app.command("events")(events)
+    app.command("logs")(logs)
+
+
+def status(run: RunArgument = "latest", as_json: AsJson = False) -> None:
+    """What a run is doing now, process by process."""
+    directory = find_run(run)
+    facts = read_status(directory)
+    running = is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
+    if as_json:
+        print_json({**msgspec.to_builtins(facts), "running": running})
+        return
+    out = data_console()
+    out.print(picture(facts) if running else plain_line(facts))
+    out.print(_standing(directory, facts, running), style="dim", soft_wrap=True)
+
+
+def _standing(directory: Path, facts: RunStatus, running: bool) -> str:
+    run = short_path(directory)
+    if running:
+        return f"running: supervisor {facts.supervisor_pid}, {run}"
+    if facts.state in ("done", "quarantined", "incomplete"):
+        return f"not running: {facts.state}, {run}"
+    why = facts.state if facts.state in FINISHED_STATES else f"its supervisor ({facts.supervisor_pid}) is gone"
+    return f"not running: {why}; go on with: {program()} resume {run}"
+
+
+def events(
+    run: RunArgument = "latest",
+    as_json: AsJson = False,
+    follow: Follow = False,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", "-k", help="Only events of this kind or category, e.g. process_lost, decision; repeat."),
+    ] = None,
+    cause: Annotated[str, typer.Option("--cause", "-c", help="Only what followed from this, e.g. scale-1.2.")] = "",
+    leases: Annotated[bool, typer.Option("--leases", help="Also every lease of samples to a worker.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a line of journal.jsonl.")] = False,
+) -> None:
+    """The journal of a run: what happened, when, and why."""
+    from elastichost.cli.watch.event_list import Selection, show_events, show_schema  # loads numpy: `--help` need not
+
+    if schema:
+        show_schema()
+        return
+    selection = Selection.of(kinds or (), cause, leases=leases, follow=follow)
+    directory = find_run(run)
+    show_events(directory, selection, lambda: not follow or has_ended(directory), as_json=as_json)
+
+
+def has_ended(directory: Path) -> bool:
+    """The run will write nothing more."""
+    try:
+        facts = read_status(directory)
+    except PreflightError:
+        return False
+    return facts.state in FINISHED_STATES or not is_alive(facts.supervisor_pid)
+
+
+def logs(
+    run: RunArgument = "latest",
+    follow: Follow = False,
+    process: Annotated[str, typer.Option("--process", "-p", help="Only this process, e.g. worker-0.")] = "",
+) -> None:
+    """What the processes of a run printed."""
+    directory = find_run(run)
+    tails: dict[Path, Tail] = {}
+    while True:
+        ended = not follow or has_ended(directory)
+        for path in _log_files(directory, process):
+            tail = tails.setdefault(path, Tail(path))
+            for line in tail.new_lines():
+                typer.echo(line if process else f"{path.stem:<12} {line}")
+        if not tails and ended:
+            raise _no_logs(directory, process)
+        if ended:
+            return
+        Tail.wait()
+
+
+def _log_files(directory: Path, process: str) -> list[Path]:
+    """`<process>.<life>.log`, in the order in which the processes began."""
+    found = [path for path in (directory / "logs").glob("*.log") if not process or _process_of(path) == process]
+    return sorted(found, key=lambda path: (path.stat().st_ctime if process else 0.0, path.name))
+
+
+def _process_of(path: Path) -> str:
+    return path.stem.partition(".")[0]
+
+
+def _no_logs(directory: Path, process: str) -> ConfigError:
+    known = sorted({_process_of(path) for path in (directory / "logs").glob("*.log")})
+    if not process:
+        return ConfigError(f"{directory / 'logs'}: there are no logs yet")
+    listed = f"processes with logs: {', '.join(known)}" if known else "no process has a log yet"
+    return ConfigError(f"no log of {process!r}{did_you_mean(process, known)}", hint=listed)

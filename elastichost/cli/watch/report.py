@@ -1,0 +1,125 @@
+"""`report RUN`: one HTML file that tells what a run did and what the tuner knew, or what many jobs did on one host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from elastichost.cli.output import AsJson, data_console, print_json
+from elastichost.cli.runs import RUNS, find_run, is_alive, is_host, is_run, short_path
+from elastichost.errors import PreflightError
+from elastichost.metrics import FINISHED_STATES, read_status
+
+if TYPE_CHECKING:
+    from elastichost.reporting.host.facts import HostReport
+    from elastichost.reporting.run.facts import Report
+
+__all__ = ["register"]
+
+REPORT_FILE = "report.html"
+REMAINS = ("journal.jsonl", "metrics.db", "status.json", "result.json")
+ReportArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help='The directory of a run, a batch or a host, a name under runs/, or "latest".'),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("report")(report)
+
+
+def report(
+    run: ReportArgument = "latest",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: report.html in the directory.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write what a run did and what the tuner knew as one HTML file: speed, loss, plans, decisions, model, faults; of a
+    batch or a host: its jobs over time, cores, memory, speeds beside others, decisions.
+
+    With --json the figures behind it are printed; the file is written then only where --output names it.
+    """
+    host = _find_host(run)
+    directory = host if host is not None else _find(run)
+    found, page_of = _read_host(directory) if host is not None else _read_run(directory)
+    if output is None and not as_json:
+        output = directory / REPORT_FILE
+    if output is not None:
+        _write(output, page_of().encode("utf-8", "replace"))
+    if as_json:
+        written = str(output) if output is not None else None
+        print_json({"run_dir": str(directory), "output": written, **msgspec.to_builtins(found)})
+        return
+    assert output is not None
+    out = data_console()
+    out.print(short_path(output.absolute()), soft_wrap=True)
+    for gap in found.gaps:
+        out.print(f"lacks {gap.source}: {gap.text}", style="dim", soft_wrap=True, markup=False)
+
+
+def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:
+    """What its page tells, and what makes the page of it."""
+    from elastichost.reporting.run.assemble import read_report
+    from elastichost.reporting.run.page import page_of
+    from elastichost.runs.journal import utc_now
+
+    report = read_report(directory, is_running=_is_running(directory), now_utc=utc_now())
+    return report, lambda: page_of(report)
+
+
+def _read_host(directory: Path) -> tuple[HostReport, Callable[[], str]]:
+    from elastichost.reporting.host.assemble import read_host_report
+    from elastichost.reporting.host.page import host_page_of
+    from elastichost.runs.journal import utc_now
+
+    report = read_host_report(directory, is_running=_is_host_running(directory), now_utc=utc_now())
+    return report, lambda: host_page_of(report)
+
+
+def _find_host(name: str) -> Path | None:
+    """The directory of a batch or a host: by its status, which no run has."""
+    found = (path for path in (Path(name), RUNS / name) if is_host(path))
+    return next((path.resolve() for path in found), None)
+
+
+def _find(run: str) -> Path:
+    """A run, or what is left of one: a directory without its job file tells something still."""
+    remains = Path(run)
+    if not is_run(remains) and any((remains / name).is_file() for name in REMAINS):
+        return remains.resolve()
+    return find_run(run)
+
+
+def _is_running(directory: Path) -> bool:
+    try:
+        facts = read_status(directory)
+    except PreflightError:
+        return False
+    return is_alive(facts.supervisor_pid) and facts.state not in FINISHED_STATES
+
+
+def _is_host_running(directory: Path) -> bool:
+    from elastichost.dispatcher.facts import read_host
+
+    try:
+        host = read_host(directory)
+    except PreflightError:
+        return False
+    return is_alive(host.pid) and host.state != "ended"
+
+
+def _write(path: Path, page: bytes) -> None:
+    """As a whole or not at all. Raises PreflightError when it cannot be written."""
+    from elastichost.appending import write_atomically
+
+    try:
+        write_atomically(path, page)
+    except OSError as error:
+        raise PreflightError(
+            f"{path}: cannot be written: {error.strerror or error}", hint="name another place with --output FILE"
+        ) from error

@@ -1,0 +1,8 @@
+"""Parquet.
+
+Modules:
+    reader          a row group is a unit
+    schema          what the footers say
+    values          bad values, found through statistics
+    arrow_columns   Arrow columns to numpy arrays
+"""

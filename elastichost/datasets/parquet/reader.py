@@ -1,0 +1,95 @@
+"""Parquet: a row group is a unit, only the needed columns are read, strings stay dictionary-encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elastichost.datasets.api import Unit
+from elastichost.datasets.bad_rows import BadRowLog
+from elastichost.datasets.decoded import DecodedUnit
+from elastichost.datasets.files import check_unchanged
+from elastichost.datasets.parquet.arrow_columns import id_type
+from elastichost.datasets.parquet.schema import ParquetFacts, inspect_parquet, row_place
+from elastichost.datasets.parquet.values import check_parquet_values
+from elastichost.datasets.reader import Inspection, ValueFindings
+from elastichost.datasets.settings import DataSettings
+from elastichost.datasets.tabular import decode_table
+from elastichost.errors import DataError
+from elastichost.specs import TableSpec
+
+__all__ = ["ParquetDecoder"]
+
+
+class ParquetDecoder:
+    """Row groups of Parquet files; keeps one file open."""
+
+    def __init__(self, settings: DataSettings) -> None:
+        self._settings = settings
+        self._facts: tuple[ParquetFacts, ...] = ()
+        self._inspection: Inspection | None = None
+        self._open: tuple[ParquetFacts, pq.ParquetFile] | None = None
+
+    def inspect(self) -> Inspection:
+        found = inspect_parquet(self._settings)
+        self._facts, self._inspection = found.facts, found.inspection
+        return found.inspection
+
+    def decode(self, unit: Unit) -> DecodedUnit:
+        """Raises DataError for a bad row, a damaged row group, or a file that changed since it was inspected."""
+        facts = self._facts[unit.file]
+        check_unchanged(facts.stamp)
+        table = self._read_group(facts, unit)
+        log = BadRowLog(unit.samples)
+        decoded = decode_table(table, self._settings, log, lambda position: row_place(facts, unit.group, position))
+        return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
+
+    def stored_bytes(self, unit: Unit) -> float:
+        """The compressed pages of the columns that are read; of a row group that is cut short, its share of them."""
+        facts = self._facts[unit.file]
+        group = facts.metadata.row_group(unit.group)
+        leaves = [facts.leaf_numbers[name] for name in self._settings.columns if name in facts.leaf_numbers]
+        pages_bytes = sum(group.column(leaf).total_compressed_size for leaf in leaves)
+        return float(pages_bytes * unit.samples / group.num_rows)
+
+    def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
+        if self._inspection is None or self._inspection.description is None:
+            return ValueFindings()
+        return check_parquet_values(self._settings, self._facts, self._inspection.description.units, tables)
+
+    def _read_group(self, facts: ParquetFacts, unit: Unit) -> pa.Table:
+        names = [name for name in self._settings.columns if name in facts.leaf_paths]
+        try:
+            table = self._file(facts).read_row_group(
+                unit.group, columns=[facts.leaf_paths[name] for name in names], use_threads=False
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{facts.stamp.path}: row group {unit.group} cannot be read ({str(error).splitlines()[0]})",
+                hint="the file is damaged: write or copy it again",
+            ) from error
+        return table.slice(0, unit.samples)
+
+    def _file(self, facts: ParquetFacts) -> pq.ParquetFile:
+        if self._open is not None:
+            if self._open[0] is facts:
+                return self._open[1]
+            self._open[1].close()
+            self._open = None
+        strings = [name for name in self._settings.categorical if _holds_strings(facts.schema.field(name).type)]
+        file = pq.ParquetFile(
+            facts.stamp.path,
+            metadata=facts.metadata,
+            read_dictionary=[facts.leaf_paths[name] for name in strings],
+            pre_buffer=False,
+        )
+        self._open = (facts, file)
+        return file
+
+
+def _holds_strings(column_type: pa.DataType) -> bool:
+    kind = id_type(column_type)
+    return kind is not None and kind[0] == "string"

@@ -1,0 +1,222 @@
+"""What the footers of Parquet files say: columns, types, row groups, and what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elastichost.datasets.api import DatasetDescription, Unit
+from elastichost.datasets.files import GZIP_MAGIC, FileStamp, did_you_mean, expand_patterns, stamp
+from elastichost.datasets.parquet.arrow_columns import id_type, is_numeric
+from elastichost.datasets.reader import Inspection, first_rows
+from elastichost.datasets.settings import DataSettings
+from elastichost.errors import DataError
+from elastichost.specs import KeyKind
+
+__all__ = ["MAX_GROUP_ROWS", "ParquetFacts", "ParquetInspection", "inspect_parquet", "row_place"]
+
+# Rows in the middle of a row group are decoded from its start, and a decoded unit is held in memory.
+MAX_GROUP_ROWS = 262_144
+PARQUET_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFacts:
+    """One file: its footer, and the path and number of the leaf of every column."""
+
+    stamp: FileStamp
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+    leaf_paths: dict[str, str]
+    leaf_numbers: dict[str, int]
+    group_starts: tuple[int, ...]  # first row of each row group
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetInspection:
+    inspection: Inspection
+    facts: tuple[ParquetFacts, ...]
+
+
+def row_place(facts: ParquetFacts, group: int, position: int) -> str:
+    """`file: row N`, for a position in a row group."""
+    return f"{facts.stamp.path}: row {facts.group_starts[group] + position} (row group {group}, rows count from 0)"
+
+
+class _Problems:
+    """Problems by what they say, so that a hundred files with the same problem give one line."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, list[str]] = {}
+
+    def add(self, path: str, text: str) -> None:
+        self._paths.setdefault(text, []).append(path)
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(
+            f"{paths[0]}{f' (and {len(paths) - 1} more files)' if len(paths) > 1 else ''}: {text}"
+            for text, paths in self._paths.items()
+        )
+
+
+def inspect_parquet(settings: DataSettings) -> ParquetInspection:
+    """Read every footer. Opens each file once and reads no data pages."""
+    files, missing = expand_patterns(settings.patterns)
+    problems = _Problems()
+    facts: list[ParquetFacts] = []
+    for path in files:
+        found = _read_footer(path, problems)
+        if found is not None:
+            facts.append(found)
+    if not files and not missing:
+        missing = (f"data.{settings.split}: names no file",)
+    kinds, lists = _check_columns(facts, settings, problems)
+    lines = (*missing, *problems.lines())
+    if not facts or lines:
+        return ParquetInspection(Inspection(None, lines), tuple(facts))
+    description = _describe(tuple(facts), settings, kinds, lists)
+    return ParquetInspection(Inspection(description, ()), tuple(facts))
+
+
+def _read_footer(path: str, problems: _Problems) -> ParquetFacts | None:
+    try:
+        file_stamp = stamp(path)
+        if file_stamp.size_bytes == 0:
+            problems.add(path, "is empty (0 bytes)")
+            return None
+        if (other := _other_than_parquet(path)) is not None:
+            problems.add(path, other)
+            return None
+        metadata = pq.read_metadata(path)
+        schema = metadata.schema.to_arrow_schema()
+    except DataError as error:
+        problems.add(path, error.message.removeprefix(f"{path}: "))
+        return None
+    except (pa.ArrowException, OSError) as error:
+        problems.add(path, f"not a readable Parquet file ({str(error).splitlines()[0]})")
+        return None
+    if metadata.num_rows == 0:
+        problems.add(path, "has no rows")
+        return None
+    starts, row = [], 0
+    for group in range(metadata.num_row_groups):
+        starts.append(row)
+        row += metadata.row_group(group).num_rows
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        problems.add(path, f"has more than one column {twice[0]!r}: give each column a name of its own")
+        return None
+    numbers = _leaf_numbers(schema)
+    paths = {name: metadata.schema.column(number).path for name, number in numbers.items()}
+    return ParquetFacts(file_stamp, metadata, schema, paths, numbers, tuple(starts))
+
+
+def _other_than_parquet(path: str) -> str | None:
+    """Why a file is no Parquet file, where its first bytes say so; None: they are those of a Parquet file."""
+    with open(path, "rb") as file:
+        begin = file.read(256)
+    if begin.startswith(PARQUET_MAGIC):
+        return None
+    if begin.startswith(GZIP_MAGIC):
+        return "is a gzip file, not Parquet; `elastichost convert` makes Parquet from compressed text"
+    if b"\0" not in begin:
+        kind = 'data.format = "criteo_tsv"' if begin.partition(b"\n")[0].count(b"\t") > 2 else 'data.format = "csv"'
+        return f"is a text file, not Parquet; set {kind}, or make Parquet from it with `elastichost convert`"
+    return f"is not a Parquet file: it begins with {begin[:4]!r} instead of {PARQUET_MAGIC!r}"
+
+
+def _leaf_numbers(schema: pa.Schema) -> dict[str, int]:
+    """Number of the first leaf of each top-level column; a list's element has whatever name the writer gave it."""
+    numbers: dict[str, int] = {}
+    leaf = 0
+    for column in schema:
+        numbers.setdefault(column.name, leaf)
+        leaf += _leaf_count(column.type)
+    return numbers
+
+
+def _leaf_count(column_type: pa.DataType) -> int:
+    if column_type.num_fields == 0:
+        return 1
+    return sum(_leaf_count(column_type.field(index).type) for index in range(column_type.num_fields))
+
+
+def _check_columns(
+    facts: list[ParquetFacts], settings: DataSettings, problems: _Problems
+) -> tuple[dict[str, KeyKind], tuple[str, ...]]:
+    """(kind of every categorical column, the columns that hold lists); adds to `problems`."""
+    seen: dict[str, tuple[str, KeyKind, bool]] = {}
+    for file in facts:
+        path = file.stamp.path
+        _check_numeric_columns(file, settings, problems)
+        for name in settings.categorical:
+            if name not in file.schema.names:
+                problems.add(path, f"no column {name!r}{did_you_mean(name, file.schema.names)}")
+                continue
+            column_type = file.schema.field(name).type
+            kind = id_type(column_type)
+            if kind is None:
+                problems.add(path, f"column {name!r} is {column_type}: ids are ints, strings, or lists of them")
+                continue
+            first_path, first_kind, first_is_list = seen.setdefault(name, (path, *kind))
+            if (first_kind, first_is_list) != kind:
+                problems.add(
+                    path,
+                    f"column {name!r} holds {_in_words(*kind)}, but {_in_words(first_kind, first_is_list)} "
+                    f"in {first_path}",
+                )
+    kinds = {name: kind for name, (_, kind, _) in seen.items()}
+    return kinds, tuple(name for name, (_, _, is_list) in seen.items() if is_list)
+
+
+def _in_words(kind: KeyKind, is_list: bool) -> str:
+    return f"lists of {kind}s" if is_list else f"{kind}s"
+
+
+def _check_numeric_columns(file: ParquetFacts, settings: DataSettings, problems: _Problems) -> None:
+    wanted = dict.fromkeys(settings.labels, "a label")
+    wanted |= {settings.weight: "a weight"} if settings.weight else {}
+    wanted |= dict.fromkeys(settings.dense, "a dense value")
+    for name, role in wanted.items():
+        if name not in file.schema.names:
+            if role == "a label" and not settings.labels_required:
+                continue
+            problems.add(file.stamp.path, f"no column {name!r}{did_you_mean(name, file.schema.names)}")
+        elif not is_numeric(file.schema.field(name).type):
+            problems.add(
+                file.stamp.path, f"column {name!r} is {file.schema.field(name).type}: {role} must be a number or bool"
+            )
+
+
+def _describe(
+    facts: tuple[ParquetFacts, ...], settings: DataSettings, kinds: dict[str, KeyKind], lists: tuple[str, ...]
+) -> DatasetDescription:
+    units: list[Unit] = []
+    warnings: list[str] = []
+    first_sample = 0
+    for file_number, file in enumerate(facts):
+        largest = 0
+        for group in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            largest = max(largest, rows)
+            if rows:
+                units.append(Unit(len(units), first_sample, rows, file_number, group))
+            first_sample += rows
+        if largest > MAX_GROUP_ROWS:
+            warnings.append(
+                f"{file.stamp.path}: row groups of up to {largest:,} rows are slow to share between workers "
+                f"and large in memory; write the file with 65,536 rows a group"
+            )
+    kept = first_rows(tuple(units), settings.limit_rows)
+    return DatasetDescription(
+        samples=sum(unit.samples for unit in kept),
+        units=kept,
+        files=tuple(file.stamp.path for file in facts),
+        key_kinds=kinds,
+        multi_valued=tuple(name for name in settings.categorical if name in lists),
+        num_dense=len(settings.dense),
+        num_labels=len(settings.labels),
+        warnings=tuple(warnings),
+    )

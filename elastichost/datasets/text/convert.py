@@ -1,0 +1,334 @@
+"""Text to Parquet, once: what is read many times should not be parsed many times."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from elastichost.datasets.bad_rows import BadRowLog
+from elastichost.datasets.files import GZIP_MAGIC, did_you_mean, stamp
+from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
+from elastichost.datasets.text.csv import ARROW_TYPES, read_header
+from elastichost.datasets.text.csv_block import BlockFormat, read_block
+from elastichost.errors import DataError
+
+__all__ = ["ConvertReport", "SourceFormat", "convert", "format_of"]
+
+SourceFormat = Literal["criteo_tsv", "csv"]
+
+BLOCK_BYTES = 16 << 20
+CONVERT_TYPES: dict[str, pa.DataType] = {"float": pa.float64()} | {
+    str(name): kind for name, kind in ARROW_TYPES.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertReport:
+    """What was written. `first_bad_row` says what was wrong with the first row that was left out, or is empty."""
+
+    source: str
+    destination: str
+    rows: int
+    bad_rows: int
+    first_bad_row: str
+    row_groups: int
+    source_bytes: int
+    destination_bytes: int
+
+
+def convert(
+    source: Path,
+    destination: Path,
+    *,
+    format: SourceFormat,  # noqa: A002 - the word of the job file
+    types: Mapping[str, str] | None = None,
+    delimiter: str = ",",
+    list_delimiter: str = "|",
+    bad_rows: Literal["stop", "skip"] = "stop",
+    row_group_rows: int = 65_536,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> ConvertReport:
+    """Write `source` (Criteo TSV, or CSV with a header; plain or gzip) as Parquet with groups of `row_group_rows`.
+
+    types     CSV column -> int, float, string, list[int] or list[string]; a column that is not named gets the
+              type of its first 16 MiB: int, float or string
+    progress  is called with the rows written so far
+
+    `destination` appears only when it is complete. Raises DataError naming file, line and column for a bad row
+    (unless they are skipped), a damaged gzip file, or a wrong column name in `types`.
+    """
+    if destination.resolve() == source.resolve():
+        raise DataError(f"{source}: source and destination are the same file", hint="name another destination")
+    if not source.is_file():
+        raise DataError(f"{source}: No such file or directory", hint="name the text file to convert")
+    source_bytes = stamp(str(source)).size_bytes
+    lines = _LineBlocks(source)
+    try:
+        with lines:
+            block = _criteo_format() if format == "criteo_tsv" else None
+            conversion = _Conversion(
+                source, lines, block, dict(types or {}), delimiter, list_delimiter, bad_rows == "skip"
+            )
+            row_groups = _write_atomically(destination, conversion, row_group_rows, progress)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(source, error) from error
+    return ConvertReport(
+        source=str(source),
+        destination=str(destination),
+        rows=conversion.rows,
+        bad_rows=conversion.bad_rows,
+        first_bad_row=conversion.first_bad_row,
+        row_groups=row_groups,
+        source_bytes=source_bytes,
+        destination_bytes=destination.stat().st_size,
+    )
+
+
+def format_of(source: Path) -> SourceFormat:
+    """What a text file (plain or gzip) is, by its first line: as many fields between tabs as Criteo TSV has, or CSV
+    with a header. Raises DataError when the file cannot be read."""
+    if not source.is_file():
+        raise DataError(f"{source}: No such file or directory", hint="name the text file to convert")
+    try:
+        with _LineBlocks(source) as lines:
+            fields = lines.first_line().count(b"\t") + 1
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(source, error) from error
+    return "criteo_tsv" if fields == len(_criteo_format().names) else "csv"
+
+
+def _damaged(source: Path, error: Exception) -> DataError:
+    return DataError(f"{source}: damaged gzip data ({error})", hint="fetch the file again: it is cut off or corrupt")
+
+
+class _LineBlocks:
+    """Blocks of whole lines from a plain or compressed file; empty lines at its end are left out."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        self._file: BinaryIO | gzip.GzipFile | None = None
+
+    def __enter__(self) -> _LineBlocks:
+        with open(self._source, "rb") as file:
+            compressed = file.read(2) == GZIP_MAGIC
+        self._file = gzip.open(self._source, "rb") if compressed else open(self._source, "rb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def first_line(self) -> bytes:
+        assert self._file is not None
+        return self._file.readline()
+
+    def blocks(self) -> Iterator[bytes]:
+        assert self._file is not None
+        carried = b""
+        while chunk := self._file.read(BLOCK_BYTES):
+            carried += chunk
+            last = carried.rfind(b"\n") + 1
+            text = carried[:last].rstrip(b"\r\n")
+            if not text:
+                continue
+            # Empty lines behind the text wait for what follows: at the end of the file they do not count.
+            stop = carried.index(b"\n", len(text)) + 1
+            yield carried[:stop]
+            carried = carried[stop:]
+        if rest := carried.rstrip(b"\r\n"):
+            yield rest
+
+
+class _Conversion:
+    """Tables of good rows, block by block, and the count of the bad ones."""
+
+    def __init__(
+        self,
+        source: Path,
+        lines: _LineBlocks,
+        block: BlockFormat | None,
+        types: dict[str, str],
+        delimiter: str,
+        list_delimiter: str,
+        skip: bool,
+    ) -> None:
+        self.source = source
+        self._lines = lines
+        self._block = block
+        self._is_criteo = block is not None
+        self._types = types
+        self._delimiter = delimiter
+        self._list_delimiter = list_delimiter
+        self._skip = skip
+        self.rows = 0
+        self.bad_rows = 0
+        self.first_bad_row = ""
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Raises DataError for a bad row, unless bad rows are skipped."""
+        next_line = 1
+        header: tuple[str, ...] = ()
+        if self._block is None:
+            header = self._read_header()
+            next_line = 2
+        for text in self._lines.blocks():
+            if self._block is None:
+                self._block = self._infer(header, text)
+            lines = text.count(b"\n") + (not text.endswith(b"\n"))
+            yield self._read(self._block, text, lines, next_line)
+            next_line += lines
+
+    def _read(self, block: BlockFormat, text: bytes, lines: int, first_line: int) -> pa.Table:
+        log = BadRowLog(lines)
+
+        def locate(row: int) -> str:
+            return f"{self.source}: line {first_line + row}"
+
+        table = read_block(np.frombuffer(text, dtype=np.uint8), lines, block, log, locate)
+        if self._is_criteo:
+            table = _check_labels(table, log, locate)
+        if self._is_criteo and log.first is not None and log.count == lines and first_line == 1:
+            raise DataError(
+                f"{self.source}: is not Criteo TSV: each of its first {lines:,} lines is bad; {log.first[1]}",
+                hint="if it has a header line with column names, convert it with --format csv",
+            )
+        bad = log.settle(skip=self._skip, how_to_skip="convert with --bad-rows skip")
+        if bad is not None:
+            if not self.first_bad_row and log.first is not None:
+                self.first_bad_row = log.first[1]
+            self.bad_rows += log.count
+            table = table.filter(pa.array(~bad))
+        self.rows += table.num_rows
+        return table
+
+    def _read_header(self) -> tuple[str, ...]:
+        line = self._lines.first_line()
+        try:
+            header = read_header(line, self._delimiter)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{self.source}: line 1: the header is not UTF-8 text") from error
+        if len(set(header)) != len(header):
+            raise DataError(f"{self.source}: line 1: a column name appears twice", hint="column names must differ")
+        for name, kind in self._types.items():
+            if kind not in CONVERT_TYPES:
+                raise DataError(
+                    f"type {kind!r} of column {name!r} is not known", hint=f"use {', '.join(CONVERT_TYPES)}"
+                )
+            if name not in header:
+                raise DataError(f"{self.source}: no column {name!r} in the header{did_you_mean(name, header)}")
+        return header
+
+    def _infer(self, header: tuple[str, ...], text: bytes) -> BlockFormat:
+        """Types of the columns that are not declared, from the first block."""
+        block = BlockFormat(
+            names=header,
+            types=dict.fromkeys(header, pa.string()),
+            delimiter=self._delimiter,
+            list_delimiter=self._list_delimiter,
+        )
+        lines = text.count(b"\n") + (not text.endswith(b"\n"))
+        table = read_block(
+            np.frombuffer(text, dtype=np.uint8), lines, block, BadRowLog(lines), lambda row: f"{self.source}: row {row}"
+        )
+        types = {
+            name: CONVERT_TYPES[self._types[name]] if name in self._types else _infer_type(table.column(name))
+            for name in header
+        }
+        return replace(block, types=types)
+
+
+def _criteo_format() -> BlockFormat:
+    names = (CRITEO_LABEL, *CRITEO_DENSE, *CRITEO_CATEGORICAL)
+    integers = dict.fromkeys((CRITEO_LABEL, *CRITEO_DENSE), pa.int64())
+    strings = dict.fromkeys(CRITEO_CATEGORICAL, pa.string())
+    return BlockFormat(names=names, types={**integers, **strings}, delimiter="\t", quoted=False)
+
+
+def _check_labels(table: pa.Table, log: BadRowLog, locate: Callable[[int], str]) -> pa.Table:
+    labels = table.column(0)
+    good = pc.fill_null(pc.is_in(labels, value_set=pa.array([0, 1], type=pa.int64())), False)
+    bad = ~good.to_numpy()
+    log.add(
+        bad,
+        lambda row: f"{locate(row)}, column {CRITEO_LABEL!r}: label is {labels[row].as_py()}, not 0 or 1",
+    )
+    small = pc.if_else(pa.array(bad), pa.scalar(None, pa.int64()), labels).cast(pa.int8())
+    return table.set_column(0, CRITEO_LABEL, small)
+
+
+def _infer_type(column: pa.ChunkedArray) -> pa.DataType:
+    """int64 when that loses nothing (no leading zeros, no overflow), then float64, then string."""
+    if column.null_count == len(column):
+        return pa.string()
+    if pc.any(pc.match_substring_regex(column, r"^-?0[0-9]")).as_py():
+        return pa.string()
+    try:
+        column.cast(pa.int64())
+        return pa.int64()
+    except pa.ArrowInvalid:
+        pass
+    if pc.all(pc.match_substring_regex(column, r"^-?[0-9]+$")).as_py():
+        return pa.string()  # identifiers of more than 64 bits
+    try:
+        column.cast(pa.float64())
+        return pa.float64()
+    except pa.ArrowInvalid:
+        return pa.string()
+
+
+def _write_atomically(
+    destination: Path, conversion: _Conversion, row_group_rows: int, progress: Callable[[int], None]
+) -> int:
+    """Write a partial file beside `destination`, then rename it; returns the number of row groups."""
+    partial = destination.with_name(f".{destination.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "xb") as file:
+            row_groups = _write(file, conversion, row_group_rows, progress)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(destination)
+    except gzip.BadGzipFile:
+        raise  # an OSError too, but about the source
+    except OSError as error:
+        raise DataError(
+            f"{destination}: cannot be written from {conversion.source} ({error.strerror or error})",
+            hint="is there space left, and may you write there?",
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return row_groups
+
+
+def _write(file: BinaryIO, conversion: _Conversion, row_group_rows: int, progress: Callable[[int], None]) -> int:
+    writer: pq.ParquetWriter | None = None
+    waiting: pa.Table | None = None
+    row_groups = 0
+    try:
+        for table in conversion.tables():
+            if writer is None:
+                writer = pq.ParquetWriter(file, table.schema, compression="zstd")
+            waiting = table if waiting is None else pa.concat_tables([waiting, table])
+            while waiting.num_rows >= row_group_rows:
+                writer.write_table(waiting.slice(0, row_group_rows), row_group_size=row_group_rows)
+                waiting = waiting.slice(row_group_rows)
+                row_groups += 1
+            progress(conversion.rows)
+        if writer is not None and waiting is not None and waiting.num_rows:
+            writer.write_table(waiting, row_group_size=row_group_rows)
+            row_groups += 1
+    finally:
+        if writer is not None:
+            writer.close()
+    if row_groups == 0:
+        raise DataError(f"{conversion.source}: has no good rows", hint="is --format the right one?")
+    return row_groups

@@ -1,0 +1,109 @@
+"""CSV with a header line; the job declares the types of its columns, because a text file cannot."""
+
+from __future__ import annotations
+
+import csv as standard_csv
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from elastichost.datasets.bad_rows import BadRowLog
+from elastichost.datasets.decoded import DecodedUnit
+from elastichost.datasets.files import did_you_mean
+from elastichost.datasets.settings import ColumnType, DataSettings
+from elastichost.datasets.tabular import decode_table
+from elastichost.datasets.text.csv_block import BlockFormat, read_block
+from elastichost.datasets.text.reader import TextDecoder
+from elastichost.specs import KeyKind
+
+__all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "read_header"]
+
+ARROW_TYPES: dict[ColumnType, pa.DataType] = {
+    "int": pa.int64(),
+    "string": pa.string(),
+    "list[int]": pa.list_(pa.int64()),
+    "list[string]": pa.list_(pa.string()),
+}
+
+
+def csv_decoder(settings: DataSettings, environ: Mapping[str, str]) -> TextDecoder:
+    return TextDecoder(settings, CsvLines(settings), environ)
+
+
+def read_header(line: bytes, delimiter: str) -> tuple[str, ...]:
+    """Column names of a header line. Raises ValueError (UnicodeDecodeError) when it is not UTF-8."""
+    text = line.decode("utf-8-sig").rstrip("\r\n")
+    return tuple(next(standard_csv.reader([text], delimiter=delimiter), []))
+
+
+class CsvLines:
+    """Undeclared categorical columns hold strings; labels, weights and dense values are numbers."""
+
+    name = "csv"
+    header_lines = 1
+
+    def __init__(self, settings: DataSettings) -> None:
+        self._settings = settings
+        self._headers: dict[str, tuple[str, ...]] = {}
+
+    def key_kinds(self) -> dict[str, KeyKind]:
+        return {name: "int" if self._type_of(name) in ("int", "list[int]") else "string" for name in self._categorical}
+
+    def multi_valued(self) -> tuple[str, ...]:
+        return tuple(name for name in self._categorical if self._type_of(name).startswith("list"))
+
+    def check_first_line(self, path: str, line: bytes) -> tuple[str, ...]:
+        settings = self._settings
+        try:
+            header = read_header(line, settings.csv_delimiter)
+        except UnicodeDecodeError:
+            return (f"{path}: line 1: the header is not UTF-8 text",)
+        self._headers[path] = header
+        optional = () if settings.labels_required else settings.labels
+        problems = [
+            f"{path}: no column {name!r} in the header{did_you_mean(name, header)}"
+            for name in settings.columns
+            if name not in header and name not in optional
+        ]
+        numbers = {settings.weight, *settings.labels, *settings.dense}
+        problems += [
+            f"{path}: column {name!r} is a number of the model (dense, label or weight) and categorical with type "
+            f'{self._type_of(name)!r}: take it out of one of the two, or set data.csv.types.{name} = "int"'
+            for name in settings.categorical
+            if name in numbers and self._type_of(name) != "int"
+        ]
+        problems += [
+            f"{path}: column {name!r} is in the header {header.count(name)} times"
+            for name in settings.columns
+            if header.count(name) > 1
+        ]
+        return tuple(problems)
+
+    def parse(self, path: str, data: npt.NDArray[np.uint8], lines: int, first_line: int, log: BadRowLog) -> DecodedUnit:
+        header = self._headers[path]
+        categorical = set(self._categorical)
+        block = BlockFormat(
+            names=header,
+            types={
+                name: ARROW_TYPES[self._type_of(name)] if name in categorical else pa.float64()
+                for name in self._settings.columns
+                if name in header
+            },
+            delimiter=self._settings.csv_delimiter,
+            list_delimiter=self._settings.csv_list_delimiter,
+        )
+
+        def locate(row: int) -> str:
+            return f"{path}: line {first_line + row}"
+
+        table = read_block(data, lines, block, log, locate)
+        return decode_table(table, self._settings, log, locate)
+
+    @property
+    def _categorical(self) -> tuple[str, ...]:
+        return self._settings.categorical
+
+    def _type_of(self, name: str) -> ColumnType:
+        return self._settings.csv_types.get(name, "string")

@@ -1,0 +1,181 @@
+"""Where the units of a text file begin: one pass over its bytes, kept in a cache until the file changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.datasets.files import FileStamp, cache_directory, check_unchanged
+from elastichost.datasets.kernels.compiled import compiled
+
+__all__ = ["TextIndex", "index_text_file", "line_end", "read_first_line"]
+
+CHUNK_BYTES = 4 << 20
+BLOCK_BYTES = 256
+NEWLINE = np.uint8(10)
+
+
+class TextIndex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Byte offsets of the lines of one file.
+
+    lines    data lines: without the header, and without empty lines at the end of the file
+    starts   byte offset of every `unit_lines`-th data line, the first one included
+    stop     byte offset behind the last data line
+    """
+
+    path: str
+    size_bytes: int
+    modified_ns: int
+    unit_lines: int
+    header_lines: int
+    lines: int
+    starts: tuple[int, ...]
+    stop: int
+
+    def byte_range(self, group: int) -> tuple[int, int]:
+        """The bytes [start, stop) of one unit."""
+        stop = self.starts[group + 1] if group + 1 < len(self.starts) else self.stop
+        return self.starts[group], stop
+
+    def lines_of(self, group: int) -> int:
+        return min(self.unit_lines, self.lines - group * self.unit_lines)
+
+
+@compiled
+def scan_lines(
+    data: npt.NDArray[np.uint8], base: int, lines: int, unit_lines: int, starts: npt.NDArray[np.int64]
+) -> tuple[int, int]:
+    """(lines so far, starts found): offsets behind each `unit_lines`-th newline go to `starts`.
+
+    Blocks without such a newline are only counted, which LLVM turns into vector instructions.
+    """
+    found = 0
+    at = 0
+    size = data.shape[0]
+    while at < size:
+        block_stop = min(at + BLOCK_BYTES, size)
+        newlines = 0
+        for index in range(at, block_stop):
+            newlines += data[index] == NEWLINE
+        if lines // unit_lines == (lines + newlines) // unit_lines:
+            lines += newlines
+        else:
+            for index in range(at, block_stop):
+                if data[index] == NEWLINE:
+                    lines += 1
+                    if lines % unit_lines == 0:
+                        starts[found] = base + index + 1
+                        found += 1
+        at = block_stop
+    return lines, found
+
+
+@compiled
+def line_end(data: npt.NDArray[np.uint8], lines: int) -> int:
+    """The offset behind the first `lines` lines of `data`."""
+    seen = 0
+    for index in range(data.shape[0]):
+        if data[index] == NEWLINE:
+            seen += 1
+            if seen == lines:
+                return index + 1
+    return int(data.shape[0])
+
+
+def read_first_line(path: str) -> bytes:
+    """The first line with its line break, at most 16 MiB of it."""
+    with open(path, "rb") as file:
+        return file.readline(16 << 20)
+
+
+def index_text_file(
+    file: FileStamp, *, unit_lines: int, header_lines: int, environ: Mapping[str, str]
+) -> tuple[TextIndex, str | None]:
+    """(index, warning): from the cache, or from one pass over the file, which is then cached.
+
+    The warning says why the cache cannot be written. Raises DataError when the file changes meanwhile.
+    """
+    key = hashlib.sha256(f"{os.path.realpath(file.path)}\0{unit_lines}\0{header_lines}".encode()).hexdigest()[:32]
+    cached_at = cache_directory(environ) / "lines" / f"{key}.json"
+    cached = _load(cached_at)
+    if cached is not None and _is_fresh(cached, file, unit_lines, header_lines):
+        return cached, None
+    index = _scan(file, unit_lines, header_lines)
+    check_unchanged(file)
+    return index, _store(cached_at, index)
+
+
+def _is_fresh(cached: TextIndex, file: FileStamp, unit_lines: int, header_lines: int) -> bool:
+    expected = (file.path, file.size_bytes, file.modified_ns, unit_lines, header_lines)
+    return expected == (cached.path, cached.size_bytes, cached.modified_ns, cached.unit_lines, cached.header_lines)
+
+
+def _scan(file: FileStamp, unit_lines: int, header_lines: int) -> TextIndex:
+    first = len(read_first_line(file.path)) if header_lines else 0
+    stop, missing_break = _end_of_lines(file, first)
+    starts: list[int] = [first] if stop > first else []
+    lines = 0
+    chunk = np.empty(CHUNK_BYTES, dtype=np.uint8)
+    found_starts = np.empty(CHUNK_BYTES // unit_lines + 2, dtype=np.int64)
+    at = first
+    with open(file.path, "rb", buffering=0) as handle:
+        handle.seek(first)
+        while at < stop:
+            read = handle.readinto(chunk.data[: min(CHUNK_BYTES, stop - at)])
+            if not read:
+                break
+            lines, found = scan_lines(chunk[:read], at, lines, unit_lines, found_starts)
+            starts.extend(int(start) for start in found_starts[:found] if start < stop)
+            at += read
+    return TextIndex(
+        path=file.path,
+        size_bytes=file.size_bytes,
+        modified_ns=file.modified_ns,
+        unit_lines=unit_lines,
+        header_lines=header_lines,
+        lines=lines + int(missing_break),
+        starts=tuple(starts),
+        stop=stop,
+    )
+
+
+def _end_of_lines(file: FileStamp, first: int) -> tuple[int, bool]:
+    """(offset behind the last line that is not empty, whether that line has no line break)."""
+    tail_bytes = min(65_536, file.size_bytes - first)
+    with open(file.path, "rb") as handle:
+        handle.seek(file.size_bytes - tail_bytes)
+        tail = handle.read(tail_bytes)
+    text = tail.rstrip(b"\r\n")
+    line_break = tail[len(text) :].find(b"\n")
+    if line_break < 0:
+        return file.size_bytes, tail_bytes > 0
+    if not text and tail_bytes == file.size_bytes - first:
+        return first, False
+    return file.size_bytes - tail_bytes + len(text) + line_break + 1, False
+
+
+def _load(path: Path) -> TextIndex | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=TextIndex)
+    except (OSError, msgspec.DecodeError):
+        return None  # an absent or damaged entry is made again
+
+
+def _store(path: Path, index: TextIndex) -> str | None:
+    partial = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(msgspec.json.encode(index))
+        partial.replace(path)
+    except OSError as error:
+        return (
+            f"{index.path}: its line index cannot be kept in {path.parent} ({error.strerror}), so every process "
+            f"makes it again; set ELASTICHOST_CACHE to a writable folder"
+        )
+    return None

@@ -1,0 +1,203 @@
+"""Text files of lines: a unit is a run of lines, found through the line index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.datasets.api import DatasetDescription, Unit
+from elastichost.datasets.bad_rows import BadRowLog
+from elastichost.datasets.decoded import DecodedUnit
+from elastichost.datasets.files import FileStamp, check_unchanged, expand_patterns, gzip_problem, stamp
+from elastichost.datasets.id_ranges import find_id_out_of_range, ranged_tables
+from elastichost.datasets.reader import Inspection, ValueFindings, first_rows
+from elastichost.datasets.settings import DataSettings
+from elastichost.datasets.text.line_index import TextIndex, index_text_file, line_end, read_first_line
+from elastichost.errors import DataError
+from elastichost.specs import KeyKind, TableSpec
+
+__all__ = ["LineFormat", "TextDecoder"]
+
+HEAD_BYTES = 65_536
+
+
+class LineFormat(Protocol):
+    """How the lines of one text format become samples."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def header_lines(self) -> int:
+        """0, or 1 when the first line names the columns."""
+        ...
+
+    def key_kinds(self) -> dict[str, KeyKind]: ...
+
+    def multi_valued(self) -> tuple[str, ...]: ...
+
+    def check_first_line(self, path: str, line: bytes) -> tuple[str, ...]:
+        """Problems with the columns of a file; called once for each file before its lines are parsed."""
+        ...
+
+    def parse(self, path: str, data: npt.NDArray[np.uint8], lines: int, first_line: int, log: BadRowLog) -> DecodedUnit:
+        """Decode `data` (uint8, `lines` whole lines); the first of them is line `first_line` of the file, from 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _TextFile:
+    stamp: FileStamp
+    index: TextIndex
+
+
+class TextDecoder:
+    """Units of text files in any line format."""
+
+    def __init__(self, settings: DataSettings, line_format: LineFormat, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._format = line_format
+        self._environ = environ
+        self._files: tuple[_TextFile, ...] = ()
+        self._units: tuple[Unit, ...] = ()
+
+    def inspect(self) -> Inspection:
+        paths, missing = expand_patterns(self._settings.patterns)
+        problems, warnings, files = list(missing), [], []
+        if not paths and not missing:
+            problems.append(f"data.{self._settings.split}: names no file")
+        for path in paths:
+            try:
+                file, warning = self._open(path, problems)
+            except DataError as error:
+                problems.append(error.message)
+                continue
+            except OSError as error:
+                problems.append(f"{path}: cannot be read ({error.strerror})")
+                continue
+            files.extend([file] if file else [])
+            warnings.extend([warning] if warning else [])
+        if problems or not files:
+            return Inspection(None, tuple(problems))
+        self._files = tuple(files)
+        self._units = self._make_units()
+        return Inspection(self._describe(tuple(warnings)), ())
+
+    def decode(self, unit: Unit) -> DecodedUnit:
+        """Raises DataError for a bad row, or a file that changed since it was inspected."""
+        log = BadRowLog(unit.samples)
+        decoded = self._parse(unit, log)
+        return replace(decoded, bad=log.settle(skip=self._settings.skip_bad_rows))
+
+    def stored_bytes(self, unit: Unit) -> float:
+        """Whole lines, all columns; of a unit that is cut short, its share of them."""
+        index = self._files[unit.file].index
+        start, stop = index.byte_range(unit.group)
+        return (stop - start) * unit.samples / index.lines_of(unit.group)
+
+    def check_values(self, tables: Sequence[TableSpec]) -> ValueFindings:
+        """The first 64 KiB of each file."""
+        bad_rows: list[str] = []
+        ids: list[str] = []
+        ranged = ranged_tables(tables)
+        for unit in self._units:
+            if unit.group != 0:
+                continue
+            head = self._head(unit)
+            log = BadRowLog(head.samples)
+            try:
+                decoded = self._parse(head, log)
+            except DataError as error:
+                bad_rows.append(error.message)
+                continue
+            bad_rows.extend([log.first[1]] if log.first else [])
+            place = partial(self._line_place, self._files[unit.file].stamp.path)
+            ids.extend(find_id_out_of_range(decoded, self._settings.categorical, ranged, place))
+        return ValueFindings(bad_rows=tuple(bad_rows), ids_out_of_range=tuple(ids))
+
+    def _open(self, path: str, problems: list[str]) -> tuple[_TextFile | None, str | None]:
+        file_stamp = stamp(path)
+        if file_stamp.size_bytes == 0:
+            problems.append(f"{path}: is empty (0 bytes)")
+            return None, None
+        if compressed := gzip_problem(path, self._format.name, self._settings.csv_types):
+            problems.append(compressed)
+            return None, None
+        found = self._format.check_first_line(path, read_first_line(path))
+        problems.extend(found)
+        if found:
+            return None, None
+        index, warning = index_text_file(
+            file_stamp,
+            unit_lines=self._settings.text_unit_lines,
+            header_lines=self._format.header_lines,
+            environ=self._environ,
+        )
+        if index.lines == 0:
+            problems.append(f"{path}: has no rows")
+            return None, None
+        return _TextFile(file_stamp, index), warning
+
+    def _make_units(self) -> tuple[Unit, ...]:
+        units: list[Unit] = []
+        first_sample = 0
+        for number, file in enumerate(self._files):
+            for group in range(len(file.index.starts)):
+                lines = file.index.lines_of(group)
+                units.append(Unit(len(units), first_sample, lines, number, group))
+                first_sample += lines
+        return first_rows(tuple(units), self._settings.limit_rows)
+
+    def _describe(self, warnings: tuple[str, ...]) -> DatasetDescription:
+        return DatasetDescription(
+            samples=sum(unit.samples for unit in self._units),
+            units=self._units,
+            files=tuple(file.stamp.path for file in self._files),
+            key_kinds=self._format.key_kinds(),
+            multi_valued=self._format.multi_valued(),
+            num_dense=len(self._settings.dense),
+            num_labels=len(self._settings.labels),
+            warnings=warnings,
+        )
+
+    def _parse(self, unit: Unit, log: BadRowLog) -> DecodedUnit:
+        file = self._files[unit.file]
+        check_unchanged(file.stamp)
+        start, stop = file.index.byte_range(unit.group)
+        data = _read_bytes(file.stamp.path, start, stop)
+        if unit.samples < file.index.lines_of(unit.group):
+            data = data[: line_end(data, unit.samples)]
+        first_line = 1 + self._format.header_lines + unit.group * file.index.unit_lines
+        return self._format.parse(file.stamp.path, data, unit.samples, first_line, log)
+
+    def _line_place(self, path: str, row: int) -> str:
+        return f"{path}: line {1 + self._format.header_lines + row}"
+
+    def _head(self, unit: Unit) -> Unit:
+        """The lines of a file's first unit that begin and end in its first bytes; at least one line."""
+        file = self._files[unit.file]
+        start, stop = file.index.byte_range(unit.group)
+        data = _read_bytes(file.stamp.path, start, min(stop, start + HEAD_BYTES))
+        lines = max(1, int(np.count_nonzero(data == ord("\n"))))
+        return Unit(unit.index, unit.first_sample, min(lines, unit.samples), unit.file, unit.group)
+
+
+def _read_bytes(path: str, start: int, stop: int) -> npt.NDArray[np.uint8]:
+    with open(path, "rb", buffering=0) as handle:
+        handle.seek(start)
+        data = np.empty(stop - start, dtype=np.uint8)
+        view, filled = data.data, 0
+        while filled < len(data):
+            read = handle.readinto(view[filled:])
+            if not read:
+                raise DataError(
+                    f"{path}: ends at byte {start + filled:,}, before the end of its last line at {stop:,}",
+                    hint="data files must stay as they are while a job runs",
+                )
+            filled += read
+    return data

@@ -1,0 +1,129 @@
+"""What looks at a job before it may start: its data, its model, what it will need.
+
+A process of its own, forked from one that has torch imported: the user's model is built there, and a job that cannot be
+run ends here with its typed error.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from elastichost.appending import write_atomically
+from elastichost.config.job import JobSpec, load_job
+from elastichost.config.tables import table_settings
+from elastichost.datasets import open_reader
+from elastichost.datasets.reader import UnitReader
+from elastichost.datasets.remote import batch_bytes, remote_rate
+from elastichost.dispatcher.child import leave_failure, leave_unforeseen, work_in
+from elastichost.dispatcher.core.demands import Examined, MemoryOfSize
+from elastichost.dispatcher.core.shapes import twin_of
+from elastichost.dispatcher.facts import JOB_FILE
+from elastichost.errors import ElastichostError
+from elastichost.resources import HostInventory
+from elastichost.specs import TableSpec
+from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.servers import fork_or_start
+from elastichost.supervisor.startup.emulation import EMULATED
+from elastichost.supervisor.startup.memory_estimate import memory_facts
+from elastichost.supervisor.startup.preflight import Preparation, preflight
+from elastichost.supervisor.startup.tuner_settings import bounds_of_job
+from elastichost.tuner.memory.peak_memory import estimate_peak
+from elastichost.tuner.memory.peak_memory_facts import BESIDE
+
+__all__ = ["EXAMINED_FILE", "ExamineArguments", "main"]
+
+EXAMINED_FILE = "examined.json"
+SAMPLED_ROWS = 256
+
+
+class ExamineArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """host: what all jobs together may have. keeps_sizes: the job is to run in the size it would choose alone.
+    log: where its output goes."""
+
+    job: str
+    folder: str
+    working_directory: str
+    host: HostInventory
+    keeps_sizes: bool = False
+    log: str = ""
+
+
+def main(arguments_json: bytes) -> int:
+    """Entry of the process: writes `examined.json` or `failure.json`; returns its exit code."""
+    arguments = msgspec.json.decode(arguments_json, type=ExamineArguments)
+    folder = Path(arguments.folder)
+    try:
+        work_in(arguments.working_directory)
+        found = examine(load_job(folder / JOB_FILE, environ={}), arguments)
+    except ElastichostError as error:
+        return leave_failure(folder, error)
+    except Exception as error:
+        leave_unforeseen(folder, error, arguments.log)
+        raise
+    write_atomically(folder / EXAMINED_FILE, msgspec.json.encode(found))
+    return 0
+
+
+def examine(job: JobSpec, arguments: ExamineArguments) -> Examined:
+    """Raises what a start would raise before it trains."""
+    prepared = preflight(job, lent=arguments.host)
+    plan = prepared.plan
+    bounds = bounds_of_job(job, plan, len(prepared.cores))
+    is_open = job.tuner.mode != "off" and not arguments.keeps_sizes and job.resources.gpus in (0, "auto")
+    workers = len(plan.workers)
+    least, most = (bounds.least.workers, bounds.most.workers) if is_open else (workers, workers)
+    ids = float(sum(len(table.features) for table in prepared.tables))
+    memory, breakdown = _memory(job, prepared, least, most)
+    return Examined(
+        job=arguments.job,
+        samples_planned=prepared.train.samples * job.train.epochs,
+        least_workers=least,
+        most_workers=most,
+        twin=twin_of(job),
+        memory=memory,
+        servers=len(plan.servers),
+        threads=max((spec.threads for spec in plan.workers), default=1),
+        reader_samples_per_s=_reader_rate(job),
+        row_bytes=_row_bytes(job, prepared.tables),
+        ids_per_sample=ids,
+        gpus=len(prepared.beginning.request.gpus),
+        size_is_open=least < most,
+        breakdown=breakdown,
+        warnings=prepared.warnings,
+    )
+
+
+def _reader_rate(job: JobSpec) -> float:
+    """Samples/s that the stated rate lets the reader of one worker have; 0: no rate is stated."""
+    rate = remote_rate(job)
+    if rate is None or not rate.bytes_per_s or job.emulate.enabled:
+        return 0.0
+    reader = open_reader(job, "train")
+    unit = reader.describe().units[0]
+    if isinstance(reader, UnitReader):
+        return rate.bytes_per_s * unit.samples / max(1.0, reader.stored_bytes(unit))
+    size = min(SAMPLED_ROWS, unit.samples)
+    batch = next(iter(reader.batches(unit, 0, size, size)))
+    return rate.bytes_per_s * batch.size / max(1, batch_bytes(batch))
+
+
+def _row_bytes(job: JobSpec, tables: tuple[TableSpec, ...]) -> int:
+    """Of all rows that a sample reads, one id for each feature."""
+    return sum(4 * table_settings(job, table.name).dim * len(table.features) for table in tables)
+
+
+def _memory(
+    job: JobSpec, prepared: Preparation, least: int, most: int
+) -> tuple[tuple[MemoryOfSize, ...], tuple[tuple[str, int], ...]]:
+    """Peaks with the fewest and the most workers, and what the first of them consists of."""
+    entries = EMULATED if job.emulate.enabled else Entries()
+    with LocalLauncher(entries.imports, entries.calls, fork_or_start) as launcher:
+        facts = memory_facts(job, prepared, launcher, BESIDE)
+    estimates = [
+        (workers, estimate_peak(msgspec.structs.replace(facts, workers=workers))) for workers in sorted({least, most})
+    ]
+    sizes = tuple(MemoryOfSize(workers, found.host_bytes, found.gpu_bytes) for workers, found in estimates)
+    return sizes, tuple((part.name, part.bytes) for part in estimates[0][1].parts)

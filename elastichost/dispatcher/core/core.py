@@ -1,0 +1,391 @@
+"""The jobs of one host: what happens to them and what is done about it. Events in, effects out; pure.
+
+    submit -> examine -> waiting -> (policy) -> starting -> running -> done | failed
+                            ^                                  |
+                            +---- evicted, out of memory ------+
+
+Every event that can change who runs is followed by `tick`, in which the policy says who starts (`tuner.colocation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from elastichost.config.suggestions import did_you_mean
+from elastichost.dispatcher.core.allocation_drift import Answer, as_it_differs, rest_s, taken, undone
+from elastichost.dispatcher.core.demands import Examined, HostPower, Known, learnt, prior
+from elastichost.dispatcher.core.effects import Effect, Examine, Kill, Lent, Note, Resize, Spawn
+from elastichost.dispatcher.core.endings import REST_S, broken_off, failed, not_examined
+from elastichost.dispatcher.core.entries import JobEntry
+from elastichost.dispatcher.core.examinations import Examinations
+from elastichost.dispatcher.core.interference_control import Tending, shared, tended
+from elastichost.dispatcher.core.lifecycle import JobEvent
+from elastichost.dispatcher.core.oom_containment import Containment, offenders, relieved
+from elastichost.dispatcher.core.stopping import asked_to_stop, contained
+from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobState, JobStatus, Seen, Size
+from elastichost.errors import ConfigError
+from elastichost.metrics import FINISHED_STATES
+from elastichost.resources import HostInventory
+from elastichost.runs.events import JobCancelled, JobDone, JobExamined, JobStarted, JobSubmitted, JobWarned
+from elastichost.runs.result import RunResult
+from elastichost.tuner.colocation import ledger as ledgers
+from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Start
+from elastichost.tuner.colocation.policies import Settings, dispatch, predicted, why_waiting
+
+__all__ = ["Core"]
+
+DISPATCH_EVERY_S = 1.0  # who starts, where nothing but time and the speeds of jobs has changed
+SAY_EVERY_S = 2.0  # why jobs wait is worked out so often
+
+
+class Core:
+    """room: for all jobs together. power: of the host. inventory: with the numbers of cores and GPUs."""
+
+    def __init__(self, settings: Settings, inventory: HostInventory, power: HostPower, memory_bytes: int) -> None:
+        self._settings, self._inventory, self._power = settings, inventory, power
+        gpus = tuple(GpuRoom(gpu.index, gpu.memory_bytes) for gpu in inventory.gpus)
+        self._room = HostRoom(len(inventory.cores), memory_bytes, gpus)
+        self._ledger = ledgers.Ledger(self._room)
+        self._jobs: dict[str, JobEntry] = {}
+        self._twins: dict[str, Known] = {}
+        self._examinations = Examinations()
+        self._decisions = 0
+        self._is_stopping = False
+        self._said_s = self._next_dispatch_s = 0.0
+        self._has_changed = True  # who is there, or what is known of somebody: who starts may be another
+        self._containment, self._tending = Containment(), Tending()
+        self.last_decision = ""
+
+    # --- asked by the loop ----------------------------------------------------------------------------------
+
+    def request(self, job: str) -> JobRequest:
+        return self._jobs[job].request
+
+    def folder(self, job: str) -> Path:
+        return Path(self._jobs[job].request.folder)
+
+    def state(self, job: str) -> JobState:
+        return self._jobs[job].state
+
+    def run_dir(self, job: str) -> Path:
+        return Path(self._jobs[job].request.run_dir)
+
+    @property
+    def is_empty(self) -> bool:
+        """Every job is over."""
+        return all(entry.has_ended for entry in self._jobs.values())
+
+    def unfinished(self) -> Iterator[tuple[JobRequest, bool]]:
+        """Jobs that are for the next dispatcher: request, whether it has a run."""
+        for entry in self._jobs.values():
+            if not entry.is_over:
+                yield entry.request, entry.has_run
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def submit(self, request: JobRequest, now_s: float, *, has_run: bool = False) -> tuple[Effect, ...]:
+        """has_run: of an earlier dispatcher."""
+        self._jobs[request.job] = JobEntry(request, now_s, why="is to be examined", has_run=has_run)
+        self._examinations.submit(request.job, request.shape)
+        return Note(JobSubmitted(request.job)), *self._examine_next()
+
+    def _examine_next(self) -> tuple[Effect, ...]:
+        """What could not be forked rests first."""
+        jobs = self._examinations.next(self._room.cores)
+        return tuple(Examine(job, REST_S if self._jobs[job].not_started else 0.0) for job in jobs)
+
+    def examined(self, found: Examined, now_s: float) -> tuple[Effect, ...]:
+        """What was found out about a job before its start; it holds for all jobs of its shape."""
+        effects: list[Effect] = []
+        for job in self._examinations.found(found.job):
+            effects += self._known(msgspec.structs.replace(found, job=job))
+        return (*effects, *self._examine_next())
+
+    def _known(self, found: Examined) -> tuple[Effect, ...]:
+        entry = self._jobs[found.job]
+        if entry.state != "waiting":
+            return ()  # cancelled meanwhile
+        entry.examined, entry.why, self._has_changed = found, "waits", True
+        entry.known = self._twins.get(found.twin) or prior(found)
+        entry.estimated_bytes = found.memory[0].host_bytes
+        effects = [Note(JobWarned(found.job, warning)) for warning in found.warnings]
+        demand = entry.demand(self._power)
+        peak_bytes, breakdown = found.memory[0].host_bytes, dict(found.breakdown)
+        told = JobExamined(found.job, demand.kind, peak_bytes, found.samples_planned, breakdown)
+        return (*effects, Note(told))
+
+    def seen(self, seen: Seen, now_s: float) -> tuple[Effect, ...]:
+        """What a job does and uses now."""
+        entry = self._jobs[seen.job]
+        if entry.placed is None:
+            return ()
+        entry.seen, status = seen, seen.status
+        if status is not None and (status.supervisor_pid in seen.pids):
+            entry.trained = status.samples_trained
+            entry.auc = status.test_auc
+            if entry.state == "starting" and (status.samples_trained > 0 or status.state in FINISHED_STATES):
+                entry.has_run = self._has_changed = True
+                entry.apply(JobEvent.TRAINS, entry.why)
+        entry.takes(seen.used_bytes, now_s)
+        self._ledger = ledgers.observe(self._ledger, entry.job, entry.peak_bytes)
+        charge = self._ledger.charge(entry.job)
+        assert charge is not None
+        entry.placed = msgspec.structs.replace(entry.placed, charged_bytes=charge.charged_bytes)
+        if seen.look is not None and entry.known is not None and entry.examined is not None:
+            entry.look, entry.look_s = seen.look, now_s
+            entry.known = learnt(entry.known, seen.look, entry.placed.mode.worker_cores, self._room.cores)
+            self._twins[entry.examined.twin] = entry.known
+        return tuple(as_it_differs(entry, self._power, now_s))
+
+    def answered(self, answer: Answer, now_s: float) -> tuple[Effect, ...]:
+        """What a run says to what it was lent: where that came to nothing, what it has counts."""
+        entry, lent = self._jobs[answer.resize.job], answer.resize
+        if entry.placed is None:
+            return ()
+        if not answer.problem:
+            taken(entry, lent)
+            return ()
+        effects = tuple(undone(entry, lent, self._inventory.cores, self._power))
+        self._tending.resized_s[entry.job], self._has_changed = now_s + rest_s(entry), True
+        if lent.memory_bytes is not None:
+            self._containment.not_loosened(entry.job, now_s)
+        return effects
+
+    def ended(
+        self,
+        job: str,
+        code: int | None,
+        cause: str,
+        failure: Failure | None,
+        now_s: float,
+        result: RunResult | None = None,
+        cpu_s: float = 0.0,
+    ) -> tuple[Effect, ...]:
+        """Its supervisor has ended, or what looked at it failed. code: None: it never started. cpu_s: what it used."""
+        entry = self._jobs[job]
+        self._examinations.forget(job)
+        if entry.has_ended:
+            return self._examine_next()
+        entry.exit_code, self._has_changed = code, True
+        entry.cpu_s += cpu_s
+        if result is not None:
+            entry.trained = result.samples.trained
+            entry.takes(result.peak_bytes, now_s, result.peak_workers)
+            entry.auc = result.test.auc if result.test is not None else entry.auc
+        if entry.placed is not None:
+            self._ledger = ledgers.observe(self._ledger, job, entry.peak_bytes)
+            self._ledger = ledgers.release(self._ledger, job, is_complete=code == 0)
+        placed, entry.placed = entry.placed, None
+        entry.last_placed = placed or entry.last_placed
+        entry.ended_s = now_s
+        if code == 0 and placed is not None:
+            entry.apply(JobEvent.DONE, "done")
+            return (Note(JobDone(job, now_s - entry.placed_s)),)
+        if placed is None:
+            effects = failed(entry, failure, cause) if code is not None else not_examined(entry, cause)
+            if entry.state == "waiting":
+                self._examinations.submit(job, entry.request.shape)
+            return (*effects, *self._examine_next())
+        return broken_off(entry, placed, code, cause, failure, self._room, now_s)
+
+    def cancel(self, job: str, now_s: float) -> tuple[Effect, ...]:
+        """Raises ConfigError for a job that is not there or is over."""
+        entry = self._jobs.get(job)
+        if entry is None:
+            raise ConfigError(f"no job {job!r}{did_you_mean(job, self._jobs)}", hint="`queue` lists them")
+        if entry.has_ended:
+            raise ConfigError(f"{job} is {entry.state} already")
+        if entry.state == "waiting":
+            entry.apply(JobEvent.CANCEL, "cancelled")
+            entry.ended_s = now_s
+            self._examinations.forget(job)
+            # what looks at it is killed, if anything does
+            return Kill(job), Note(JobCancelled(job)), *self._examine_next()
+        return asked_to_stop(entry, "cancel", "it is cancelled")
+
+    def stop(self, now_s: float) -> tuple[Effect, ...]:
+        """The host stops: who runs saves and ends, who waits stays in the queue."""
+        self._is_stopping = True
+        self._examinations = Examinations()
+        effects: list[Effect] = []
+        for entry in self._jobs.values():
+            if entry.state == "waiting":
+                entry.apply(JobEvent.KEEP, "the host stopped")
+                effects.append(Kill(entry.job))
+            elif entry.is_live:
+                effects += asked_to_stop(entry, "host", "the host stops")
+        return tuple(effects)
+
+    # --- every turn -----------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> tuple[Effect, ...]:
+        """Who starts now, and who gets or gives memory."""
+        if self._is_stopping:
+            return ()
+        effects = list(self._contain(now_s))
+        for entry in self._jobs.values():
+            entry.replaced(self._power)
+        effects += self._tend(now_s)
+        if not effects and not self._has_changed and now_s < self._next_dispatch_s:
+            return ()
+        self._has_changed, self._next_dispatch_s = False, now_s + DISPATCH_EVERY_S
+        starts = dispatch(
+            self._waiting(),
+            self._running(),
+            self._room,
+            self._settings,
+            self._tending.corrections,
+            now_s,
+            margins=self._ledger.margins,
+            decisions=self._decisions,
+        )
+        for start in starts:
+            effects += self._started(start, now_s)
+        if starts or now_s - self._said_s >= SAY_EVERY_S:
+            self._said_s = now_s
+            self._foretell()
+            effects += self._say_why(now_s)
+        return tuple(effects)
+
+    def _tend(self, now_s: float) -> tuple[Effect, ...]:
+        """What those that run beside each other are given or have taken from them."""
+        if self._settings.policy == "exclusive":
+            return ()
+        placed = self._placed_entries()
+        if not self._settings.feedback:
+            return self._share(placed, now_s)
+        effects, evicted = tended(self._tending, placed, self._room, sum(self._use().values()), now_s)
+        for job in evicted:
+            if self._jobs[job].state != "stopping":
+                effects += asked_to_stop(self._jobs[job], "evict", "it makes room for others")
+        return (*effects, *self._share(placed, now_s))
+
+    def _share(self, placed: list[JobEntry], now_s: float) -> tuple[Effect, ...]:
+        """Workers and cores by what each job gains; who gets more workers is charged for them."""
+        effects = shared(self._tending, placed, self._inventory.cores, self._ledger, now_s)
+        for effect in effects:
+            if isinstance(effect, Resize) and (entry := self._jobs[effect.job]).placed is not None:
+                needed, _ = ledgers.charge_of(self._ledger.margins, entry.placed.demand.kind, entry.placed.mode)
+                self._ledger = ledgers.grown(self._ledger, entry.job, needed)
+                entry.placed = msgspec.structs.replace(
+                    entry.placed, charged_bytes=max(entry.placed.charged_bytes, needed)
+                )
+                entry.admitted_bytes = max(entry.admitted_bytes, needed)
+        return effects
+
+    def _placed_entries(self) -> list[JobEntry]:
+        return [entry for entry in self._jobs.values() if entry.placed is not None]
+
+    def _waiting(self) -> list[JobDemand]:
+        return [
+            entry.demand(self._power)
+            for entry in self._jobs.values()
+            if entry.state == "waiting" and entry.examined is not None
+        ]
+
+    def _running(self) -> list[PlacedJob]:
+        return [entry.placed for entry in self._jobs.values() if entry.placed is not None]
+
+    def _started(self, start: Start, now_s: float) -> tuple[Effect, ...]:
+        entry = self._jobs[start.job]
+        demand = entry.demand(self._power)
+        placed = PlacedJob(demand, start.placement, start.charged_bytes, start.charged_gpu_bytes, now_s)
+        may_overcommit = not self._settings.memory_admission or self._settings.policy == "rmixer_type"
+        self._ledger = ledgers.admit(self._ledger, placed, may_overcommit)
+        self._decisions += 1
+        entry.placed = entry.last_placed = placed
+        entry.placed_s, entry.life = now_s, entry.life + 1
+        entry.estimated_bytes, entry.admitted_bytes = placed.mode.memory_bytes, start.charged_bytes
+        entry.starts += 1
+        entry.started_s = now_s if entry.started_s is None else entry.started_s
+        entry.seen = None
+        entry.cores = self._inventory.cores
+        entry.apply(JobEvent.START, start.reason)
+        self.last_decision = f"{start.job}: {start.reason}"
+        mode = placed.mode
+        size = Size(mode.workers, mode.servers, mode.worker_cores) if _is_open(entry) else None
+        gpu = self._room.gpus[start.placement.device].index if start.placement.device != CPU else None
+        lent = Lent(entry.cores, self._room.memory_bytes, gpu, start.charged_gpu_bytes)
+        return (
+            Note(JobStarted(start.job, start.reason, mode.workers, start.charged_bytes, dict(start.speeds))),
+            Spawn(
+                start.job,
+                entry.life,
+                lent,
+                size,
+                resume=entry.has_run,
+                charged_bytes=start.charged_bytes,
+                threads=mode.cores + mode.servers,
+                nice=entry.nice,
+            ),
+        )
+
+    def _foretell(self) -> None:
+        for job, share in predicted(self._running(), self._room, self._tending.corrections).items():
+            self._jobs[job].predicted = share
+
+    def _say_why(self, now_s: float) -> tuple[Effect, ...]:
+        """Why jobs wait; one that can never run fails."""
+        waiting = self._waiting()
+        if not waiting:
+            return ()
+        reasons = why_waiting(
+            waiting,
+            self._running(),
+            self._room,
+            self._settings,
+            self._tending.corrections,
+            now_s,
+            margins=self._ledger.margins,
+            decisions=self._decisions,
+        )
+        effects: list[Effect] = []
+        for job, why in reasons.items():
+            entry = self._jobs[job]
+            entry.why = why
+            if why.startswith("can never run"):
+                entry.ended_s = now_s
+                effects += failed(entry, None, why)
+        return tuple(effects)
+
+    # --- memory ---------------------------------------------------------------------------------------------
+
+    def _contain(self, now_s: float) -> tuple[Effect, ...]:
+        """When jobs together use more than there is, and when they do no more."""
+        facts = self._containment, self._running(), self._use(), self._room.memory_bytes, now_s
+        acts = (*offenders(*facts), *relieved(*facts))
+        return tuple(effect for act in acts for effect in contained(self._jobs[act.job], act))
+
+    def _use(self) -> dict[str, int]:
+        return {entry.job: entry.seen.used_bytes for entry in self._jobs.values() if entry.seen and entry.placed}
+
+    # --- telling --------------------------------------------------------------------------------------------
+
+    def status(self, common: HostStatus) -> HostStatus:
+        """Of the host and all its jobs. common: what the loop knows."""
+        jobs = self.statuses()
+        return msgspec.structs.replace(
+            common,
+            cores=self._room.cores,
+            memory_bytes=self._room.memory_bytes,
+            charged_bytes=self._ledger.charged_bytes,
+            used_bytes=sum(job.memory_bytes for job in jobs),
+            cpu_cores=sum(job.cpu_cores for job in jobs),
+            gpus=len(self._room.gpus),
+            jobs=jobs,
+            last_decision=self.last_decision,
+        )
+
+    def statuses(self) -> tuple[JobStatus, ...]:
+        return tuple(entry.status(self._gpu_of(entry)) for entry in self._jobs.values())
+
+    def _gpu_of(self, entry: JobEntry) -> int | None:
+        device = entry.placed.placement.device if entry.placed is not None else CPU
+        return self._room.gpus[device].index if device != CPU else None
+
+
+def _is_open(entry: JobEntry) -> bool:
+    return entry.examined is not None and entry.examined.size_is_open

@@ -1,0 +1,149 @@
+"""How a job's process ended, and what becomes of the job. Pure, but for the entry that it changes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.dispatcher.core.effects import Effect, Note
+from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
+from elastichost.dispatcher.core.lifecycle import JobEvent
+from elastichost.dispatcher.facts import Failure
+from elastichost.errors import ExitCode
+from elastichost.runs.events import JobCancelled, JobFailed, JobRequeued, JobStopped
+from elastichost.tuner.colocation import ledger as ledgers
+from elastichost.tuner.colocation.facts import HostRoom, PlacedJob
+
+__all__ = ["MOST_NOT_STARTED", "MOST_STARTS", "REST_S", "broken_off", "failed", "is_gpu_oom", "not_examined"]
+
+OUT_OF_MEMORY = ("MemoryBudgetError", "ArenaFullError")
+# torch.OutOfMemoryError says the first; the others come where CUDA itself or one of its libraries finds no room
+OUT_OF_GPU_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+SIGKILLED = -9
+MOST_STARTS = 5  # of one job: who is evicted so often fails
+REST_S = 10.0  # of a job that was evicted or could not be started, unless nothing else runs
+MOST_NOT_STARTED = 3  # times that a process which could not be forked is tried again
+
+
+def broken_off(
+    entry: JobEntry,
+    placed: PlacedJob,
+    code: int | None,
+    cause: str,
+    failure: Failure | None,
+    room: HostRoom,
+    now_s: float,
+) -> tuple[Effect, ...]:
+    """A job's supervisor ended, and the job is not done. placed: where it ran; code: None: it could not be started."""
+    asked, entry.stop_cause = entry.stop_cause, ""
+    if asked == "cancel":
+        entry.apply(JobEvent.CANCEL, "cancelled")
+        return (Note(JobCancelled(entry.job, str(entry.request.run_dir))),)
+    if asked == "host":
+        entry.apply(JobEvent.KEEP, "the host stopped")
+        is_saved = code == ExitCode.STOPPED_RESUMABLE
+        return (Note(JobStopped(entry.job, str(entry.request.run_dir), is_saved, "" if is_saved else cause)),)
+    if code is None:
+        return _not_started(entry, cause, now_s)
+    entry.not_started = 0
+    if failure is not None and is_gpu_oom(failure) and placed.mode.is_gpu:
+        return _out_of_gpu_memory(entry, placed, _words(failure, cause), room)
+    is_oom = asked == "memory" or (failure is not None and failure.kind in OUT_OF_MEMORY)
+    if is_oom or (code == SIGKILLED and asked == ""):
+        return _out_of_memory(entry, placed, _words(failure, cause), room)
+    if asked == "evict" and failure is None:  # whatever the code: before it trains there is nothing to save
+        entry.not_before_s, entry.nice = now_s + REST_S, COMPUTING_NICE
+        waiting = ledgers.after_eviction(placed.demand, placed.placement.mode, entry.peak_bytes, 0, room, 0.0)
+        entry.raised *= waiting.modes[placed.placement.mode].memory_bytes / max(1, placed.mode.memory_bytes)
+        return _requeue(entry, "evicted: it goes on when there is room")
+    return failed(entry, failure, cause)
+
+
+def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoom) -> tuple[Effect, ...]:
+    """Once more with a raised estimate, alone; not a third time."""
+    entry.out_of_memory += 1
+    raised = ledgers.after_oom(placed.demand, placed.placement.mode, entry.peak_bytes, room)
+    if isinstance(raised, ledgers.Refusal):
+        return _failed(entry, f"{raised.reason}: {words}")
+    estimate = max(1, placed.mode.memory_bytes)
+    entry.raised *= raised.modes[placed.placement.mode].memory_bytes / estimate
+    entry.alone = True
+    return _requeue(entry, f"ran out of memory ({words}); once more, alone")
+
+
+def is_gpu_oom(failure: Failure) -> bool:
+    """Of a worker: its error is all of the failure, or within the message of the run's."""
+    return failure.kind == "OutOfMemoryError" or any(words in failure.message for words in OUT_OF_GPU_MEMORY)
+
+
+def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoom) -> tuple[Effect, ...]:
+    """Once more with a raised estimate, alone; then on the CPU, if it has modes there."""
+    assert entry.examined is not None
+    entry.out_of_memory += 1
+    sizes = entry.examined.memory
+    raised = ledgers.after_oom(placed.demand, placed.placement.mode, placed.charged_gpu_bytes, room, "gpu")
+    if isinstance(raised, ledgers.Refusal):
+        left = tuple(size for size in sizes if not size.gpu_bytes)
+        if not left:
+            return _failed(entry, f"{raised.reason}: {words}")
+        entry.examined = msgspec.structs.replace(entry.examined, memory=left, gpus=0)
+        entry.alone = False  # what it had too little of it does not need any more
+        return _requeue(entry, f"{raised.reason}: it goes on without a GPU ({words})")
+    factor = raised.modes[placed.placement.mode].gpu_memory_bytes / max(1, placed.mode.gpu_memory_bytes)
+    grown = tuple(msgspec.structs.replace(size, gpu_bytes=round(size.gpu_bytes * factor)) for size in sizes)
+    entry.examined, entry.alone = msgspec.structs.replace(entry.examined, memory=grown), True
+    return _requeue(entry, f"ran out of GPU memory ({words}); once more, alone")
+
+
+def _not_started(entry: JobEntry, cause: str, now_s: float) -> tuple[Effect, ...]:
+    """Its process could not be forked: that is the host's fault, perhaps of a moment. No start of the job."""
+    entry.starts = max(0, entry.starts - 1)
+    entry.started_s = entry.started_s if entry.starts else None
+    entry.not_started += 1
+    if entry.not_started > MOST_NOT_STARTED:
+        return _failed(entry, _never_started("its process", cause))
+    entry.not_before_s = now_s + REST_S
+    return _requeue(entry, _tried_again(entry, "its process", cause))
+
+
+def not_examined(entry: JobEntry, cause: str) -> tuple[Effect, ...]:
+    """What was to look at it could not be forked: it waits to be looked at again, or has failed."""
+    entry.not_started += 1
+    if entry.not_started > MOST_NOT_STARTED:
+        return _failed(entry, _never_started("what looks at it", cause))
+    entry.why = _tried_again(entry, "what looks at it", cause)
+    entry.ended_s = None
+    return (Note(JobRequeued(entry.job, entry.why)),)
+
+
+def _tried_again(entry: JobEntry, what: str, cause: str) -> str:
+    return f"{what} could not be started ({cause}): it is tried again, {entry.not_started} of {MOST_NOT_STARTED} times"
+
+
+def _never_started(what: str, cause: str) -> str:
+    hint = "see that the host has room for more processes (ulimit -u, free memory), then start the job again"
+    return f"{what} could not be started {MOST_NOT_STARTED + 1} times: {cause} -> {hint}"
+
+
+def _requeue(entry: JobEntry, why: str) -> tuple[Effect, ...]:
+    if entry.starts >= MOST_STARTS:
+        return _failed(entry, f"started {entry.starts} times and never done: {why}")
+    entry.apply(JobEvent.REQUEUE, why)
+    entry.ended_s = None
+    return (Note(JobRequeued(entry.job, why)),)
+
+
+def _failed(entry: JobEntry, words: str) -> tuple[Effect, ...]:
+    entry.apply(JobEvent.FAIL, words)
+    return (Note(JobFailed(entry.job, words)),)
+
+
+def failed(entry: JobEntry, failure: Failure | None, cause: str) -> tuple[Effect, ...]:
+    """By its own fault, or before it was started."""
+    return _failed(entry, _words(failure, cause))
+
+
+def _words(failure: Failure | None, cause: str) -> str:
+    if failure is None:
+        return cause
+    words = f"{failure.kind}: {failure.message}"
+    return f"{words} -> {failure.hint}" if failure.hint else words

@@ -1,0 +1,205 @@
+"""Jobs beside each other while they run: windows of their speed, what these teach, and what is done about it. Pure.
+
+Every few seconds: windows -> corrections of pairs of kinds -> steps down and up (`colocation.feedback`); and how many
+workers each job has and on which cores (`colocation.sharing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from elastichost.dispatcher.core.effects import Effect, Freeze, Note, Renice, Resize, Thaw
+from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
+from elastichost.dispatcher.core.lifecycle import JobEvent
+from elastichost.dispatcher.facts import Size
+from elastichost.runs.events import JobShared, JobTended
+from elastichost.tuner.colocation import corrections as teaching
+from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode, PlacedJob, Placement
+from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, encounters, tend
+from elastichost.tuner.colocation.ledger import Ledger, charge_of
+from elastichost.tuner.colocation.policies import predicted
+from elastichost.tuner.colocation.sharing import SharingJob, share_cores
+from elastichost.tuner.facts import Configuration
+from elastichost.tuner.placement.allocate import JobOptions, Option
+
+__all__ = ["Tending", "shared", "tended"]
+
+WINDOW_S = 3.0
+WARM_UP_S = 4.0  # of a job: its first seconds are no speed
+LOW_NICE = 15  # a tenth of the weight
+OTHERS = "others"  # kind of what is no job
+FRESH_S = 4.0  # a look that is older tells nothing of this window
+STILL_S = 5.0  # a size that was just given is not changed
+
+
+@dataclass(slots=True)
+class Tending:
+    """What is remembered from one window to the next."""
+
+    feedback: FeedbackState = field(default_factory=FeedbackState)
+    encounters: teaching.Encounters = field(default_factory=teaching.Encounters)
+    corrections: teaching.Corrections = field(default_factory=teaching.Corrections)
+    next_s: float = 0.0
+    resized_s: dict[str, float] = field(default_factory=dict)
+
+
+def windows_of(entries: Sequence[JobEntry], room: HostRoom, now_s: float) -> tuple[Window, ...]:
+    """Of every job that holds memory and can be told something: not of one that begins, or ends without being asked to
+    by feedback."""
+    placed = [entry.placed for entry in entries if entry.placed is not None]
+    placed.append(_others(entries, room.cores, now_s))
+    together = predicted(placed, room)
+    return tuple(_window(entry, together, now_s) for entry in entries if _can_be_told(entry))
+
+
+def _can_be_told(entry: JobEntry) -> bool:
+    """What is done to others comes to nothing, and feedback would believe in it."""
+    is_told = entry.state in ("running", "paused") or entry.stop_cause == "evict"
+    return entry.placed is not None and is_told
+
+
+def _others(entries: Sequence[JobEntry], cores: int, now_s: float) -> PlacedJob:
+    """Who uses the host and is no job of it, as if it were one: nobody here is to blame for that."""
+    fresh = [entry.look for entry in entries if entry.look is not None and now_s - entry.look_s <= FRESH_S]
+    busy = max((look.host_share for look in fresh), default=0.0)
+    ours = sum(look.all_cpu_s / look.seconds for look in fresh) / cores
+    share = min(1.0, max(0.0, busy - ours))
+    mode = Mode(1, 1, 1, 1.0, (share, *(0.0,) * (len(RESOURCES) - 1)), 0)
+    return PlacedJob(JobDemand("", OTHERS, (mode,), 1.0), Placement(0), 0)
+
+
+def _window(entry: JobEntry, together: Mapping[str, float], now_s: float) -> Window:
+    placed = entry.placed
+    assert placed is not None
+    look = entry.look if now_s - entry.look_s <= FRESH_S else None
+    is_steady = entry.state == "running" and now_s - placed.since_s >= WARM_UP_S
+    speed = None
+    if is_steady and look is not None and placed.demand.is_measured:
+        speed = min(1.0, look.samples / look.seconds / max(placed.mode.samples_per_s, 1e-9))
+    used = entry.seen.used_bytes if entry.seen is not None else 0
+    return Window(
+        job=entry.job,
+        kind=placed.demand.kind,
+        speed=speed,
+        predicted=together.get(entry.job, 1.0),
+        since_s=placed.since_s,
+        device=placed.placement.device,
+        can_shrink=placed.placement.mode > 0,
+        over_bytes=max(0, used - entry.admitted_bytes),
+    )
+
+
+def tended(
+    state: Tending, entries: Sequence[JobEntry], room: HostRoom, used_bytes: int, now_s: float
+) -> tuple[tuple[Effect, ...], tuple[str, ...]]:
+    """Nothing until a window is over. Effects, and jobs that are to be evicted."""
+    if now_s < state.next_s:
+        return (), ()
+    state.next_s = now_s + WINDOW_S
+    windows = windows_of(entries, room, now_s)
+    state.encounters = teaching.learnt(state.encounters, encounters(state.feedback, windows, now_s))
+    state.corrections = teaching.fitted(state.encounters, now_s)
+    pressure = Pressure(used_bytes / max(1, room.memory_bytes), tuple(0.0 for _ in room.gpus))
+    state.feedback, actions = tend(state.feedback, windows, pressure, now_s)
+    by_name = {entry.job: entry for entry in entries}
+    effects: list[Effect] = []
+    evicted: list[str] = []
+    for action in actions:
+        effects += _done(by_name[action.job], action)
+        if action.kind == "evict":
+            evicted.append(action.job)
+    return tuple(effects), tuple(evicted)
+
+
+def _done(entry: JobEntry, action: Action) -> Iterator[Effect]:
+    yield Note(JobTended(entry.job, action.kind, action.reason))
+    placed = entry.placed
+    assert placed is not None
+    match action.kind:
+        case "shrink" | "grow":
+            to = placed.placement.mode + (1 if action.kind == "grow" else -1)
+            if 0 <= to < len(placed.demand.modes):
+                yield from resized(entry, to, None)
+        case "lower" | "raise":
+            entry.nice = LOW_NICE if action.kind == "lower" else COMPUTING_NICE
+            yield Renice(entry.job, entry.nice)
+        case "pause":
+            if entry.state == "running":
+                entry.apply(JobEvent.PAUSE, action.reason)
+                entry.placed = msgspec.structs.replace(placed, is_paused=True)
+                yield Freeze(entry.job)
+        case "resume":
+            if entry.state == "paused":
+                entry.apply(JobEvent.RESUME, action.reason)
+                entry.placed = msgspec.structs.replace(placed, is_paused=False)
+                if entry.nice != COMPUTING_NICE:
+                    entry.nice = COMPUTING_NICE
+                    yield Renice(entry.job, entry.nice)
+                yield Thaw(entry.job)
+
+
+def resized(entry: JobEntry, mode: int, cores: tuple[int, ...] | None) -> Iterator[Effect]:
+    """Another of its modes, other cores (None: as it is)."""
+    placed = entry.placed
+    assert placed is not None
+    size = None
+    if mode != placed.placement.mode:
+        entry.placed = msgspec.structs.replace(placed, placement=msgspec.structs.replace(placed.placement, mode=mode))
+        chosen = placed.demand.modes[mode]
+        size = Size(chosen.workers, chosen.servers, chosen.worker_cores)
+    if cores is not None:
+        entry.cores = cores
+    yield Resize(entry.job, size=size, cores=cores)
+
+
+def shared(
+    state: Tending, entries: Sequence[JobEntry], cores: tuple[int, ...], ledger: Ledger, now_s: float
+) -> tuple[Effect, ...]:
+    """How many workers each job has that computes, and on which cores, by what each would gain. Nobody gets more than
+    its charge and its part of what is free in the ledger have room for."""
+    jobs = [entry for entry in entries if _is_shareable(entry)]
+    # all or none: who is left out would have its cores given to others
+    if not jobs or any(now_s - state.resized_s.get(entry.job, -1e9) <= STILL_S for entry in jobs):
+        return ()
+    sharing = [_sharing_job(entry, len(cores), ledger, len(jobs)) for entry in jobs]
+    effects: list[Effect] = []
+    for entry, share in zip(jobs, share_cores(sharing, cores), strict=True):
+        placed = entry.placed
+        assert placed is not None
+        changed = share.cores if share.cores != entry.cores else None
+        if share.option == placed.placement.mode and changed is None:
+            continue
+        state.resized_s[entry.job] = now_s
+        effects.append(Note(JobShared(entry.job, str(share.configuration), share.cores, share.reason)))
+        effects += resized(entry, share.option, changed)
+    return tuple(effects)
+
+
+def _is_shareable(entry: JobEntry) -> bool:
+    open_size = entry.examined is not None and entry.examined.size_is_open
+    return open_size and entry.state == "running" and entry.placed is not None and entry.placed.demand.is_measured
+
+
+def _sharing_job(entry: JobEntry, host_cores: int, ledger: Ledger, jobs: int) -> SharingJob:
+    placed = entry.placed
+    assert placed is not None
+    room_bytes = placed.charged_bytes + ledger.free_bytes // jobs
+    modes = placed.demand.modes
+    fits = [charge_of(ledger.margins, placed.demand.kind, mode)[0] <= room_bytes for mode in modes]
+    most = max((at for at, does in enumerate(fits) if does), default=0)  # memory rises with the workers
+    options = tuple(
+        Option(
+            Configuration(mode.workers, mode.servers, mode.worker_cores),
+            mode.samples_per_s,
+            min(host_cores, max(1, mode.cores)),
+            mode.memory_bytes,
+        )
+        for mode in modes[: max(most, placed.placement.mode) + 1]
+    )
+    busy = placed.mode.demand[0] * host_cores
+    current = JobOptions(entry.job, placed.demand.samples_left, options, placed.placement.mode, placed.demand.weight)
+    own = entry.cores if len(entry.cores) < host_cores else ()
+    return SharingJob(current, own, busy)

@@ -1,0 +1,183 @@
+"""What each job is doing: its status file, and what /proc and NVML say of its processes. Asked a few times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from elastichost.dispatcher.core.demands import Look
+from elastichost.dispatcher.facts import Seen
+from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
+from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage
+from elastichost.errors import PreflightError
+from elastichost.host.process_meter import anonymous_bytes
+from elastichost.metrics import RunStatus, read_status
+
+__all__ = ["Watch"]
+
+WINDOW_S = 1.5  # a job's status comes once a second: a look is over so long at least
+
+
+@dataclass(slots=True)
+class _Mark:
+    at_s: float
+    samples: int
+    all_cpu_s: float
+    worker_cpu_s: float
+    workers: tuple[int, ...]  # their pids: of a new life the CPU time begins anew
+    host_busy_s: float
+    gpu: _GpuTime
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuTime:
+    """Seconds in which a GPU computed for a job, and moved memory for it; busy_s: in which it computed for anybody."""
+
+    own_s: float = 0.0
+    own_memory_s: float = 0.0
+    busy_s: float = 0.0
+
+    def and_then(self, own_s: float, own_memory_s: float, busy_s: float) -> _GpuTime:
+        return _GpuTime(self.own_s + own_s, self.own_memory_s + own_memory_s, self.busy_s + busy_s)
+
+
+@dataclass(slots=True)
+class _Taken:
+    """Anonymous memory of one process. pss_bytes: as its run has measured it; then: when that was at the latest; last:
+    at the newest status."""
+
+    pss_bytes: int
+    then_bytes: int
+    last_bytes: int
+
+
+@dataclass(slots=True)
+class _Watched:
+    mark: _Mark | None = None
+    cpu: tuple[float, float] | None = None  # when, and CPU seconds by then
+    cores: float = 0.0
+    written_ns: int = 0
+    status: RunStatus | None = None
+    taken: dict[int, _Taken] = field(default_factory=dict)  # by pid
+    gpu: _GpuTime = _GpuTime()
+    gpu_memory_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Watch:
+    """cores: of the host, that jobs may use."""
+
+    cores: int
+    gpu_meter: GpuMeter = field(default_factory=lambda: GpuMeter(()))
+    _watched: dict[str, _Watched] = field(default_factory=dict)
+
+    def look(self, pids: Mapping[str, int], run_dirs: Mapping[str, Path], now_s: float) -> tuple[Seen, ...]:
+        """pids: of each job's supervisor."""
+        for gone in self._watched.keys() - pids.keys():
+            del self._watched[gone]
+        processes = HostProcesses()
+        trees = {job: tree for job, pid in pids.items() if (tree := processes.tree(pid)) is not None}
+        busy_s = _busy_s()
+        self._take_gpus(trees, self.gpu_meter.look(now_s))
+        return tuple(self._seen(job, tree, processes, run_dirs[job], busy_s, now_s) for job, tree in trees.items())
+
+    def _take_gpus(self, trees: Mapping[str, TreeUsage], uses: Sequence[GpuUse]) -> None:
+        """What is nobody's on a GPU is divided evenly among the jobs that have memory there."""
+        for job in trees:
+            self._watched.setdefault(job, _Watched()).gpu_memory_bytes = 0
+        for use in uses:
+            there = [job for job, tree in trees.items() if not use.memory_bytes.keys().isdisjoint(tree.pids)]
+            for job in there:
+                watched, pids = self._watched[job], trees[job].pids
+                named = [use.by_pid[pid] for pid in pids if pid in use.by_pid]
+                own_s = sum(one[0] for one in named) + use.nobodys[0] / len(there)
+                own_memory_s = sum(one[1] for one in named) + use.nobodys[1] / len(there)
+                watched.gpu = watched.gpu.and_then(own_s, own_memory_s, max(use.busy_s, own_s))
+                watched.gpu_memory_bytes += sum(use.memory_bytes.get(pid, 0) for pid in pids)
+
+    def _seen(
+        self, job: str, tree: TreeUsage, processes: HostProcesses, run_dir: Path, busy_s: float, now_s: float
+    ) -> Seen:
+        watched = self._watched.setdefault(job, _Watched())
+        is_new = _read_newer(watched, run_dir, tree.pids)
+        if watched.cpu is not None and now_s > watched.cpu[0]:
+            share = min(1.0, (now_s - watched.cpu[0]) / 1.0)
+            used = max(0.0, tree.cpu_s - watched.cpu[1]) / (now_s - watched.cpu[0])
+            watched.cores += share * (used - watched.cores)
+        watched.cpu = now_s, tree.cpu_s
+        look = self._look(watched, tree, processes, busy_s, now_s) if is_new else None
+        status = watched.status
+        memory = status.arena_bytes + status.private_bytes if status is not None else 0
+        return Seen(
+            job, status, look, watched.cores, memory, _grown(watched, is_new), tree.pids, watched.gpu_memory_bytes
+        )
+
+    def _look(
+        self, watched: _Watched, tree: TreeUsage, processes: HostProcesses, busy_s: float, now_s: float
+    ) -> Look | None:
+        status = watched.status
+        if status is None or status.state != "training":
+            watched.mark = None
+            return None
+        workers = tuple(one.pid for one in status.processes if one.role == "worker")
+        mark = _Mark(now_s, status.samples_trained, tree.cpu_s, processes.cpu_s(workers), workers, busy_s, watched.gpu)
+        before = watched.mark
+        if before is None or before.workers != mark.workers or not workers:
+            watched.mark = mark
+            return None
+        seconds = now_s - before.at_s
+        if seconds < WINDOW_S:
+            return None
+        watched.mark = mark
+        return Look(
+            seconds=seconds,
+            samples=mark.samples - before.samples,
+            worker_cpu_s=max(0.0, mark.worker_cpu_s - before.worker_cpu_s),
+            all_cpu_s=max(0.0, mark.all_cpu_s - before.all_cpu_s),
+            workers=len(workers),
+            host_share=(mark.host_busy_s - before.host_busy_s) / seconds / self.cores,
+            gpu_s=mark.gpu.own_s - before.gpu.own_s if watched.gpu_memory_bytes else None,
+            gpu_memory_s=mark.gpu.own_memory_s - before.gpu.own_memory_s,
+            gpu_share=(mark.gpu.busy_s - before.gpu.busy_s) / seconds,
+        )
+
+
+def _grown(watched: _Watched, is_new: bool) -> int:
+    """What workers and PS have taken since their memory was measured: that is done seldom, and whoever takes much is
+    to be seen at once."""
+    before, watched.taken, grown = watched.taken, {}, 0
+    processes = watched.status.processes if watched.status is not None else ()
+    for one in processes:
+        now_bytes, known = anonymous_bytes(one.pid), before.get(one.pid)
+        if known is None:
+            known = _Taken(one.memory_bytes, now_bytes, now_bytes)
+        elif known.pss_bytes != one.memory_bytes:  # measured since the status before this one
+            known = _Taken(one.memory_bytes, min(known.last_bytes, now_bytes), now_bytes)
+        elif is_new:
+            known.last_bytes = now_bytes
+        watched.taken[one.pid] = known
+        grown += max(0, now_bytes - known.then_bytes)
+    return grown
+
+
+def _read_newer(watched: _Watched, run_dir: Path, pids: tuple[int, ...]) -> bool:
+    """Whether the status file is another than at the last look; it is read then. What a supervisor before this one
+    left tells nothing: its memory is free."""
+    try:
+        written_ns = (run_dir / "status.json").stat().st_mtime_ns
+        if written_ns == watched.written_ns:
+            return False
+        status, watched.written_ns = read_status(run_dir), written_ns
+    except (OSError, PreflightError):
+        return False
+    watched.status = status if status.supervisor_pid in pids else None
+    return watched.status is not None
+
+
+def _busy_s() -> float:
+    """CPU seconds of this host since it was started, of everybody."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq)

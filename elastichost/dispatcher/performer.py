@@ -1,0 +1,162 @@
+"""Does what the core wants done: starts, sizes, fences, signals."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from elastichost.clock import Clock
+from elastichost.dispatcher.admission_probe import ExamineArguments
+from elastichost.dispatcher.core.core import Core
+from elastichost.dispatcher.core.effects import Examine, Fence, Freeze, Kill, Renice, Resize, Spawn, Stop, Thaw
+from elastichost.dispatcher.facts import FAILURE_FILE, JOB_FILE, Seen
+from elastichost.dispatcher.isolation.limits import Limits
+from elastichost.dispatcher.isolation.process_meter import HostProcesses
+from elastichost.dispatcher.isolation.tiers import Isolation
+from elastichost.dispatcher.job_process import JobArguments
+from elastichost.dispatcher.processes import Crew, send
+from elastichost.dispatcher.resource_leases import Lender
+from elastichost.host.priority import give_way
+from elastichost.resources import GpuDevice, HostInventory
+
+__all__ = ["Performer"]
+
+Deed = Examine | Spawn | Resize | Fence | Renice | Freeze | Thaw | Stop | Kill
+
+
+class Performer:
+    """keeps_sizes: jobs run in the size that they would choose alone. seen: what is known of each job's processes."""
+
+    def __init__(
+        self,
+        core: Core,
+        crew: Crew,
+        lender: Lender,
+        isolation: Isolation,
+        inventory: HostInventory,
+        keeps_sizes: bool,
+        clock: Clock,
+    ) -> None:
+        self._core, self._crew, self._lender, self._isolation = core, crew, lender, isolation
+        self._inventory, self._keeps_sizes, self._clock = inventory, keeps_sizes, clock
+        self._later: dict[str, float] = {}  # jobs that are to be looked at, and when
+        self._limits: dict[str, Limits] = {}
+        self.seen: dict[str, Seen] = {}
+        self._reniced: dict[int, int] = {}  # pids that are still to be
+
+    def ended(self, job: str) -> int:
+        """Its supervisor has ended: how many of its processes the kernel ended at the wall of its memory."""
+        self.seen.pop(job, None)
+        self._lender.forget(job)
+        self._limits.pop(job, None)
+        used = self._isolation.usage(job)
+        self._isolation.release(job)
+        return used.oom_kills if used is not None else 0
+
+    def turn(self) -> None:
+        """What takes several tries, or a while."""
+        for job in [job for job, at_s in self._later.items() if at_s <= self._clock.now_s()]:
+            del self._later[job]
+            self._examine(job)
+        self._reniced = {pid: nice for pid, nice in self._reniced.items() if not give_way(pid, nice)}
+
+    def perform(self, effect: Deed) -> tuple[str, ...]:
+        """What went wrong, in words; never an end of the job."""
+        match effect:
+            case Examine(job, after_s):
+                if after_s > 0:
+                    self._later[job] = self._clock.now_s() + after_s
+                else:
+                    self._examine(job)
+            case Spawn():
+                return self._spawn(effect)
+            case Resize():
+                return self._resize(effect)
+            case Fence(job, cores):
+                return self._fence(job, cores=cores)
+            case Renice(job, nice):
+                self._reniced.update(dict.fromkeys(self.pids(job), nice))  # `turn` follows
+                return self._fence(job, nice=nice)
+            case Freeze(job):
+                send(self.pids(job), signal.SIGSTOP)  # its supervisor first: it blames nobody for standing still
+            case Thaw(job):
+                send(self.pids(job)[::-1], signal.SIGCONT)
+            case Stop(job):
+                send(self.pids(job)[::-1], signal.SIGCONT)
+                self._crew.signal(job, signal.SIGTERM)
+            case Kill(job):
+                self._later.pop(job, None)
+                self._crew.end_examination(job)
+                self._crew.signal(job, signal.SIGKILL)
+        return ()
+
+    def pids(self, job: str) -> tuple[int, ...]:
+        """Of all its processes; of those that were seen last, when its supervisor has ended."""
+        root, seen = self._crew.pids.get(job), self.seen.get(job)
+        tree = HostProcesses().tree(root) if root is not None else None
+        if tree is not None:
+            return tree.pids
+        return seen.pids if seen is not None else ()
+
+    def _examine(self, job: str) -> None:
+        folder = self._core.folder(job)
+        arguments = ExamineArguments(
+            job=job,
+            folder=str(folder),
+            working_directory=self._core.request(job).working_directory,
+            host=self._inventory,
+            keeps_sizes=self._keeps_sizes,
+            log=str(folder / "check.log"),
+        )
+        (folder / FAILURE_FILE).unlink(missing_ok=True)
+        self._crew.examine(job, msgspec.json.encode(arguments), Path(arguments.log))
+
+    def _spawn(self, spawn: Spawn) -> tuple[str, ...]:
+        folder, lent = self._core.folder(spawn.job), spawn.lent
+        request = self._core.request(spawn.job)
+        gpus = tuple(
+            GpuDevice(gpu.index, gpu.name, lent.gpu_memory_bytes, total_bytes=gpu.memory_bytes)
+            for gpu in self._inventory.gpus
+            if gpu.index == lent.gpu
+        )
+        self._limits[spawn.job] = limits = Limits(
+            spawn.charged_bytes, spawn.threads, spawn.nice, self._fewer(lent.cores)
+        )
+        problems = self._isolation.admit(spawn.job, None, limits)
+        arguments = JobArguments(
+            job_file=str(folder / JOB_FILE),
+            folder=str(folder),
+            working_directory=request.working_directory,
+            run_dir=request.run_dir,
+            lent=HostInventory(lent.cores, lent.memory_bytes, gpus),
+            size=spawn.size,
+            resume=spawn.resume and (Path(request.run_dir) / "job.resolved.toml").exists(),
+            nice=spawn.nice,
+            doors=self._isolation.doors(spawn.job),
+            log=str(folder / f"supervisor.{spawn.life}.log"),
+        )
+        (folder / FAILURE_FILE).unlink(missing_ok=True)
+        self._crew.start(spawn.job, spawn.life, arguments, Path(arguments.log))
+        return problems
+
+    def _resize(self, resize: Resize) -> tuple[str, ...]:
+        problems = self._fence(resize.job, cores=resize.cores) if resize.cores is not None else ()
+        seen = self.seen.get(resize.job)
+        self._lender.lend(seen.status.commands if seen is not None and seen.status is not None else "", resize)
+        return problems
+
+    def _fewer(self, cores: tuple[int, ...]) -> tuple[int, ...]:
+        """(): all that there are."""
+        return () if cores == self._inventory.cores else cores
+
+    def _fence(self, job: str, *, nice: int | None = None, cores: tuple[int, ...] | None = None) -> tuple[str, ...]:
+        limits = self._limits.get(job)
+        if limits is None:
+            return ()
+        limits = replace(limits, nice=limits.nice if nice is None else nice)
+        limits = replace(limits, cores=limits.cores if cores is None else self._fewer(cores))
+        self._limits[job] = limits
+        return self._isolation.change(job, limits)

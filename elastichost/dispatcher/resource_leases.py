@@ -1,0 +1,119 @@
+"""Tells runs what of the host is theirs from now on, and hears whether they have made room."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from elastichost.clock import Clock, MonotonicClock
+from elastichost.dispatcher.core.allocation_drift import Answer
+from elastichost.dispatcher.core.effects import Resize
+from elastichost.errors import ProtocolError
+from elastichost.wire.commands import Accepted, CommandClient, Lend, Refused, Reply
+
+__all__ = ["Lender"]
+
+MOST_OPEN = 256  # commands that are not answered yet; the oldest is given up then
+UNANSWERED_S = 30.0  # a run takes commands twice a second; of one that stands still nothing comes
+UNDONE_S = 300.0  # from the answer that it is being done: workers that start import what the job needs
+
+
+@dataclass(slots=True)
+class _Asked:
+    """until_s: then it is given up. is_newest: of the commands to its run."""
+
+    resize: Resize
+    client: CommandClient
+    until_s: float
+    is_newest: bool = True
+
+
+class Lender:
+    """Nothing here waits: answers are taken by `turn`. Of several commands to one run only the last can be refused: a
+    run that follows another plan meanwhile says so of the ones before."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or MonotonicClock()
+        self._open: deque[_Asked] = deque()
+        self._answers: list[Answer] = []
+        self._problems: list[str] = []
+
+    def lend(self, address: str, resize: Resize) -> None:
+        """address: where the run takes commands; "": it does not yet."""
+        if not address:
+            self._refused(resize, "it takes no commands yet")
+            return
+        size = resize.size
+        client = CommandClient(address)
+        client.send(
+            Lend(
+                cores=resize.cores,
+                memory_bytes=resize.memory_bytes,
+                workers=size.workers if size is not None else None,
+                servers=size.servers if size is not None else None,
+                worker_cores=size.worker_cores if size is not None else None,
+            )
+        )
+        for one in self._open:
+            one.is_newest = one.is_newest and one.resize.job != resize.job
+        self._open.append(_Asked(resize, client, self._clock.now_s() + UNANSWERED_S))
+        if len(self._open) > MOST_OPEN:
+            self._give_up(self._open.popleft())
+
+    def turn(self) -> list[str]:
+        """Call it often. What was refused or lost, in words."""
+        asked, self._open = self._open, deque()
+        for one in asked:
+            if self._is_open(one):
+                self._open.append(one)
+            else:
+                one.client.close()
+        problems, self._problems = self._problems, []
+        return problems
+
+    def answers(self) -> list[Answer]:
+        """What was heard since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def forget(self, job: str) -> None:
+        """Its run has ended: nobody answers any more."""
+        for one in self._open:
+            if one.resize.job == job:
+                one.client.close()
+        self._open = deque(one for one in self._open if one.resize.job != job)
+        self._answers = [one for one in self._answers if one.resize.job != job]
+
+    def close(self) -> None:
+        for one in self._open:
+            one.client.close()
+        self._open.clear()
+
+    def _is_open(self, one: _Asked) -> bool:
+        """Whether something is still to come."""
+        try:
+            reply: Reply | None = one.client.receive(0.0)
+        except ProtocolError as error:
+            self._refused(one.resize, str(error), one.is_newest)
+            return False
+        now_s = self._clock.now_s()
+        if reply is None:
+            if now_s < one.until_s:
+                return True
+            self._refused(one.resize, "it did not answer in time", one.is_newest)
+            return False
+        if isinstance(reply, Refused):
+            self._refused(one.resize, reply.message, one.is_newest)
+            return False
+        self._answers.append(Answer(one.resize))
+        one.until_s = now_s + UNDONE_S
+        return isinstance(reply, Accepted)
+
+    def _give_up(self, one: _Asked) -> None:
+        self._refused(one.resize, "too many others have not answered", one.is_newest)
+        one.client.close()
+
+    def _refused(self, resize: Resize, why: str, is_newest: bool = True) -> None:
+        if is_newest:
+            self._answers.append(Answer(resize, why))
+            self._problems.append(f"{resize.job} keeps what it has: {why}")

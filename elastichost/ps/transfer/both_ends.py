@@ -1,0 +1,143 @@
+"""A PS' part in moves between hosts, both as the one that has a bucket and as the one that gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from elastichost.arena.arena import Arena
+from elastichost.errors import ArenaFullError, ProtocolError
+from elastichost.ps.applier import RowApplier
+from elastichost.ps.frames import Outgoing
+from elastichost.ps.rows.store import RowStore
+from elastichost.ps.transfer.bucket_rows import BucketRows
+from elastichost.ps.transfer.bucket_source import BucketSource
+from elastichost.ps.transfer.changed_rows import ChangedRows
+from elastichost.ps.transfer.mover import Mover
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.codec import Envelope
+from elastichost.wire.control import (
+    BucketsMeasured,
+    ControlMessage,
+    CopyBuckets,
+    ForgetBuckets,
+    Forgotten,
+    KeepBuckets,
+    MeasureBuckets,
+)
+from elastichost.wire.crash import crash_point
+from elastichost.wire.data import BucketFetch, DataMessage
+from elastichost.wire.sockets import Caller, DataClient
+
+__all__ = ["MoveOrder", "Moving"]
+
+MoveOrder = MeasureBuckets | CopyBuckets | ForgetBuckets | KeepBuckets
+Key = tuple[int, int]  # (table, bucket)
+
+
+class Moving:
+    """send: to the supervisor."""
+
+    def __init__(
+        self,
+        arguments: ChildArguments,
+        arena: Arena,
+        store: RowStore,
+        applier: RowApplier,
+        send: Callable[[ControlMessage], None],
+    ) -> None:
+        caller = Caller(arguments.job_id, arguments.process, arguments.host, arguments.keys)
+        changed = ChangedRows(arena.layout)
+        applier.on_changed, store.on_made = changed.changed, changed.made
+        self._rows, self._store, self._send = BucketRows(arena), store, send
+        self._source = BucketSource(arena, changed, store.owns)
+        self._mover = Mover(self._rows, store, caller.connect)
+        self._awaited: Collection[Key] = ()
+        self._to_forget: dict[int, set[Key]] = {}  # request -> buckets that are this process' own still
+
+    @property
+    def clients(self) -> tuple[DataClient, ...]:
+        """To be waited for."""
+        return self._mover.clients
+
+    def close(self) -> None:
+        self._mover.close()
+
+    # --- other PS -------------------------------------------------------------------------------------------
+
+    def answer(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
+        """To a PS. Raises ProtocolError: it may send nothing but BucketFetch."""
+        sender, message = envelope.sender, envelope.message
+        if sender is None or not isinstance(message, BucketFetch):
+            raise ProtocolError(f"{sender} sent a {type(message).__name__}: a PS may only fetch buckets from another")
+        return self._source.handle(peer, sender, message)
+
+    def turn(self, now_s: float) -> bool:
+        """Goes on with what is being fetched. True: what `take_over` waits for is whole now."""
+        if not self._mover.fetches:
+            return False
+        try:
+            copied = self._mover.turn(now_s)
+        except (ArenaFullError, ProtocolError) as error:
+            copied = self._mover.fail(f"{type(error).__name__}: {error.message}")
+        if copied is not None:
+            self._send(copied)
+        if not self._awaited or not self._mover.are_whole(self._awaited):
+            return False
+        self._awaited = ()
+        return True
+
+    # --- the supervisor -------------------------------------------------------------------------------------
+
+    def handle(self, order: MoveOrder) -> None:
+        """Raises ProtocolError for buckets that there are not."""
+        match order:
+            case MeasureBuckets(request=request, buckets=buckets):
+                self._check(buckets)
+                sizes = tuple(self._rows.bucket_bytes(table, bucket) for table, bucket in buckets)
+                self._send(BucketsMeasured(request, sizes))
+            case CopyBuckets(copy=number, moves=moves):
+                self._check([(move.table, move.bucket) for move in moves])
+                # What is its own has come already; the life it came from has been replaced since.
+                self._mover.copy(number, [move for move in moves if not self._store.owns(move.table, move.bucket)])
+            case KeepBuckets(buckets=buckets):
+                self._source.end(buckets)
+            case ForgetBuckets(request=request, buckets=buckets):
+                self._check(buckets)
+                self._to_forget[request] = set(buckets)
+                self.forget()
+
+    def _check(self, buckets: Iterable[Key]) -> None:
+        for table, bucket in buckets:
+            if not self._rows.is_bucket(table, bucket):
+                raise ProtocolError(f"the supervisor names bucket {bucket} of table {table}: there is none")
+
+    def forget(self) -> None:
+        """What is not this process' own and was to be forgotten is. Call it when buckets were let go."""
+        for request, buckets in list(self._to_forget.items()):
+            self._mover.drop(buckets)
+            if any(self._store.owns(*key) for key in buckets):
+                continue
+            crash_point("ps.move.source_before_forget")
+            self._source.end(buckets)
+            for table, bucket in sorted(buckets):
+                self._store.forget(table, bucket)
+            del self._to_forget[request]
+            self._send(Forgotten(request))
+
+    def take_over(self, buckets: Collection[Key]) -> bool:
+        """These have moved to this process. False: they are not whole yet, and `turn` will tell when they are; or they
+        do not fit, and the supervisor will call them back."""
+        if not self._mover.are_whole(buckets):
+            self._awaited = buckets
+            self._mover.freeze(buckets)
+            return False
+        self._awaited = ()
+        try:
+            self._mover.complete(buckets)
+        except ArenaFullError as error:
+            self._store.release(buckets)
+            self._send(self._mover.fail(f"{type(error).__name__}: {error.message}"))
+            return False
+        if buckets:
+            crash_point("ps.move.target_before_ready")
+        return True

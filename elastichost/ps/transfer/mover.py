@@ -1,0 +1,206 @@
+"""The PS that buckets of other hosts move to: fetches them from the PS that have them, while it serves its own.
+
+A request whose answer does not come, or is damaged, is sent again under another number, so that a late answer is never
+taken for the newest.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from elastichost.errors import ProtocolError
+from elastichost.ps.transfer.bucket_copy import BucketCopy, Store
+from elastichost.ps.transfer.bucket_rows import BucketRows
+from elastichost.wire.codec import Envelope
+from elastichost.wire.control import Copied
+from elastichost.wire.data import BucketFetch, BucketPart, DataMessage, Retry
+from elastichost.wire.facts import BucketMove, ServerAddress
+from elastichost.wire.sockets import DataClient
+
+__all__ = ["Mover"]
+
+ANSWER_TIMEOUT_S = 2.0
+REFUSED_WAIT_S = 0.02
+MOST_AT_ONCE = 4  # requests to one PS, each about another bucket
+MOST_DAMAGED = 100  # answers in a row: then something is wrong that time does not heal
+
+Key = tuple[int, int]  # (table, bucket)
+Connect = Callable[[ServerAddress, str], DataClient]
+
+
+class _Line:
+    """The conversation with one life of one PS, about the buckets that come from it. numbers: of requests, growing."""
+
+    def __init__(self, client: DataClient, numbers: Iterator[int]) -> None:
+        self.client, self._numbers = client, numbers
+        self.copies: dict[Key, BucketCopy] = {}
+        self._asked: dict[int, tuple[BucketCopy, BucketFetch, float]] = {}  # request -> of what, what, when
+        self._not_before_s = 0.0
+        self._damaged = 0
+
+    def drop(self, key: Key) -> None:
+        """Its answer may be under way."""
+        copy = self.copies.pop(key)
+        self._asked = {request: asked for request, asked in self._asked.items() if asked[0] is not copy}
+
+    def turn(self, now_s: float) -> None:
+        """Takes what came and asks for what is next. Raises ProtocolError, ArenaFullError."""
+        while (envelope := self.client.receive()) is not None:
+            self._take(envelope, now_s)
+            self._ask(now_s)
+        for request, (copy, _, asked_s) in list(self._asked.items()):
+            if now_s - asked_s > ANSWER_TIMEOUT_S:
+                del self._asked[request]
+                copy.fail()
+        self._ask(now_s)
+
+    def _ask(self, now_s: float) -> None:
+        """One after the other while workers use the buckets; some at once when they wait for them."""
+        if now_s < self._not_before_s:
+            return
+        under_way = [copy for copy, _, _ in self._asked.values()]
+        for copy in self.copies.values():
+            if len(under_way) >= (MOST_AT_ONCE if copy.is_frozen else 1):
+                return
+            if copy in under_way:
+                continue
+            if copy.has_to_ask:
+                fetch = copy.ask(next(self._numbers))
+                self._asked[fetch.request] = (copy, fetch, now_s)
+                self.client.send(fetch)
+                under_way.append(copy)
+
+    def _take(self, envelope: Envelope[DataMessage], now_s: float) -> None:
+        message = envelope.message
+        asked = self._asked.pop(message.request, None)
+        if asked is None:
+            return  # an answer to a request that was given up
+        copy, fetch, _ = asked
+        match message:
+            case Retry(final=final):
+                self._not_before_s = now_s + REFUSED_WAIT_S
+                copy.fail()
+                if final:
+                    copy.begin_anew()
+            case BucketPart() as part:
+                self._take_part(copy, fetch, part, envelope.frames)
+            case other:
+                raise ProtocolError(f"{envelope.sender} answered a BucketFetch with {type(other).__name__}")
+
+    def _take_part(self, copy: BucketCopy, fetch: BucketFetch, part: BucketPart, frames: Sequence[memoryview]) -> None:
+        try:
+            copy.take(fetch, part, frames)
+        except ProtocolError as error:
+            self._damaged += 1
+            if self._damaged > MOST_DAMAGED:
+                raise
+            print(f"fetched again: {error}", flush=True)
+            copy.fail()
+        else:
+            self._damaged = 0
+
+
+class Mover:
+    """Buckets that come to this PS. connect: a conversation with a PS, of that channel."""
+
+    def __init__(self, rows: BucketRows, store: Store, connect: Connect) -> None:
+        self._rows, self._store, self._connect = rows, store, connect
+        self._lines: dict[ServerAddress, _Line] = {}
+        self._frozen: set[Key] = set()  # these are nobody's now
+        self._channels = 0
+        self._numbers = itertools.count(1)  # one for all lines: a PS may be talked to again, and knows the last
+        self._copy = self._told = 0  # the newest CopyBuckets, and the newest that was answered
+        self._wanted: frozenset[Key] = frozenset()
+
+    @property
+    def clients(self) -> tuple[DataClient, ...]:
+        """To be waited for; another tuple when they have changed."""
+        return tuple(line.client for line in self._lines.values())
+
+    @property
+    def fetches(self) -> bool:
+        """Whether `turn` has something to do."""
+        return bool(self._lines)
+
+    def copy(self, number: int, moves: Iterable[BucketMove]) -> None:
+        """These buckets are to come, and no others. Those under way from the same lives go on."""
+        if number <= self._copy:
+            return
+        wanted = {(move.table, move.bucket): move.source for move in moves}
+        self._copy, self._wanted = number, frozenset(wanted)
+        for source, line in list(self._lines.items()):
+            for key in [key for key in line.copies if wanted.get(key) != source]:
+                line.drop(key)
+            self._close_idle(source)
+        for (table, bucket), source in wanted.items():
+            line = self._lines.get(source) or self._open(source)
+            if (table, bucket) not in line.copies:
+                copy = line.copies[table, bucket] = BucketCopy(self._rows, self._store, table, bucket)
+                if (table, bucket) in self._frozen:
+                    copy.freeze()
+
+    def _open(self, source: ServerAddress) -> _Line:
+        """Each under a channel of its own: an old connection of the same name may linger."""
+        self._channels += 1
+        line = self._lines[source] = _Line(self._connect(source, f"move{self._channels}"), self._numbers)
+        return line
+
+    def _close_idle(self, source: ServerAddress) -> None:
+        if not self._lines[source].copies:
+            self._lines.pop(source).client.close()
+
+    def freeze(self, buckets: Iterable[Key]) -> None:
+        """They do not change any more: what is left can be fetched."""
+        self._frozen.update(buckets)
+        for copy in self._copies():
+            if (copy.table, copy.bucket) in self._frozen:
+                copy.freeze()
+
+    def turn(self, now_s: float) -> Copied | None:
+        """Goes on. The answer to CopyBuckets, when it is due. Raises ArenaFullError, ProtocolError."""
+        for line in list(self._lines.values()):
+            line.turn(now_s)
+        copies = self._copies()
+        if self._told == self._copy or not self._wanted or not all(copy.is_copied for copy in copies):
+            return None
+        self._told = self._copy
+        return Copied(self._copy, sum(copy.bytes for copy in copies))
+
+    def fail(self, reason: str) -> Copied:
+        """Nothing more is fetched. What is here stays until it is dropped."""
+        for source in list(self._lines):
+            self._lines.pop(source).client.close()
+        self._told, self._wanted = self._copy, frozenset()
+        return Copied(self._copy, 0, reason)
+
+    def are_whole(self, buckets: Collection[Key]) -> bool:
+        """Whether all of these can be taken over."""
+        return set(buckets) <= {(copy.table, copy.bucket) for copy in self._copies() if copy.is_whole}
+
+    def complete(self, buckets: Collection[Key]) -> None:
+        """This process owns these now. Raises ArenaFullError within it."""
+        for copy in self._copies():
+            if (copy.table, copy.bucket) in buckets:
+                copy.complete()
+                if copy.mended:
+                    where = f"bucket {copy.bucket} of table {copy.table}"
+                    print(f"{where}: {copy.mended} parts differed when all had come, and were mended", flush=True)
+        self.drop(buckets)
+
+    def drop(self, buckets: Iterable[Key]) -> None:
+        """They do not come, or have come."""
+        gone = set(buckets)
+        self._frozen -= gone
+        self._wanted -= gone
+        for source, line in list(self._lines.items()):
+            for key in gone & set(line.copies):
+                line.drop(key)
+            self._close_idle(source)
+
+    def close(self) -> None:
+        for line in self._lines.values():
+            line.client.close()
+
+    def _copies(self) -> list[BucketCopy]:
+        return [copy for line in self._lines.values() for copy in line.copies.values()]

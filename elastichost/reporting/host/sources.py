@@ -1,0 +1,63 @@
+"""Reads the files of a host's or a batch's directory as far as they can be read, and tells what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus
+from elastichost.errors import PreflightError
+from elastichost.reporting.host.timeline import TimelineRows, read_rows
+from elastichost.reporting.run.sources import ResultFacts, Sources
+from elastichost.runs.events import JobSubmitted, JournalLine
+
+__all__ = ["HostSources", "began_s", "of_last_dispatcher", "open_host"]
+
+TIMELINE_FILE = "timeline.db"
+EARLY_S = 0.5  # an event is written a little after the moment it tells of
+
+
+class HostSources(Sources):
+    """One directory; `gaps` grows while its files are read."""
+
+    def host(self) -> HostStatus | None:
+        return self._json(HOST_FILE, HostStatus, "which jobs there were, and what became of them")
+
+    def timeline(self) -> TimelineRows:
+        rows = read_rows(self.run / TIMELINE_FILE)
+        if rows.problem:
+            self.miss(TIMELINE_FILE, rows.problem)
+        return rows
+
+    def results(self, jobs: Sequence[JobStatus]) -> Mapping[str, ResultFacts]:
+        """What the runs of the jobs came to, of those that have a result."""
+        found = {}
+        for job in jobs:
+            run = Sources(Path(job.run_dir))
+            result = run.result(is_expected=False)
+            if result is not None:
+                found[job.job] = result
+            self.gaps += run.gaps
+        return found
+
+
+def began_s(lines: Sequence[JournalLine], jobs: Sequence[JobStatus]) -> float | None:
+    """When the dispatcher began, on the journal's clock; None: nothing tells it. By jobs whose submission was told,
+    since the status says when that was on the dispatcher's clock."""
+    told = {line.event.job: line.monotonic_s for line in lines if isinstance(line.event, JobSubmitted)}
+    began = [told[job.job] - job.submitted_s for job in jobs if job.job in told]
+    return min(began) if began else None
+
+
+def of_last_dispatcher(lines: Sequence[JournalLine], began: float | None) -> tuple[JournalLine, ...]:
+    """Without what earlier ones wrote into the same journal. The clock goes back when the host was started anew."""
+    backs = [at for at in range(1, len(lines)) if lines[at].monotonic_s < lines[at - 1].monotonic_s - EARLY_S]
+    latest = lines[backs[-1] :] if backs else lines
+    return tuple(line for line in latest if began is None or line.monotonic_s >= began - EARLY_S)
+
+
+def open_host(directory: Path) -> HostSources:
+    """Raises PreflightError when there is no such directory."""
+    if not directory.is_dir():
+        raise PreflightError(f"{directory}: there is no such directory", hint="name the directory of a host or a batch")
+    return HostSources(directory)

@@ -1,0 +1,73 @@
+"""Parts of a page: tables, figures with captions, what is missing, the document itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from elastichost.reporting.render.drawing import Drawing, drawing_style, svg_of
+from elastichost.reporting.render.markup import Markup, joined, tag
+from elastichost.reporting.render.page_style import style_sheet
+from elastichost.reporting.run.facts import Gap
+
+__all__ = ["Column", "Section", "details", "document", "drawn", "framed", "gap_list", "row_of", "table_of"]
+
+Column = tuple[str, Literal["", "number", "short", "words"]]  # its heading, and how it is set
+Section = tuple[str, str, Markup]  # anchor, title, content
+# Nothing is fetched and nothing runs, whatever a journal may hold.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def table_of(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Markup:
+    return framed(columns, (row_of(columns, row) for row in rows))
+
+
+def row_of(columns: Sequence[Column], cells: Sequence[str], kind: str = "") -> Markup:
+    pairs = zip(columns, cells, strict=True)
+    return tag("tr", *(tag("td", cell, class_=setting) for (_, setting), cell in pairs), class_=kind)
+
+
+def framed(columns: Sequence[Column], body: Iterable[Markup]) -> Markup:
+    head = tag("tr", *(tag("th", name, class_=setting) for name, setting in columns))
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll")
+
+
+def drawn(make: Callable[[], Drawing | None], caption: str, without: str) -> Markup:
+    """Or, in words, why there is no figure."""
+    with drawing_style():
+        drawing = make()
+        if drawing is None:
+            return tag("p", without, class_="quiet")
+        return tag("figure", svg_of(drawing), tag("figcaption", caption))
+
+
+def details(title: str, content: Markup) -> Markup:
+    return tag("details", tag("summary", title), content)
+
+
+def gap_list(gaps: Sequence[Gap]) -> Markup:
+    if not gaps:
+        return Markup()
+    listed = tag("ul", *(tag("li", tag("code", gap.source), f": {gap.text}") for gap in gaps))
+    return tag("aside", tag("p", "What this report lacks:"), listed)
+
+
+def document(title: str, header: Markup, sections: Sequence[Section], footer: Markup) -> str:
+    """A whole HTML document."""
+    links = [joined(tag("a", name, href=f"#{anchor}"), " ") for anchor, name, _ in sections]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", title),
+        tag("style", style_sheet()),
+    )
+    body = tag(
+        "body",
+        header,
+        tag("nav", *links),
+        *(tag("section", tag("h2", name), content, id_=anchor) for anchor, name, content in sections),
+        footer,
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"

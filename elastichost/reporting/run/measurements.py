@@ -1,0 +1,232 @@
+"""metrics.db of a run, thinned by the database itself: a run of weeks has millions of rows, a figure some hundreds.
+
+Nothing is written: a database that nobody has open is read as it lies there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from elastichost.reporting.run.facts import Course, ProcessCourse
+from elastichost.reporting.run.sessions import Axis
+
+__all__ = ["MeasuredSession", "Measurements", "connect_to_read", "course_of", "process_courses", "read_measurements"]
+
+Row = TypeVar("Row")
+WHAT = "what the processes did second by second is not known"
+LEAST_STEP_S = 0.01
+LAST_ROW = 1 << 62
+NO_ROWS = (0, -1)
+POINTS = 480  # of a line, about
+GAP_S = 5.0  # rows further apart (or three of the thinned) are no neighbours: a line is broken between them
+
+# A session begins where the time goes back: lag() over rowid finds that without an index. A process that has ended
+# measures as zero.
+_STARTS = """
+    SELECT rowid FROM (SELECT rowid, elapsed_s, lag(elapsed_s) OVER (ORDER BY rowid) AS before_s FROM {table})
+    WHERE before_s IS NULL OR elapsed_s < before_s ORDER BY rowid"""
+_RUN = """
+    SELECT max(elapsed_s), max(samples_trained), avg(samples_per_s), avg(loss), max(arena_bytes)
+    FROM run WHERE rowid BETWEEN ? AND ? GROUP BY CAST(elapsed_s / ? AS INTEGER) ORDER BY 1"""
+_SUM = """
+    SELECT max(elapsed_s), max(bytes) FROM (
+        SELECT elapsed_s, sum(pss_bytes) AS bytes FROM process
+        WHERE rowid BETWEEN ? AND ? AND rss_bytes > 0 GROUP BY elapsed_s)
+    GROUP BY CAST(elapsed_s / ? AS INTEGER) ORDER BY 1"""
+_USAGE = """
+    SELECT role || '-' || idx, max(elapsed_s), max(life), avg(cpu_percent), max(pss_bytes), avg(wait_fraction), count(*)
+    FROM process WHERE rowid BETWEEN ? AND ? AND role IN ('worker', 'server') AND rss_bytes > 0
+    GROUP BY role, idx, CAST(elapsed_s / ? AS INTEGER) ORDER BY role DESC, idx, 2"""
+
+
+class RunRow(msgspec.Struct, frozen=True, array_like=True):
+    """The run in one step of time: its end, the samples by then, means over it."""
+
+    elapsed_s: float
+    samples: int | None
+    reported_per_s: float | None
+    loss: float | None
+    arena_bytes: int | None
+
+
+class UsageRow(msgspec.Struct, frozen=True, array_like=True):
+    """One process in one step of time; count: of the rows it was thinned from."""
+
+    process: str
+    elapsed_s: float
+    life: int
+    cpu_percent: float | None
+    pss_bytes: int
+    waiting: float
+    count: int
+
+
+class SumRow(msgspec.Struct, frozen=True, array_like=True):
+    """PSS of all processes."""
+
+    elapsed_s: float
+    pss_bytes: int
+
+
+class MeasuredSession(msgspec.Struct, frozen=True):
+    """step_s: of the rows, if they lie closer."""
+
+    duration_s: float
+    step_s: float
+    run: tuple[RunRow, ...]
+    usage: tuple[UsageRow, ...] = ()
+    sums: tuple[SumRow, ...] = ()
+
+
+class Measurements(msgspec.Struct, frozen=True):
+    sessions: tuple[MeasuredSession, ...] = ()
+    problem: str = ""
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Nothing is written, not even beside it. Raises sqlite3.Error."""
+    log = path.with_name(f"{path.name}-wal")
+    is_open = log.exists() and log.stat().st_size > 0
+    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{'mode=ro' if is_open else 'immutable=1'}", uri=True)
+
+
+def read_measurements(path: Path, points: int = POINTS) -> Measurements:
+    """What can be read of it; `problem`: why that is not all, in words."""
+    if not path.is_file():
+        return Measurements(problem=f"there is no such file: {WHAT}")
+    found: tuple[MeasuredSession, ...] = ()
+    try:
+        with closing(connect_to_read(path)) as connection:
+            found = _runs(connection, points)
+            found = _with_processes(connection, found)
+    except (sqlite3.Error, msgspec.ValidationError) as error:
+        return Measurements(found, f"{'a part of it' if found else 'it'} cannot be read: {error}")
+    return Measurements(found, "" if found else f"it is empty: {WHAT}")
+
+
+def _runs(connection: sqlite3.Connection, points: int) -> tuple[MeasuredSession, ...]:
+    ranges = _ranges(connection, "run")
+    longest = "SELECT max(elapsed_s) FROM run WHERE rowid BETWEEN ? AND ?"
+    durations = [msgspec.convert(connection.execute(longest, one).fetchone()[0] or 0, float) for one in ranges]
+    step_s = max(sum(durations) / points, LEAST_STEP_S)
+    return tuple(
+        MeasuredSession(duration_s, step_s, _rows(connection, _RUN, (*one, step_s), RunRow))
+        for one, duration_s in zip(ranges, durations, strict=True)
+    )
+
+
+def _with_processes(connection: sqlite3.Connection, found: tuple[MeasuredSession, ...]) -> tuple[MeasuredSession, ...]:
+    ranges = [*_ranges(connection, "process"), *[NO_ROWS] * len(found)]
+    return tuple(
+        msgspec.structs.replace(
+            session,
+            usage=_rows(connection, _USAGE, (*own, session.step_s), UsageRow),
+            sums=_rows(connection, _SUM, (*own, session.step_s), SumRow),
+        )
+        for session, own in zip(found, ranges, strict=False)
+    )
+
+
+def _rows(connection: sqlite3.Connection, query: str, given: tuple[float, ...], kind: type[Row]) -> tuple[Row, ...]:
+    return msgspec.convert(connection.execute(query, given).fetchall(), tuple[kind, ...])  # type: ignore[valid-type]
+
+
+def _ranges(connection: sqlite3.Connection, table: str) -> list[tuple[int, int]]:
+    """(first, last) rowid of each session."""
+    starts = [int(rowid) for (rowid,) in connection.execute(_STARTS.format(table=table))]
+    ends = [start - 1 for start in starts[1:]]
+    return list(zip(starts, [*ends, LAST_ROW], strict=True)) if starts else []
+
+
+# --- on the axis of running time --------------------------------------------------------------------------------------
+
+
+def course_of(measurements: Measurements, axis: Axis) -> Course:
+    """Of the run as a whole. Lines are broken between sessions."""
+    lines: list[tuple[float | None, ...]] = []
+    sums: list[tuple[float | None, float | None]] = []
+    has_trained = False
+    for session, began_s in zip(measurements.sessions, _begins(axis), strict=True):
+        before: RunRow | None = None
+        for row in session.run:
+            rate = _counted_per_s(before, row, has_trained=has_trained)
+            has_trained = has_trained or bool(row.samples)
+            samples = row.samples if row.samples or not has_trained else None
+            lines.append(
+                (began_s + row.elapsed_s, samples, rate, row.reported_per_s, row.loss, row.arena_bytes or None)
+            )
+            before = row
+        lines.append((None,) * 6)
+        sums += [(began_s + one.elapsed_s, one.pss_bytes or None) for one in session.sums]
+        sums.append((None, None))
+    if not lines:
+        return Course()
+    return Course(*zip(*lines[:-1], strict=True), *zip(*sums[:-1], strict=True))
+
+
+def _counted_per_s(before: RunRow | None, row: RunRow, *, has_trained: bool) -> float | None:
+    """None: not known, or the count was set by a resume or a roll back."""
+    if before is None or row.samples is None or before.samples is None or row.samples < before.samples:
+        return None
+    if has_trained and not before.samples:
+        return None
+    passed_s = row.elapsed_s - before.elapsed_s
+    return (row.samples - before.samples) / passed_s if passed_s > 0 else None
+
+
+def process_courses(measurements: Measurements, axis: Axis) -> tuple[ProcessCourse, ...]:
+    """Of each process, workers first. Lines are broken where there was none."""
+    rows = [
+        (began_s, session.step_s, row)
+        for session, began_s in zip(measurements.sessions, _begins(axis), strict=True)
+        for row in session.usage
+    ]
+    found = dict[str, list[tuple[float, float, UsageRow]]]()
+    for one in rows:
+        found.setdefault(one[2].process, []).append(one)
+    return tuple(_process_course(name, found[name]) for name in sorted(found, key=_order))
+
+
+def _process_course(name: str, rows: list[tuple[float, float, UsageRow]]) -> ProcessCourse:
+    lines: list[tuple[float | None, float | None, float | None]] = []
+    before: tuple[float, int] | None = None
+    for began_s, step_s, row in rows:
+        at_s = began_s + row.elapsed_s
+        if before is not None and (at_s - before[0] > max(GAP_S, 3 * step_s) or row.life != before[1]):
+            lines.append((None, None, None))
+        lines.append((at_s, row.cpu_percent, row.pss_bytes or None))
+        before = at_s, row.life
+    seen = [row for _, _, row in rows]
+    count = sum(row.count for row in seen)
+    at, cpu, memory = zip(*lines, strict=True)
+    return ProcessCourse(
+        name,
+        max(row.life for row in seen),
+        at,
+        cpu,
+        memory,
+        _mean_cpu_percent(seen),
+        max(row.pss_bytes for row in seen),
+        sum(row.waiting * row.count for row in seen) / count,
+    )
+
+
+def _mean_cpu_percent(rows: list[UsageRow]) -> float | None:
+    """None: it was never measured."""
+    known = [(row.cpu_percent, row.count) for row in rows if row.cpu_percent is not None]
+    return sum(percent * count for percent, count in known) / sum(count for _, count in known) if known else None
+
+
+def _begins(axis: Axis) -> list[float]:
+    return [axis.sessions[number].at_s for number in axis.measured]
+
+
+def _order(name: str) -> tuple[bool, int, str]:
+    role, _, index = name.rpartition("-")
+    return role != "worker", int(index) if index.isdecimal() else 0, name

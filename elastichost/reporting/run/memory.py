@@ -1,0 +1,75 @@
+"""What the journal tells of memory: the budget, what was foreseen, what was done, and what that did. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from elastichost.reporting.run.facts import MemoryStep
+from elastichost.reporting.run.sessions import Axis, Chapter
+from elastichost.runs.events import (
+    AnyEvent,
+    LookupsWithoutRow,
+    MemoryActed,
+    MemoryActionMeasured,
+    MemoryBudgetLent,
+    MemoryBudgetSet,
+    MemoryForecastFailed,
+    MemoryFreed,
+    MemoryFull,
+    MemoryMoveRefused,
+    MemoryWarned,
+)
+from elastichost.runs.events.text import text_of
+
+__all__ = ["MOST_STEPS", "budget_bytes_of", "memory_steps_of"]
+
+MOST_STEPS = 200  # of more the first and the last ones
+
+
+def memory_steps_of(chapters: Sequence[Chapter], axis: Axis) -> tuple[MemoryStep, ...]:
+    """In order; what an action did is told with it: with the first of those that were measured together."""
+    found: list[MemoryStep] = []
+    for number, chapter in enumerate(chapters):
+        open_steps = dict[str, int]()  # kind -> the step whose effect is measured next
+        for line in chapter.lines:
+            if isinstance(line.event, MemoryActionMeasured):
+                place = open_steps.pop(line.event.action, None)
+                if place is not None:
+                    found[place] = msgspec.structs.replace(found[place], effect=text_of(line.event))
+                continue
+            for step in _steps(line.event, axis.at_s(number, line.monotonic_s)):
+                open_steps.setdefault(step.kind, len(found))
+                found.append(step)
+    half = MOST_STEPS // 2
+    return tuple(found) if len(found) <= MOST_STEPS else (*found[:half], *found[-half:])
+
+
+def budget_bytes_of(chapters: Sequence[Chapter]) -> int | None:
+    """Of all hosts together, as it was told last; None: it was not."""
+    budgets = dict[int, int]()
+    for chapter in chapters:
+        for line in chapter.lines:
+            match line.event:
+                case MemoryBudgetSet(host=host, budget_bytes=budget):
+                    budgets[host] = budget
+                case MemoryBudgetLent(budget_bytes=budget):
+                    budgets[0] = budget
+    return sum(budgets.values()) if budgets else None
+
+
+def _steps(event: AnyEvent, at_s: float) -> Iterator[MemoryStep]:
+    match event:
+        case MemoryBudgetSet() | MemoryBudgetLent():
+            yield MemoryStep(at_s, "budget", text_of(event))
+        case MemoryActed():
+            yield MemoryStep(at_s, event.action, text_of(event), event.exceeds_in_s, event.chance)
+        case MemoryWarned():
+            yield MemoryStep(at_s, "warn", text_of(event), event.exceeds_in_s, event.chance)
+        case MemoryFull():
+            yield MemoryStep(at_s, "full", text_of(event))
+        case MemoryFreed():
+            yield MemoryStep(at_s, "free", text_of(event))
+        case MemoryMoveRefused() | MemoryForecastFailed() | LookupsWithoutRow():
+            yield MemoryStep(at_s, "note", text_of(event))

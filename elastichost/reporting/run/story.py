@@ -1,0 +1,175 @@
+"""What the journal of a run tells: plans, checkpoints, evaluations, decisions, faults. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+from elastichost.reporting.run.facts import Evaluation, Fault, Note, PlanChange, Span, Story
+from elastichost.reporting.run.sessions import Axis, Chapter
+from elastichost.runs.events import (
+    CheckpointAbandoned,
+    CheckpointFailed,
+    CheckpointStarted,
+    CheckpointWritten,
+    EvaluationFinished,
+    EvaluationStarted,
+    JournalLine,
+    PlanChanged,
+    PlanReached,
+    ProcessLost,
+    ProcessReady,
+    ProcessRepinning,
+    TunerDecided,
+)
+from elastichost.runs.events.text import text_of
+from elastichost.tuner.policy.decision import Decision
+
+__all__ = ["MOST_LISTED", "note_of", "story_of", "tuner_decisions_of"]
+
+MOST_LISTED = 600  # decisions or faults; of more the first and the last ones
+FAULTS = frozenset({"fault", "warning"})  # categories
+
+SpanKind = Literal["checkpoint", "evaluation"]
+Listed = TypeVar("Listed")
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    """A line on the axis of running time; session: its number."""
+
+    at_s: float
+    session: int
+    line: JournalLine
+
+    @property
+    def note(self) -> Note:
+        return note_of(self.line, self.at_s)
+
+    @property
+    def category(self) -> str:
+        return self.line.event.category
+
+
+def note_of(line: JournalLine, at_s: float) -> Note:
+    event = line.event
+    return Note(at_s, line.time_utc, line.kind, event.category, event.subject, text_of(event))
+
+
+def story_of(chapters: Sequence[Chapter], axis: Axis) -> Story:
+    placed = [
+        _Placed(axis.at_s(number, line.monotonic_s), number, line)
+        for number, chapter in enumerate(chapters)
+        for line in chapter.lines
+    ]
+    decisions = [one.note for one in placed if one.category == "decision"]
+    faults = [
+        Fault(one.note, _back_after_s(placed, index)) for index, one in enumerate(placed) if one.category in FAULTS
+    ]
+    kept_decisions, kept_faults = _ends(decisions), _ends(faults)
+    return Story(
+        plans=tuple(_plans(placed)),
+        threads=tuple(_threads(placed)),
+        spans=tuple(_spans(placed, axis)),
+        evaluations=tuple(_evaluations(placed)),
+        decisions=kept_decisions,
+        decisions_left_out=len(decisions) - len(kept_decisions),
+        faults=kept_faults,
+        faults_left_out=len(faults) - len(kept_faults),
+        fault_counts=dict(sorted(Counter(one.note.kind for one in faults).items())),
+    )
+
+
+def _ends(found: Sequence[Listed]) -> tuple[Listed, ...]:
+    """All, or the first and the last of too many."""
+    half = MOST_LISTED // 2
+    return tuple(found) if len(found) <= MOST_LISTED else (*found[:half], *found[-half:])
+
+
+def _plans(placed: Sequence[_Placed]) -> Iterator[PlanChange]:
+    number = 0
+    for index, one in enumerate(placed):
+        plan = one.line.event
+        if isinstance(plan, PlanChanged):
+            number += 1
+            outcome = _outcome(placed, index)
+            yield PlanChange(number, one.at_s, plan.workers, plan.servers, plan.access, plan.reason, outcome)
+
+
+def _outcome(placed: Sequence[_Placed], index: int) -> str:
+    """What was told of the change when it was over; "" when another plan came before, or nothing did."""
+    for one in placed[index + 1 :]:
+        if isinstance(one.line.event, PlanReached):
+            return text_of(one.line.event)
+        if isinstance(one.line.event, PlanChanged) or one.session != placed[index].session:
+            break
+    return ""
+
+
+def _threads(placed: Sequence[_Placed]) -> Iterator[tuple[float, int]]:
+    """Threads of a worker that was pinned anew."""
+    for one in placed:
+        event = one.line.event
+        if isinstance(event, ProcessRepinning) and event.process.role == "worker":
+            yield one.at_s, event.threads
+
+
+def _spans(placed: Sequence[_Placed], axis: Axis) -> Iterator[Span]:
+    """What was begun and never ended lasts until its session does."""
+    open_at: dict[SpanKind, _Placed] = {}
+    for one in placed:
+        event, ended = one.line.event, _ends_span(one)
+        if ended is not None and (begun := open_at.pop(ended, None)) is not None:
+            yield _span(ended, begun, one.at_s, text_of(event), axis)
+        if isinstance(event, CheckpointStarted):
+            open_at["checkpoint"] = one
+        elif isinstance(event, EvaluationStarted):
+            open_at["evaluation"] = one
+    for kind, begun in open_at.items():
+        yield _span(kind, begun, axis.total_s, f"{text_of(begun.line.event)}; its end was not seen", axis)
+
+
+def _ends_span(one: _Placed) -> SpanKind | None:
+    match one.line.event:
+        case CheckpointWritten() | CheckpointFailed() | CheckpointAbandoned():
+            return "checkpoint"
+        case EvaluationFinished():
+            return "evaluation"
+        case _:
+            return None
+
+
+def _span(kind: SpanKind, begun: _Placed, until_s: float, text: str, axis: Axis) -> Span:
+    session = axis.sessions[begun.session]
+    until_s = min(until_s, session.at_s + session.duration_s)
+    return Span(kind, begun.at_s, max(begun.at_s, until_s), text)
+
+
+def _evaluations(placed: Sequence[_Placed]) -> Iterator[Evaluation]:
+    for one in placed:
+        event = one.line.event
+        if isinstance(event, EvaluationFinished):
+            yield Evaluation(one.at_s, event.samples, event.auc, event.logloss)
+
+
+def _back_after_s(placed: Sequence[_Placed], index: int) -> float | None:
+    """Of a lost process: until it was ready again, in its next life."""
+    lost = placed[index]
+    if not isinstance(lost.line.event, ProcessLost):
+        return None
+    for one in placed[index + 1 :]:
+        if one.session != lost.session:
+            return None
+        if isinstance(one.line.event, ProcessReady) and one.line.event.subject == lost.line.event.subject:
+            return one.line.monotonic_s - lost.line.monotonic_s
+    return None
+
+
+def tuner_decisions_of(chapters: Sequence[Chapter], axis: Axis) -> Iterator[tuple[float, Decision]]:
+    """(at_s, decision) of the tuner, as the journal has them; those of a tuner that only watches are left out."""
+    for number, chapter in enumerate(chapters):
+        for line in chapter.lines:
+            if isinstance(line.event, TunerDecided) and not line.event.only_watches:
+                yield axis.at_s(number, line.monotonic_s), line.event.decision

@@ -1,0 +1,87 @@
+"""What would be chosen for a job before it runs, what is expected, how sure that is, and what comes second. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.history.features import JobFeatures, JobRecord
+from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload
+from elastichost.tuner.models.base import Fit, Prior, fit
+from elastichost.tuner.policy.candidates import Bounds, as_configurations
+from elastichost.tuner.policy.choice import Stakes, price_of
+from elastichost.tuner.policy.policy import Forecast
+from elastichost.tuner.policy.profile import merged
+from elastichost.tuner.policy.space import search_space
+from elastichost.tuner.warm_start import BAND, RUN_TO_RUN, distance
+
+__all__ = ["Foresight", "foresee", "measured_before"]
+
+
+class Foresight(msgspec.Struct, frozen=True):
+    """forecasts: of every candidate (of very many the promising ones), the best first, the price of its cores taken
+    off. measured: those that earlier runs of this very job have measured. rank: directions of the model's `parameters`
+    that measurements determine."""
+
+    forecasts: tuple[Forecast, ...]
+    measured: tuple[Configuration, ...]
+    rank: int
+    parameters: int
+    confidence: float
+
+
+def measured_before(features: JobFeatures, records: Iterable[JobRecord]) -> tuple[Observation, ...]:
+    """What earlier runs of the same job measured, one for each configuration. Between two runs there is more noise than
+    within one. What another version wrote is left out."""
+    known: dict[Configuration, Observation] = {}
+    for record in records:
+        if distance(features, record.features) >= BAND:
+            continue
+        try:
+            observations = msgspec.json.decode(record.observations, type=list[Observation])
+        except msgspec.DecodeError:
+            continue
+        for one in observations:
+            wider = msgspec.structs.replace(one, log_error=float(np.hypot(one.log_error, RUN_TO_RUN)))
+            before = known.get(one.configuration)
+            known[one.configuration] = wider if before is None else merged(before, wider)
+    return tuple(known.values())
+
+
+def foresee(
+    model: str,
+    workload: Workload,
+    bounds: Bounds,
+    observations: tuple[Observation, ...],
+    prior: Prior | None,
+    min_gain: float,
+) -> Foresight | None:
+    """None: nothing is known that a prediction could be made from."""
+    if not observations and prior is None:
+        return None
+    fitted: Fit = fit(model, workload, observations, prior)
+    stakes = Stakes(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
+
+    def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
+        speeds = np.maximum(fitted.predict(array).samples_per_s, 1e-9)
+        return np.asarray(np.log(speeds) - price_of(array, stakes))
+
+    space = search_space(bounds, "auto", worth, seed=0)
+    predictions = fitted.predict(space)
+    order = np.argsort(-worth(space), kind="stable")
+    rows = as_configurations(space[order])
+    forecasts = tuple(
+        Forecast(
+            configuration,
+            float(predictions.samples_per_s[index]),
+            float(predictions.low[index]),
+            float(predictions.high[index]),
+            bool(predictions.is_extrapolated[index]),
+        )
+        for configuration, index in zip(rows, order.tolist(), strict=True)
+    )
+    seen = tuple(one.configuration for one in observations)
+    return Foresight(forecasts, seen, fitted.rank, fitted.parameters_total, fitted.confidence)

@@ -1,0 +1,116 @@
+"""Direct access: rows are read from the mapped arena, and updated there during the backward pass.
+
+The optimizer is fused into the backward pass and takes no lock against the other workers (Hogwild, Niu et al. 2011).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.kernels import initial_stream, mix64, pool_bags, update_rows
+from elastichost.arena.layout import ArenaLayout
+from elastichost.arena.rows import bag_updates as columns
+from elastichost.arena.rows.bag_chains import UpdateWorkspace
+from elastichost.specs import EmbeddingSpec
+from elastichost.worker.model.bags import BagCall, BagPlan, look_up_bags, look_up_sequences
+
+__all__ = ["DirectLookup"]
+
+Float32Array = npt.NDArray[np.float32]
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The embeddings of one precision, one kernel call: which entries are theirs, and how they are updated."""
+
+    rows: Float32Array | npt.NDArray[np.uint16]
+    entries: Int64Array
+    updates: Int64Array
+    rates: Float32Array  # [embeddings, 2]: learning rate and eps
+
+
+def _part(
+    rows: Float32Array | npt.NDArray[np.uint16],
+    members: Sequence[EmbeddingSpec],
+    bounds: Sequence[tuple[int, int]],
+    layout: ArenaLayout,
+) -> _Part:
+    """bounds: where the entries of each member are among those of the whole collection."""
+    updates = np.zeros((len(members), columns.UPDATE_FIELDS), np.int64)
+    stops = list(itertools.accumulate(stop - start for start, stop in bounds))
+    updates[:, columns.FIRST_ENTRY] = [0, *stops[:-1]]
+    updates[:, columns.STOP_ENTRY] = stops
+    updates[:, columns.STATE_OFFSET] = [max(0, layout.state_offset(e.index)) for e in members]
+    updates[:, columns.OPTIMIZER] = [columns.OPTIMIZER_CODES[e.optimizer.name] for e in members]
+    entries = np.concatenate([np.arange(start, stop) for start, stop in bounds])
+    rates = np.array([(e.kernel_learning_rate, e.optimizer.eps) for e in members], np.float32)
+    return _Part(rows, entries, updates, rates)
+
+
+class DirectLookup:
+    """Lookup of one collection in the arena. Key values are row numbers in each table's row space."""
+
+    def __init__(self, arena: Arena, embeddings: Sequence[EmbeddingSpec], device: torch.device) -> None:
+        layout = arena.layout
+        self._plan = BagPlan(embeddings, arena.model.sequence_features)
+        self._plan.place([layout.rows_offset(e.index) for e in embeddings])
+        self._state = arena.state_flat
+        self._parts: list[_Part] = []
+        for precision, rows in (("float32", arena.rows_flat), ("bfloat16", arena.rows_flat_half)):
+            chosen = [number for number, e in enumerate(embeddings) if e.precision == precision]
+            if chosen:
+                bounds = self._plan.entry_bounds()
+                members = [embeddings[number] for number in chosen]
+                self._parts.append(_part(rows, members, [bounds[number] for number in chosen], layout))
+        self._unscaled = [part.rates[:, 0].copy() for part in self._parts]
+        self._workspace = UpdateWorkspace(max(e.padded_dim for e in embeddings))
+        self._stream = initial_stream(layout.seed, "rounding of rows")
+        self._updates_made = 0
+        self._leaf = torch.zeros((), requires_grad=True)
+        self._device = device
+
+    def set_learning_rate_scale(self, scale: float) -> None:
+        """The schedule's factor on every row learning rate."""
+        for part, learning_rates in zip(self._parts, self._unscaled, strict=True):
+            part.rates[:, 0] = learning_rates * np.float32(scale)
+
+    def pooled(self, features: KeyedJaggedTensor) -> torch.Tensor:
+        """float32 [batch, sum of dims]; rows and state are updated when gradients reach it."""
+        return look_up_bags(self._plan, features, self, self._leaf, self._device)
+
+    def sequence(self, features: KeyedJaggedTensor) -> list[torch.Tensor]:
+        """Per (embedding, feature): float32 [ids, dim]; rows and state are updated when gradients reach one of them."""
+        return look_up_sequences(self._plan, features, self, self._leaf, self._device)
+
+    def read(self, call: BagCall, output: Float32Array) -> None:
+        """`RowSource.read`."""
+        for part in self._parts:
+            pool_bags(part.rows, call.entries[part.entries], call.values, call.offsets, output)
+
+    def learn(self, call: BagCall, gradient: Float32Array) -> None:
+        """`RowSource.learn`: one update of each distinct row."""
+        self._workspace.reserve(len(call.values))
+        self._updates_made += 1
+        seed = np.uint64(mix64(self._stream ^ np.uint64(self._updates_made)))
+        for part in self._parts:
+            update_rows(
+                part.rows,
+                self._state,
+                call.entries[part.entries],
+                part.updates,
+                part.rates,
+                call.values,
+                call.offsets,
+                gradient,
+                *self._workspace.arrays(),
+                seed,
+            )

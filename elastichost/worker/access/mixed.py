@@ -1,0 +1,49 @@
+"""Mixed access: rows of the worker's own host are read and updated in its mapped arena, the others as served ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.kernels import pool_placed_bags, scatter_pulled
+from elastichost.specs import EmbeddingSpec
+from elastichost.worker.access.direct import DirectLookup
+from elastichost.worker.access.served import PulledRows
+from elastichost.worker.model.bags import BagCall
+
+__all__ = ["MixedLookup"]
+
+Float32Array = npt.NDArray[np.float32]
+Int64Array = npt.NDArray[np.int64]
+
+
+class MixedLookup(DirectLookup):
+    """Lookup of one collection over both places. Key values: see `arena.place_kernels`."""
+
+    def __init__(self, arena: Arena, embeddings: Sequence[EmbeddingSpec], device: torch.device) -> None:
+        super().__init__(arena, embeddings, device)
+        # Of each entry, in the order of the plan: the number of its embedding.
+        self._indices = np.array([e.index for e in embeddings for _ in e.features], np.int64)
+        self._pulled = self._sums = np.zeros(0, np.float32)
+        self._pulled_at: Int64Array = np.zeros(len(self._indices), np.int64)
+
+    def load(self, pulled: PulledRows, sums: Float32Array | None) -> None:
+        """Takes the pulled rows of the next batch, as `ServedLookup.load` does. The backward pass adds their gradients
+        to the sums, and updates mapped rows at once; without sums (evaluation) there must be none."""
+        self._pulled, self._sums = pulled.weights, pulled.weights[:0] if sums is None else sums
+        self._pulled_at = pulled.offsets[self._indices]
+
+    def read(self, call: BagCall, output: Float32Array) -> None:
+        """`RowSource.read`."""
+        for part in self._parts:
+            entries, pulled_at = call.entries[part.entries], self._pulled_at[part.entries]
+            pool_placed_bags(part.rows, self._pulled, entries, pulled_at, call.values, call.offsets, output)
+
+    def learn(self, call: BagCall, gradient: Float32Array) -> None:
+        """`RowSource.learn`: one update of each distinct mapped row; the others' gradients are added to their sums."""
+        super().learn(call, gradient)
+        scatter_pulled(self._sums, call.entries, self._pulled_at, call.values, call.offsets, gradient)

@@ -1,0 +1,295 @@
+"""A worker's conversations about rows: keys to rows and weights, gradients to their owners."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.kernels import gather_lines, kernel_ready, scatter_lines
+from elastichost.arena.rows.lines import LinePlan
+from elastichost.errors import ProtocolError
+from elastichost.specs import ModelSpec
+from elastichost.wire.codec import Envelope, Frame
+from elastichost.wire.data import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry, RowsApplied, RowsCommitted
+from elastichost.wire.sockets import wait_readable
+from elastichost.worker.access.routing import Directory, ServerPart, key_router, row_router
+from elastichost.worker.access.served import PulledRows, RowGradients
+from elastichost.worker.commit.channel import (
+    POLL_S,
+    Channel,
+    DirectoryHolder,
+    FencedError,
+    Pump,
+    Resend,
+    StoppedError,
+    pump_nothing,
+)
+from elastichost.worker.commit.exchange import RowStream
+
+__all__ = ["PullChannel", "PushChannel", "RowCutter"]
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Int64Array = npt.NDArray[np.int64]
+Float32Array = npt.NDArray[np.float32]
+
+
+def _frame_array(
+    envelope: Envelope[DataMessage], position: int, dtype: type[Scalar], count: int
+) -> npt.NDArray[Scalar]:
+    if position >= len(envelope.frames):
+        raise ProtocolError(f"{type(envelope.message).__name__} of {envelope.sender} lacks frame {position}")
+    frame = envelope.frames[position]
+    if frame.nbytes != count * np.dtype(dtype).itemsize:
+        raise ProtocolError(f"frame {position} of {envelope.sender} has {frame.nbytes} bytes, {count} items expected")
+    return kernel_ready(np.frombuffer(frame, dtype=dtype))
+
+
+class PullChannel(Channel):
+    """Keys to rows, and to weights with served access."""
+
+    def __init__(
+        self,
+        holder: DirectoryHolder,
+        model: ModelSpec,
+        name: str = "pull",
+        pump: Pump = pump_nothing,
+    ) -> None:
+        super().__init__(name, holder, pump)
+        self._router = key_router(model.tables)
+        self._lines = LinePlan(model.embeddings)
+        self.step = 0  # sync mode: all steps before this one are committed
+
+    def pull(self, keys: Int64Array, bounds: Int64Array, *, weights: bool, create: bool, clock: int) -> PulledRows:
+        """Rows, and with `weights` their weights, of unique keys, int64; those of table t are keys[bounds[t] :
+        bounds[t + 1]]. Blocks until every owner has answered."""
+
+        return self.until_current(
+            lambda d: self.pull_once(d, keys, bounds, weights=weights, create=create, clock=clock)
+        )
+
+    def pull_once(
+        self, directory: Directory, keys: Int64Array, bounds: Int64Array, *, weights: bool, create: bool, clock: int
+    ) -> PulledRows:
+        """`pull` by this very shard map. Raises StaleDirectoryError when a PS has another one."""
+        parts = self._router.split(keys, bounds, directory)
+        requests: list[tuple[int, DataMessage, Sequence[Frame]]] = []
+        for part in parts:
+            message = Pull(
+                request=self.next_request(),
+                shard_map_epoch=directory.epoch,
+                create=create,
+                weights=weights,
+                counts=tuple(np.diff(part.bounds).tolist()),
+                clock=clock,
+                step=self.step,
+            )
+            requests.append((part.server, message, (part.items,)))
+        return self._merge(parts, bounds, weights, self.call(directory, requests), directory.epoch)
+
+    def _merge(
+        self,
+        parts: Sequence[ServerPart],
+        bounds: Int64Array,
+        weights: bool,
+        answers: Sequence[Envelope[DataMessage]],
+        epoch: int,
+    ) -> PulledRows:
+        """What one PS sent is taken as it came; the parts of several are put together."""
+        offsets = self._lines.offsets(bounds) if weights else np.zeros(1, np.int64)
+        taken = [self._take(part, answer, weights, epoch) for part, answer in zip(parts, answers, strict=True)]
+        if len(parts) == 1 and parts[0].positions is None:
+            return taken[0]
+        whole = PulledRows(np.empty(bounds[-1], np.int64), bounds, np.empty(offsets[-1], np.float32), offsets, epoch)
+        bases = self._lines.bases_within(bounds)
+        for part, got in zip(parts, taken, strict=True):
+            assert part.positions is not None
+            whole.rows[part.positions] = got.rows
+            if weights:
+                scatter_lines(got.weights, self._lines.lines(part.bounds, bases), part.positions, whole.weights)
+        return whole
+
+    def _take(self, part: ServerPart, answer: Envelope[DataMessage], weights: bool, epoch: int) -> PulledRows:
+        if not isinstance(answer.message, Pulled):
+            raise ProtocolError(f"{answer.sender} answered a Pull with {type(answer.message).__name__}")
+        offsets = self._lines.offsets(part.bounds) if weights else np.zeros(1, np.int64)
+        rows = _frame_array(answer, 0, np.int64, len(part.items))
+        lines = _frame_array(answer, 1, np.float32, int(offsets[-1])) if weights else np.empty(0, np.float32)
+        return PulledRows(rows, part.bounds, lines, offsets, epoch)
+
+
+class RowCutter:
+    """Cuts a batch's gradients along the owners of its rows.
+
+    `bucket_rows[table]`: rows between the first rows of consecutive buckets in the table's row space.
+    """
+
+    def __init__(self, model: ModelSpec, bucket_rows: Sequence[int]) -> None:
+        self._router = row_router(bucket_rows)
+        self._bucket_rows = tuple(bucket_rows)
+        self._lines = LinePlan(model.embeddings)
+
+    def cut(self, gradients: RowGradients, directory: Directory) -> list[tuple[int, tuple[int, ...], Sequence[Frame]]]:
+        """(PS, counts, frames) of a Push for each owner. Rows of -1 have no gradient, and neither have those of buckets
+        that were lost since they were pulled."""
+        pulled = gradients.pulled
+        rows = self._rows_left(pulled, directory)
+        return [
+            (part.server, tuple(np.diff(part.bounds).tolist()), (part.items, self._lines_of(part, gradients)))
+            for part in self._router.split(rows, pulled.bounds, directory)
+        ]
+
+    def _rows_left(self, pulled: PulledRows, directory: Directory) -> Int64Array:
+        lost = directory.lost_since(pulled.epoch)
+        if not lost:
+            return pulled.rows
+        rows = pulled.rows.copy()
+        for table, bucket in lost:
+            of_table = rows[pulled.bounds[table] : pulled.bounds[table + 1]]
+            of_table[of_table // self._bucket_rows[table] == bucket] = -1
+        return rows
+
+    def _lines_of(self, part: ServerPart, gradients: RowGradients) -> Float32Array:
+        if part.positions is None:
+            return gradients.sums
+        lines = self._lines.lines(part.bounds, self._lines.bases_within(gradients.pulled.bounds))
+        frame = np.empty(int(self._lines.offsets(part.bounds)[-1]), np.float32)
+        gather_lines(gradients.sums, lines, part.positions, frame)
+        return frame
+
+
+class PushChannel(Channel):
+    """Gradients of unique rows to their owners (served access), while the next batch is being computed."""
+
+    def __init__(
+        self,
+        holder: DirectoryHolder,
+        cutter: RowCutter,
+        pump: Pump,
+    ) -> None:
+        super().__init__("push", holder, pump)
+        self._cutter = cutter
+        self._stream = RowStream()
+        self._gradients: RowGradients | None = None
+        self._resend = self._resend_news = Resend(time.monotonic())
+        self._lives: dict[int, int] = {}  # of the PS that were told of a commit
+
+    @property
+    def is_empty(self) -> bool:
+        """No rows are on their way."""
+        return self._stream.is_empty
+
+    @property
+    def is_settled(self) -> bool:
+        """Every owner has applied what is committed."""
+        return self._stream.is_empty and not self._stream.unconfirmed
+
+    def begin(self, gradients: RowGradients, commit: DensePush) -> None:
+        """Sends the rows of a batch, whose commit is handed out by `poll` or `wait`. Rows of -1 have no gradient.
+        `gradients.sums` must not be written to until it is committed. Raises ProtocolError while others are on their
+        way."""
+        self._stream.begin(commit)
+        self._gradients = gradients
+        self._cut()
+
+    def again(self, commit: DensePush) -> None:
+        """The dense owner has refused the commit: the rows are staged anew, by the newest shard map."""
+        self._stream.begin(commit)
+        self._cut()
+
+    def confirm(self, sequence: int, dense_owner: int) -> None:
+        """The batch is committed, by that PS: tells the other owners of its rows."""
+        self._stream.confirm(sequence, dense_owner)
+        self._resend_news = Resend(time.monotonic())
+        self._tell(self._stream.unconfirmed)
+
+    def _tell(self, servers: Iterable[int]) -> None:
+        directory = self._holder.current()
+        for server in tuple(servers):
+            if server not in directory.servers:
+                self._stream.forget(server)
+                continue
+            self._lives[server] = directory.servers[server].life
+            message = RowsCommitted(request=self.next_request(), sequence=self._stream.unconfirmed[server])
+            self.client(directory, server).send(message)
+
+    def poll(self) -> DensePush | None:
+        """The commit that is due, once every owner has staged its part. Never blocks. Raises FencedError."""
+        if not self._stream.is_empty and self._holder.epoch > self._stream.epoch:
+            self._cut()
+        if self._stream.unconfirmed:
+            self._tell_again()
+        for _, client in self._clients.values():
+            while (envelope := client.receive()) is not None:
+                self._take(envelope)
+        return self._stream.take()
+
+    def _tell_again(self) -> None:
+        """Lives that came after the one that was told, and those that do not answer."""
+        lives = self._holder.current().servers
+        if self._resend_news.is_due(time.monotonic()):
+            self._tell(self._stream.unconfirmed)
+            return
+        self._tell([s for s in self._stream.unconfirmed if s not in lives or lives[s].life != self._lives.get(s)])
+
+    def wait(self) -> DensePush:
+        """As `poll`, but blocks. Rows must be on their way. Raises FencedError, StoppedError."""
+        while (commit := self.poll()) is None:
+            if self._stream.is_refused:
+                # The PS may know the next epoch before this worker does, or this worker before the PS.
+                self.wait_newer(self._stream.epoch)
+                self._cut()
+                continue
+            if self._resend.is_due(time.monotonic()):
+                self._cut()
+            self._wait_for_answer()
+        return commit
+
+    def settle(self) -> None:
+        """Returns when every owner has applied what is committed. No rows may be on their way. Raises as `wait`."""
+        while self._stream.unconfirmed:
+            self._wait_for_answer()
+            self.poll()
+
+    def _wait_for_answer(self) -> None:
+        wait_readable([client.socket for _, client in self._clients.values()], POLL_S)
+        self._pump()
+        if self._holder.stopped:
+            raise StoppedError("the worker is stopping")
+
+    def _cut(self) -> None:
+        """Sends every owner its part, by the present shard map."""
+        directory, gradients, commit = self._holder.current(), self._gradients, self._stream.commit
+        assert gradients is not None and commit is not None
+        parts = self._cutter.cut(gradients, directory)
+        requests = [self.next_request() for _ in parts]
+        self._stream.cut(directory.epoch, {r: server for r, (server, _, _) in zip(requests, parts, strict=True)})
+        for (server, counts, frames), request in zip(parts, requests, strict=True):
+            message = Push(
+                request=request,
+                sequence=commit.sequence,
+                shard_map_epoch=directory.epoch,
+                counts=counts,
+                learning_rate_scale=commit.learning_rate_scale,
+                committed=self._stream.committed,
+            )
+            self.client(directory, server).send(message, frames)
+            self.count_sent(directory, server, frames)
+        self._resend = Resend(time.monotonic())
+
+    def _take(self, envelope: Envelope[DataMessage]) -> None:
+        match envelope.message:
+            case Pushed(request=request):
+                self._stream.answer(request)
+            case RowsApplied(sequence=sequence):
+                if envelope.sender is not None:
+                    self._stream.confirmed(envelope.sender.index, sequence)
+            case Retry(final=True, reason=reason):
+                raise FencedError(f"a PS refuses {self._process}: {reason}")
+            case Retry(request=request):
+                self._stream.refuse(request)
+            case other:
+                raise ProtocolError(f"{envelope.sender} answered a Push with {type(other).__name__}")

@@ -1,0 +1,116 @@
+"""Served access: the batch's unique rows come as messages, their gradients go back as messages.
+
+Key values are positions among the batch's unique rows of their table. The gradients of equal rows are summed here;
+the PS applies the optimizer to unique rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+from elastichost.arena.kernels import pool_bags, scatter_gradients
+from elastichost.specs import EmbeddingSpec
+from elastichost.worker.model.bags import BagCall, BagPlan, look_up_bags, look_up_sequences
+
+__all__ = ["GradientSums", "PulledRows", "RowGradients", "ServedLookup"]
+
+Float32Array = npt.NDArray[np.float32]
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PulledRows:
+    """Unique rows of one batch, table after table: those of table t are rows[bounds[t] : bounds[t + 1]].
+
+    rows int64 [n] row numbers in their table's row space, in order of first appearance; below 0 where there is none
+    (`arena.dynamic.LEFT_OUT`: for want of memory);
+    weights float32, flat: of embedding e, [rows of its table, padded_dim] from weights[offsets[e]] on (e == the number
+    of embeddings: the end); empty, and so is offsets, when no weights were asked for. Not to be written to: they may be
+    a received message. epoch: of the shard map by which they were pulled.
+    """
+
+    rows: Int64Array
+    bounds: Int64Array
+    weights: Float32Array
+    offsets: Int64Array
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowGradients:
+    """What one batch has to tell the owners of its rows; `sums` float32, laid out as `pulled.weights`."""
+
+    pulled: PulledRows
+    sums: Float32Array
+
+
+class GradientSums:
+    """The buffers that gradients are summed in: two in turn, because while a batch is being computed the sums of the
+    one before may still be on their way. The sums of the one before that have been applied."""
+
+    def __init__(self) -> None:
+        self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
+
+    def zeros(self, sequence: int, elements: int) -> Float32Array:
+        """float32 zeros [elements] for the push of this sequence number, free again with the next but one."""
+        number = sequence % len(self._buffers)
+        if len(self._buffers[number]) < elements:
+            self._buffers[number] = np.empty(elements + elements // 8, np.float32)
+        sums = self._buffers[number][:elements]
+        sums.fill(0.0)
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """The rows of one batch, and the sums of their gradients: float32, flat."""
+
+    rows: Float32Array
+    sums: Float32Array
+
+    def read(self, call: BagCall, output: Float32Array) -> None:
+        """`RowSource.read`."""
+        pool_bags(self.rows, call.entries, call.values, call.offsets, output)
+
+    def learn(self, call: BagCall, gradient: Float32Array) -> None:
+        """`RowSource.learn`: added to the sums."""
+        scatter_gradients(self.sums, call.entries, call.values, call.offsets, gradient)
+
+
+class ServedLookup:
+    """Lookup of one collection over rows pulled for the present batch."""
+
+    def __init__(
+        self,
+        embeddings: Sequence[EmbeddingSpec],
+        device: torch.device,
+        sequence_features: frozenset[str] = frozenset(),
+    ) -> None:
+        """sequence_features: of the whole model."""
+        self._plan = BagPlan(embeddings, sequence_features)
+        self._indices = [e.index for e in embeddings]
+        self._device = device
+        self._leaf = torch.zeros(())
+        empty = np.zeros(0, np.float32)
+        self._loaded = _Loaded(empty, empty)
+
+    def load(self, pulled: PulledRows, sums: Float32Array | None) -> None:
+        """Takes the rows of the next batch. Must be called before the model's forward. The backward pass adds the rows'
+        gradients to the sums, laid out as the weights are; without them (evaluation) there is none."""
+        self._plan.place(pulled.offsets[self._indices].tolist())
+        self._loaded = _Loaded(pulled.weights, pulled.weights[:0] if sums is None else sums)
+        self._leaf = torch.zeros((), requires_grad=sums is not None)
+
+    def pooled(self, features: KeyedJaggedTensor) -> torch.Tensor:
+        """float32 [batch, sum of dims]."""
+        return look_up_bags(self._plan, features, self._loaded, self._leaf, self._device)
+
+    def sequence(self, features: KeyedJaggedTensor) -> list[torch.Tensor]:
+        """Per (embedding, feature): float32 [ids, dim]."""
+        return look_up_sequences(self._plan, features, self._loaded, self._leaf, self._device)

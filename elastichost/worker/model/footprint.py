@@ -1,0 +1,154 @@
+"""What a model computes with: the tensors of one training step and of one scoring, seen at two small batches.
+
+A tensor has `fixed + sample * batch` bytes, so two sizes tell both. Rows are stood in for: every id is row 0 of its
+table, which changes no tensor's size.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch._C._profiler import _EventType as EventType
+from torch.autograd.profiler import profile
+
+from elastichost.config.job import JobSpec
+from elastichost.datasets import Reader, SampleBatch
+from elastichost.specs import EmbeddingSpec, ModelSpec
+from elastichost.wire.facts import TensorEvent, WorkingSet
+from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.access.served import PulledRows, ServedLookup
+from elastichost.worker.model.dense_vector import FlatDense
+from elastichost.worker.model.embedding import replace_collections
+from elastichost.worker.model.fusion import fuse_modules
+from elastichost.worker.model.gradient_check import backward
+from elastichost.worker.step import ModelRunner
+
+__all__ = ["SAMPLES", "events_of", "logged", "working_set"]
+
+SAMPLES = 32  # of the larger batch, where only sizes of tensors are asked for
+STAND_IN = 0.01  # of every weight of a row: a model may divide by a norm
+
+
+def logged(call: Callable[[], None]) -> tuple[tuple[int, int], ...]:
+    """Blocks that torch takes and gives back on the CPU meanwhile, with those that an operation needs for itself:
+    (number, bytes), 0 bytes for the end. What was there before is left out."""
+    with profile(profile_memory=True, use_kineto=True) as profiler:
+        call()
+    found: list[tuple[int, int]] = []
+    living: dict[int, int] = {}  # address -> number
+    made = itertools.count()
+    for address, size in _allocations(profiler.kineto_results.experimental_event_tree()):
+        if size > 0:
+            number = living[address] = next(made)
+            found.append((number, size))
+        elif address in living:
+            found.append((living.pop(address), 0))
+    return tuple(found)
+
+
+def _allocations(tree: Any) -> list[tuple[int, int]]:
+    """(address, bytes) in the order of time; less than 0: given back."""
+    pending, found = list(tree), []
+    while pending:
+        event = pending.pop()
+        pending += event.children
+        kind, fields = event.typed
+        if kind == EventType.Allocation and fields.device.type == "cpu":
+            found.append((event.start_time_ns, fields.ptr, fields.alloc_size))
+    return [(address, size) for _, address, size in sorted(found, key=lambda one: one[0])]
+
+
+def events_of(
+    few: Sequence[tuple[int, int]], many: Sequence[tuple[int, int]], few_samples: int, many_samples: int
+) -> tuple[TensorEvent, ...]:
+    """Events as a function of the batch, from those at two of its sizes. Where they differ in more than sizes, those of
+    the larger one, all of whose bytes are then taken for its samples'."""
+    is_alike = [(n, size > 0) for n, size in few] == [(n, size > 0) for n, size in many]
+    found = []
+    for at, (number, size) in enumerate(many):
+        fixed = 0.0
+        if is_alike and size:
+            fixed = max(0.0, size - (size - few[at][1]) / (many_samples - few_samples) * many_samples)
+        found.append(TensorEvent(number, size > 0, fixed, (size - fixed) / many_samples))
+    return tuple(found)
+
+
+def working_set(
+    job: JobSpec, module: nn.Module, model: ModelSpec, reader: Reader, samples: int = SAMPLES
+) -> WorkingSet:
+    """Of a model built on the meta device, whose collections are replaced by this. samples: of the larger batch that
+    runs forward and backward. Raises what the model's forward raises, and ValueError when no sample is good."""
+    step = _Step(job, module, model)
+    unit = reader.describe().units[0]
+    many = max(1, min(samples, unit.samples))
+    few = max(1, many // 2)
+    batches = [next(iter(reader.batches(unit, 0, count, count))) for count in (few, many)]
+    sizes = [batch.size for batch in batches]
+    if not sizes[0]:
+        raise ValueError(f"none of the first {few} samples is good")
+    step.train(batches[0])  # what is made once and kept
+    logs = [[logged(partial(call, batch)) for batch in batches] for call in (step.train, step.score)]
+    if sizes[0] == sizes[1]:
+        logs = [[(), found[1]] for found in logs]
+    training, scoring = (events_of(found[0], found[1], sizes[0], sizes[1]) for found in logs)
+    return WorkingSet(training, scoring)
+
+
+class _Step:
+    """The model with stand-ins for its rows, on the CPU."""
+
+    def __init__(self, job: JobSpec, module: nn.Module, model: ModelSpec) -> None:
+        device = torch.device("cpu")
+        paths = list(dict.fromkeys(e.module for e in model.embeddings))
+        self._lookups = {path: ServedLookup(_of(model, path), device, model.sequence_features) for path in paths}
+        replace_collections(module, self._lookups)
+        if job.model.fused:
+            fuse_modules(module)
+        self._flat = FlatDense(module, model.dense, device)
+        self._runner = ModelRunner(module, tuple(job.data.categorical), job.model.outputs, device)
+        offsets = np.cumsum([0, *(e.padded_dim for e in model.embeddings)])
+        tables = len(model.tables)
+        weights = np.full(int(offsets[-1]), STAND_IN, np.float32)
+        self._pulled = PulledRows(np.zeros(tables, np.int64), np.arange(tables + 1), weights, offsets, 0)
+        self._sums = np.zeros_like(weights)
+
+    def train(self, batch: SampleBatch) -> None:
+        self._flat.zero_gradients()
+        self._load(self._sums)
+        self._runner.train(True)
+        backward(self._runner.loss(self._prepared(batch)), self._flat)
+
+    def score(self, batch: SampleBatch) -> None:
+        self._load(None)
+        self._runner.train(False)
+        self._runner.scores(self._prepared(batch))
+
+    def _load(self, sums: Any) -> None:
+        for lookup in self._lookups.values():
+            lookup.load(self._pulled, sums)
+
+    def _prepared(self, batch: SampleBatch) -> PreparedBatch:
+        lengths = batch.lengths.astype(np.int64)
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return PreparedBatch(
+            samples=batch,
+            lease_id=0,
+            epoch=0,
+            values=np.zeros(len(batch.keys), np.int64),
+            lengths=lengths,
+            offsets=offsets,
+            length_per_key=lengths.reshape(-1, batch.size).sum(axis=1).tolist() if len(lengths) else [],
+            pulled=self._pulled,
+            lookup_s=0.0,
+        )
+
+
+def _of(model: ModelSpec, path: str) -> tuple[EmbeddingSpec, ...]:
+    return tuple(e for e in model.embeddings if e.module == path)

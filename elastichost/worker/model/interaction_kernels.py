@@ -1,0 +1,230 @@
+"""Dot interaction of DLRM, forward and backward, without the half of the products that is thrown away.
+
+With x_0 the dense features' vector and x_1 .. x_F the embeddings (F + 1 = `fields` vectors of `dim` floats):
+
+    out  = (x_0, <x_i, x_j> for i < j in order of i, then j)         Naumov et al. 2019, section 2.1
+    dx_i = sum_(j > i) g_ij x_j + sum_(j < i) g_ji x_j               (U + U^T) X, with U the triangle of gradients
+    dx_0 += the gradient of the copy of x_0
+
+A sample's vectors fit the first-level cache, so one sample is one small matrix product kept in registers: torch's bmm
+over [B, F + 1, dim] with its index and scatter takes several times as long.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.rows.lanes import Lanes, load, multiply_add, splat, store, transpose, zeros16
+
+__all__ = ["interact", "interact_backward", "interaction_width", "warm"]
+
+Float32 = npt.NDArray[np.float32]
+
+LANES = 16
+# Rows of (U + U^T) X that are summed at the same time: as many sums as the narrowest machines have registers for.
+BLOCK = 8
+# Whole vectors are stored: the last line of a sample writes at most LANES + 2 floats too far.
+_ROOM = 2 * LANES
+_NO_SEED = np.uint64(0)
+
+
+@compiled
+def interaction_width(fields: int, dim: int) -> int:
+    """Columns of the output: dim + fields (fields - 1) / 2."""
+    return dim + fields * (fields - 1) // 2
+
+
+@inlined
+def _whole(size: int) -> int:
+    return (size + LANES - 1) // LANES * LANES
+
+
+@inlined
+def _copy_floats(source: Float32, start: int, target: Float32, place: int, count: int) -> None:
+    if count % LANES == 0:
+        for offset in range(0, count, LANES):
+            store(target, place + offset, load(source, start + offset, zeros16()), _NO_SEED)
+    else:
+        for offset in range(count):
+            target[place + offset] = source[start + offset]
+
+
+@inlined
+def _gather(dense: Float32, sparse: Float32, sample: int, fields: int, dim: int, rows: Float32) -> None:
+    """The sample's vectors into `rows`, each on whole vectors of its own, zeros behind."""
+    width = _whole(dim)
+    _copy_floats(dense, sample * dim, rows, 0, dim)
+    start = sample * (fields - 1) * dim
+    if width == dim:
+        _copy_floats(sparse, start, rows, dim, (fields - 1) * dim)
+    else:
+        for field in range(fields - 1):
+            _copy_floats(sparse, start + field * dim, rows, (field + 1) * width, dim)
+
+
+@inlined
+def _four_lines(
+    rows: Float32, row: int, width: int, columns: Float32, column: int, line: int, dim: int
+) -> tuple[Lanes, Lanes, Lanes, Lanes]:
+    """Sixteen products of each of four vectors: of vector `n` with those from `column + n` on."""
+    zero = zeros16()
+    first = second = third = fourth = zero
+    for element in range(dim):
+        at, behind = row + element, column + element * line
+        first = multiply_add(splat(rows[at], zero), load(columns, behind, zero), first)
+        second = multiply_add(splat(rows[at + width], zero), load(columns, behind + 1, zero), second)
+        third = multiply_add(splat(rows[at + 2 * width], zero), load(columns, behind + 2, zero), third)
+        fourth = multiply_add(splat(rows[at + 3 * width], zero), load(columns, behind + 3, zero), fourth)
+    return first, second, third, fourth
+
+
+@inlined
+def _triangle(rows: Float32, columns: Float32, fields: int, dim: int, out: Float32, place: int) -> None:
+    """Products of all pairs into `out` from `place` on. A line's last vector runs over into the next lines, which
+    are stored after it: so lines ascend, and among four lines the vectors furthest to the right come first."""
+    width, line = _whole(dim), _whole(fields) + LANES
+    first = 0
+    while first + 4 < fields:
+        length = fields - 1 - first
+        column = (length - 1) // LANES * LANES
+        while column >= 0:
+            at, row = place + column, first * width
+            lines = _four_lines(rows, row, width, columns, first + 1 + column, line, dim)
+            store(out, at, lines[0], _NO_SEED)
+            store(out, at + length, lines[1], _NO_SEED)
+            store(out, at + 2 * length - 1, lines[2], _NO_SEED)
+            store(out, at + 3 * length - 3, lines[3], _NO_SEED)
+            column -= LANES
+        place += 4 * length - 6
+        first += 4
+    while first + 1 < fields:
+        length = fields - 1 - first
+        for column in range(0, length, LANES):
+            products = zeros16()
+            for element in range(dim):
+                behind = load(columns, first + 1 + column + element * line, products)
+                products = multiply_add(splat(rows[first * width + element], products), behind, products)
+            store(out, place + column, products, _NO_SEED)
+        place += length
+        first += 1
+
+
+@compiled
+def interact(dense: Float32, sparse: Float32, out: Float32, samples: int, fields: int, dim: int) -> None:
+    """float32 dense [samples * dim], sparse [samples * (fields - 1) * dim] -> out [samples * interaction_width]."""
+    width, line, columns_out = _whole(dim), _whole(fields) + LANES, interaction_width(fields, dim)
+    rows = np.zeros(_whole(fields) * width, np.float32)
+    columns = np.zeros(width * line + _ROOM, np.float32)
+    apart = np.zeros(columns_out + _ROOM, np.float32)
+    for sample in range(samples):
+        _gather(dense, sparse, sample, fields, dim, rows)
+        for field in range(0, fields, LANES):
+            for element in range(0, dim, LANES):
+                transpose(rows, field * width + element, width, columns, element * line + field, line, zeros16())
+        start = sample * columns_out
+        if (samples - 1 - sample) * columns_out >= _ROOM:
+            _copy_floats(dense, sample * dim, out, start, dim)
+            _triangle(rows, columns, fields, dim, out, start + dim)
+        else:  # near the end of `out` there is no room to write too far
+            _copy_floats(dense, sample * dim, apart, 0, dim)
+            _triangle(rows, columns, fields, dim, apart, dim)
+            for column in range(columns_out):
+                out[start + column] = apart[column]
+
+
+@inlined
+def _upper(gradient: Float32, place: int, fields: int, room: bool, upper: Float32) -> None:
+    """The gradients of all pairs as a matrix with rows LANES longer than needed: what runs over stays there."""
+    line = _whole(fields) + LANES
+    for row in range(fields - 1):
+        length = fields - 1 - row
+        target = row * line + row + 1
+        if room:
+            for column in range(0, length, LANES):
+                store(upper, target + column, load(gradient, place + column, zeros16()), _NO_SEED)
+        else:
+            for column in range(length):
+                upper[target + column] = gradient[place + column]
+        place += length
+
+
+@inlined
+def _block(
+    upper: Float32, first: int, line: int, fields: int, rows: Float32, element: int, width: int, sums: Float32
+) -> None:
+    """Rows first to first + BLOCK of (U + U^T) X, sixteen elements of each from `element` on."""
+    zero = zeros16()
+    a = b = c = d = e = f = g = h = zero
+    at = first * line
+    for term in range(first + 1, fields):  # above the diagonal: of U, whose rows are `line` apart
+        vector, place = load(rows, element + term * width, zero), at + term
+        a = multiply_add(splat(upper[place], zero), vector, a)
+        b = multiply_add(splat(upper[place + line], zero), vector, b)
+        c = multiply_add(splat(upper[place + 2 * line], zero), vector, c)
+        d = multiply_add(splat(upper[place + 3 * line], zero), vector, d)
+        e = multiply_add(splat(upper[place + 4 * line], zero), vector, e)
+        f = multiply_add(splat(upper[place + 5 * line], zero), vector, f)
+        g = multiply_add(splat(upper[place + 6 * line], zero), vector, g)
+        h = multiply_add(splat(upper[place + 7 * line], zero), vector, h)
+    for term in range(min(first + BLOCK, fields)):  # below it: of U^T, whose rows are side by side
+        vector, place = load(rows, element + term * width, zero), term * line + first
+        a = multiply_add(splat(upper[place], zero), vector, a)
+        b = multiply_add(splat(upper[place + 1], zero), vector, b)
+        c = multiply_add(splat(upper[place + 2], zero), vector, c)
+        d = multiply_add(splat(upper[place + 3], zero), vector, d)
+        e = multiply_add(splat(upper[place + 4], zero), vector, e)
+        f = multiply_add(splat(upper[place + 5], zero), vector, f)
+        g = multiply_add(splat(upper[place + 6], zero), vector, g)
+        h = multiply_add(splat(upper[place + 7], zero), vector, h)
+    target = first * width + element
+    store(sums, target, a, _NO_SEED)
+    store(sums, target + width, b, _NO_SEED)
+    store(sums, target + 2 * width, c, _NO_SEED)
+    store(sums, target + 3 * width, d, _NO_SEED)
+    store(sums, target + 4 * width, e, _NO_SEED)
+    store(sums, target + 5 * width, f, _NO_SEED)
+    store(sums, target + 6 * width, g, _NO_SEED)
+    store(sums, target + 7 * width, h, _NO_SEED)
+
+
+@compiled
+def interact_backward(
+    dense: Float32,
+    sparse: Float32,
+    gradient: Float32,
+    dense_gradient: Float32,
+    sparse_gradient: Float32,
+    samples: int,
+    fields: int,
+    dim: int,
+) -> None:
+    """Gradients of `interact`'s inputs, in their shapes, from float32 gradient [samples * interaction_width]."""
+    width, line, columns_out = _whole(dim), _whole(fields) + LANES, interaction_width(fields, dim)
+    rows = np.zeros(_whole(fields) * width, np.float32)
+    upper = np.zeros(_whole(fields) * line + _ROOM, np.float32)
+    sums = np.zeros(_whole(fields) * width, np.float32)
+    for sample in range(samples):
+        _gather(dense, sparse, sample, fields, dim, rows)
+        start = sample * columns_out
+        _upper(gradient, start + dim, fields, (samples - 1 - sample) * columns_out >= LANES, upper)
+        for first in range(0, fields, BLOCK):
+            for element in range(0, dim, LANES):
+                _block(upper, first, line, fields, rows, element, width, sums)
+        for element in range(dim):
+            dense_gradient[sample * dim + element] = sums[element] + gradient[start + element]
+        target = sample * (fields - 1) * dim
+        if width == dim:
+            _copy_floats(sums, dim, sparse_gradient, target, (fields - 1) * dim)
+        else:
+            for field in range(fields - 1):
+                _copy_floats(sums, (field + 1) * width, sparse_gradient, target + field * dim, dim)
+
+
+def warm() -> None:
+    """Compiles the kernels, or loads them from the cache on disk."""
+    dense, sparse, out = np.zeros(1, np.float32), np.zeros(1, np.float32), np.zeros(2, np.float32)
+    interaction_width(2, 1)
+    interact(dense, sparse, out, 1, 2, 1)
+    interact_backward(dense, sparse, out, dense, sparse, 1, 2, 1)

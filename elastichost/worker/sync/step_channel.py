@@ -1,0 +1,174 @@
+"""Sync mode: what a worker tells the PS of its micro-batches, and what it asks the dense owner.
+
+Nothing here is cut anew by itself when the shard map changes: then the dense owner must be asked first whether the step
+is committed, because what was staged under the older map may count or not. So every call may raise StaleDirectoryError.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.errors import ProtocolError
+from elastichost.wire.codec import Envelope
+from elastichost.wire.data import DataMessage, DensePush, DensePushed, Push, Pushed, Retry, StepAsk, StepReached
+from elastichost.worker.access.routing import Directory
+from elastichost.worker.access.row_channels import RowCutter
+from elastichost.worker.access.served import RowGradients
+from elastichost.worker.commit.channel import Channel, DirectoryHolder, Pump, Request, Resend, StaleDirectoryError
+from elastichost.worker.sync.step_queue import MicroBatch
+
+__all__ = ["Reached", "StepChannel"]
+
+Float32Array = npt.NDArray[np.float32]
+NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.float32))  # frames of a push without rows
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The first step that is not committed, the dense vector it begins with (float32 [elements]) and the samples
+    applied before it."""
+
+    step: int
+    vector: Float32Array
+    samples_applied: int
+
+
+class StepChannel(Channel):
+    """Belongs to the thread that computes."""
+
+    def __init__(self, holder: DirectoryHolder, cutter: RowCutter, elements: int, pump: Pump) -> None:
+        super().__init__("step", holder, pump)
+        self._cutter, self._elements = cutter, elements
+        self._asked: StepAsk | None = None
+        self._resend = Resend(time.monotonic())
+        self._sequence = 0
+        self._others: list[Envelope[DataMessage]] = []  # answers that came while others were waited for
+
+    # --- micro-batches ----------------------------------------------------------------------------------------
+
+    def stage(
+        self, directory: Directory, task: MicroBatch, gradients: RowGradients, learning_rate_scale: float
+    ) -> None:
+        """Returns when every owner has staged its rows. Raises StaleDirectoryError."""
+        requests: list[Request] = []
+        for server, counts, frames in self._cutter.cut(gradients, directory):
+            message = Push(
+                request=self.next_request(),
+                sequence=task.step,
+                shard_map_epoch=directory.epoch,
+                counts=counts,
+                learning_rate_scale=learning_rate_scale,
+                step=task.step,
+                micro=task.micro,
+            )
+            requests.append((server, message, frames))
+        for answer in self.call(directory, requests, self._others):
+            _expect(answer, Pushed)
+
+    def leave_out(self, directory: Directory, task: MicroBatch) -> None:
+        """Returns when no PS has anything of it staged: workers may have died after that. The dense owner comes first:
+        then the step is not committed with a part of it. Raises StaleDirectoryError."""
+        others = sorted(server for server in directory.servers if server != directory.dense_owner)
+        for servers in ([directory.dense_owner], others):
+            requests = [(server, self._nothing(directory, task), NOTHING) for server in servers]
+            for answer in self.call(directory, requests, self._others):
+                _expect(answer, Pushed)
+
+    def _nothing(self, directory: Directory, task: MicroBatch) -> Push:
+        return Push(
+            request=self.next_request(),
+            sequence=task.step,
+            shard_map_epoch=directory.epoch,
+            counts=(0,) * len(directory.owners),
+            step=task.step,
+            micro=task.micro,
+        )
+
+    def push(
+        self,
+        directory: Directory,
+        task: MicroBatch,
+        vector: Float32Array,
+        learning_rate_scale: float,
+        *,
+        samples: int,
+        skipped: int,
+        loss_sum: float,
+    ) -> None:
+        """Gives the dense owner the micro-batch's part of the dense gradient: float32 [elements], not to be written to
+        any more. Raises StaleDirectoryError."""
+        self._sequence += 1
+        message = DensePush(
+            request=self.next_request(),
+            sequence=self._sequence,
+            mailbox=-1,
+            lease_id=task.lease_id,
+            epoch=task.epoch,
+            unit=task.unit,
+            start=task.start,
+            stop=task.stop,
+            samples=samples,
+            skipped=skipped,
+            want_parameters=False,
+            learning_rate_scale=learning_rate_scale,
+            shard_map_epoch=directory.epoch,
+            loss_sum=loss_sum,
+            step=task.step,
+            micro=task.micro,
+            micros=task.micros,
+            is_left_out=task.is_left_out,
+        )
+        (answer,) = self.call(directory, [(directory.dense_owner, message, (vector,))], self._others)
+        _expect(answer, DensePushed)
+
+    # --- steps ------------------------------------------------------------------------------------------------
+
+    def ask(self, directory: Directory, step: int) -> None:
+        """Asks to begin this step; `reached` has the answer, perhaps much later. Asking twice is asking once."""
+        asked = self._asked
+        same = asked is not None and asked.step == step and asked.shard_map_epoch == directory.epoch
+        if same and not self._resend.is_due(time.monotonic()):
+            return
+        if not same:
+            self._resend = Resend(time.monotonic())
+        self._asked = StepAsk(request=self.next_request(), step=step, shard_map_epoch=directory.epoch)
+        self.client(directory, directory.dense_owner).send(self._asked)
+
+    def reached(self, directory: Directory) -> Reached | None:
+        """The answer, once it has come. Raises StaleDirectoryError."""
+        client = self.client(directory, directory.dense_owner)
+        while (envelope := client.receive()) is not None:
+            self._others.append(envelope)
+        found: Reached | None = None
+        while self._others:
+            found = self._take(self._others.pop(0)) or found
+        return found
+
+    def _take(self, envelope: Envelope[DataMessage]) -> Reached | None:
+        asked, message = self._asked, envelope.message
+        if asked is None or message.request != asked.request:
+            return None
+        if isinstance(message, Retry):
+            self._asked = None
+            raise StaleDirectoryError
+        answer = _expect(envelope, StepReached)
+        if len(answer.frames) != 1 or answer.frames[0].nbytes != 4 * self._elements:
+            raise ProtocolError(f"{envelope.sender} sent no dense vector of {4 * self._elements} bytes")
+        self._asked = None
+        assert isinstance(message, StepReached)
+        return Reached(message.step, np.frombuffer(answer.frames[0], dtype=np.float32), message.samples_applied)
+
+    def forget(self) -> None:
+        """Whatever was asked is not waited for any more."""
+        self._asked = None
+        self._others.clear()
+
+
+def _expect(envelope: Envelope[DataMessage], kind: type[DataMessage]) -> Envelope[DataMessage]:
+    if not isinstance(envelope.message, kind):
+        raise ProtocolError(f"{envelope.sender} sent {type(envelope.message).__name__} instead of {kind.__name__}")
+    return envelope

@@ -1,0 +1,47 @@
+"""`bench`: finds the benchmarks of the source tree and hands them their arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastichost.cli.maintenance import bench
+
+from .conftest import Elastichost
+
+
+def test_alone_it_lists_what_there_is(elastichost: Elastichost) -> None:
+    outcome = elastichost("bench")
+    assert outcome.code == 0
+    names = [line.split()[0] for line in outcome.stdout.splitlines()]
+    assert {"data-plane", "retail-quality"} <= set(names)
+    assert "figures" not in names
+
+
+def test_what_follows_the_name_is_the_benchmarks(elastichost: Elastichost) -> None:
+    outcome = elastichost("bench", "data-plane", "--help")
+    assert outcome.code == 0
+    assert outcome.stdout.startswith("usage: elastichost bench data-plane")
+    assert "--tensorflow-python" in outcome.stdout
+
+
+def test_arguments_that_are_wrong_end_with_2(elastichost: Elastichost) -> None:
+    outcome = elastichost("bench", "data-plane", "--only", "direct2,nobody")
+    assert outcome.code == 2
+    assert "nobody: choose from tbe1" in outcome.stderr
+
+
+def test_an_unknown_name_ends_with_2_and_a_suggestion(elastichost: Elastichost) -> None:
+    outcome = elastichost("bench", "data-plan")
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert 'did you mean "data-plane"?' in outcome.stderr
+
+
+def test_an_installed_package_says_where_benchmarks_are(
+    elastichost: Elastichost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    outcome = elastichost("bench", "data-plane")
+    assert outcome.code == 2
+    assert "clone of the source tree" in outcome.stderr

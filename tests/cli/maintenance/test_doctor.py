@@ -1,0 +1,78 @@
+"""doctor: what it calls broken, and the repair it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from elastichost.cli.maintenance.doctor import Check, _shared_memory, check_triple, diagnose
+from tests.system.beds import small_tmpfs
+
+from .conftest import Elastichost
+
+GOOD = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0+cpu.shim", "fbgemm-gpu-cpu": "1.8.0"}
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "found"),
+    [
+        ({}, "ok", "torch 2.13.0+cpu, torchrec 1.8.0, fbgemm 1.8.0"),
+        ({"fbgemm-gpu-cpu": None, "fbgemm-gpu": "1.8.0"}, "ok", "fbgemm 1.8.0"),
+        ({"torch": None}, "failed", "torch -"),
+        ({"fbgemm-gpu-cpu": "1.9.0"}, "failed", "wanted torch 2.13, torchrec 1.8, fbgemm 1.8"),
+        ({"torch": "2.1.30"}, "failed", "wanted torch 2.13"),
+        ({"fbgemm-gpu": "1.8.0"}, "failed", "overwrite each other"),
+    ],
+)
+def test_the_triple_must_fit(change: dict[str, str | None], verdict: str, found: str) -> None:
+    check = check_triple({**GOOD, **change}.get)
+    assert check.verdict == verdict
+    assert found in check.found
+    assert bool(check.repair) == (verdict == "failed")
+
+
+def test_failed_checks_end_with_3(elastichost: Elastichost, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = [Check("one", "ok", "fine"), Check("two", "failed", "broken [x]", "repair [y]")]
+    monkeypatch.setattr("elastichost.cli.maintenance.doctor.diagnose", lambda: iter(checks))
+    outcome = elastichost("doctor")
+    assert outcome.code == 3
+    assert outcome.stdout.splitlines() == [
+        "ok       one            fine",
+        "failed   two            broken [x]",
+        "         -> repair [y]",
+    ]
+    facts = json.loads(elastichost("doctor", "--json").last_line)
+    assert (facts["ok"], [check["verdict"] for check in facts["checks"]]) == (False, ["ok", "failed"])
+
+
+def test_a_missing_arena_directory_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", "/nowhere/at/all")
+    monkeypatch.setattr("elastichost.cli.maintenance.doctor.IMPORT_SCRIPT", "print('2.13.0', False)")
+    checks = {check.name: check for check in diagnose()}
+    assert checks["shared memory"].verdict == "failed"
+    assert "/nowhere/at/all" in checks["shared memory"].found
+    assert checks["torch import"].found == "torch 2.13.0, CUDA not available"
+    assert set(checks) == {
+        "python", "torch triple", "torch import", "kernels", "shared memory", "logout", "cores", "memory", "cgroup",
+        "gpu", "ssh",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "verdict"), [("3m", "failed"), ("64m", "warning")])
+def test_a_small_arena_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, verdict: str
+) -> None:
+    with small_tmpfs(tmp_path / "shm", size) as root:
+        monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(root))
+        check = _shared_memory()
+    assert check.verdict == verdict
+    assert "new ids get no row" in check.found and "--shm-size=8g" in check.repair
+
+
+def test_a_torch_that_cannot_be_imported_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastichost.cli.maintenance.doctor.IMPORT_SCRIPT", "import nowhere_torch")
+    broken = next(check for check in diagnose() if check.name == "torch import")
+    assert broken.verdict == "failed"
+    assert broken.found == "ModuleNotFoundError: No module named 'nowhere_torch'"

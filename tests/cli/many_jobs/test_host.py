@@ -1,0 +1,278 @@
+"""host, submit, queue, cancel, top and batches: what may be asked for, and what is shown of a host."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elastichost.cli.many_jobs.batch import exit_code_of
+from elastichost.dispatcher.facts import HostStatus, JobState, JobStatus
+from elastichost.wire.commands import Cancel, Command, CommandServer, Reached, Refused, Reply, Submit
+
+from .conftest import Elastichost
+
+JOBS = (
+    JobStatus(job="ads", state="running", run_dir="/r/ads", kind="dense", workers=2, servers=1, samples_planned=100),
+    JobStatus(job="shop", state="waiting", run_dir="/r/shop", why="needs 1,800 MB, 400 MB are free"),
+    JobStatus(job="news", state="failed", run_dir="/r/news", why="ModelError: too few towers"),
+    JobStatus(job="old", state="done", run_dir="/r/old", started_s=0.0, ended_s=2.0, test_auc=0.75),
+)
+
+
+def write(
+    directory: Path, *jobs: JobStatus, pid: int = os.getpid(), state: str = "running", commands: str = ""
+) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    status = HostStatus(
+        directory=str(directory), pid=pid, commands=commands, policy="fifo", state=state, cores=2, jobs=jobs
+    )
+    (directory / "host.json").write_bytes(msgspec.json.encode(status))
+    return directory
+
+
+@pytest.fixture
+def host_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a host that this very process is, by its status."""
+    monkeypatch.setenv("ELASTICHOST_HOST_DIR", str(tmp_path / "host"))
+    return write(tmp_path / "host", *JOBS)
+
+
+@pytest.fixture
+def ended_pid() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+# --- how a host is opened ---------------------------------------------------------------------------------------------
+
+WRONG = [
+    (("--policy", "complimentary"), 'did you mean "complementary"'),
+    (("--policy", "best"), "policies: complementary, rmixer_type, fifo, random, exclusive"),
+    (("--memory", "lots"), "'lots' is no amount of memory"),
+    (("--policy-set", "most_jobs"), "is no KEY=VALUE"),
+    (("--policy-set", "most_job=3"), 'did you mean "most_jobs"'),
+    (("--policy-set", "most_jobs=many"), "--policy-set: "),
+    (("--policy-set", "least_gain=much"), "--policy-set: "),
+    (("--policy-set", "feedback=perhaps"), "--policy-set: "),
+    (("--policy-set", "policy=random"), "is no KEY=VALUE"),
+    (("--policy-set", "=3"), "is no KEY=VALUE"),
+]
+
+
+@pytest.mark.parametrize(("options", "problem"), WRONG, ids=lambda one: " ".join(one) if isinstance(one, tuple) else "")
+@pytest.mark.parametrize("verb", ["host", "run"])
+def test_wrong_options_end_with_2_before_anything_is_made(
+    elastichost: Elastichost, job_file: Path, tmp_path: Path, verb: str, options: tuple[str, ...], problem: str
+) -> None:
+    first = ("host", "--host-dir", "h") if verb == "host" else ("run", str(job_file), str(job_file), "--run-dir", "h")
+    outcome = elastichost(*first, *options)
+    assert outcome.code == 2
+    assert problem in outcome.stderr
+    assert not (tmp_path / "h").exists()
+
+
+def test_constants_of_a_policy_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    from elastichost.cli.many_jobs.batch import host_parts
+
+    settings = ("most_jobs=8", "seed=3", "feedback=false", "least_gain=0.5")
+    options, found = host_parts(Path("h"), Path("."), "random", settings, "50%", own_sizes=False, ends_when_empty=True)
+    assert (options.settings.policy, options.settings.most_jobs, options.settings.seed) == ("random", 8, 3)
+    assert (options.settings.feedback, options.settings.least_gain) == (False, 0.5)
+    assert options.memory_bytes == found.memory_bytes // 2
+    assert not options.keeps_sizes
+    alone, _ = host_parts(Path("h"), Path("."), "exclusive", (), "1GiB", own_sizes=False, ends_when_empty=True)
+    assert alone.keeps_sizes, "one at a time, each as it would be alone"
+    assert alone.memory_bytes == min(1 << 30, found.memory_bytes)
+
+
+def test_all_job_files_are_checked_first(elastichost: Elastichost, job_file: Path, tmp_path: Path) -> None:
+    outcome = elastichost("run", str(job_file), "missing.toml", "--run-dir", "h")
+    assert outcome.code == 2
+    assert "missing.toml" in outcome.stderr
+    assert not (tmp_path / "h").exists()
+
+
+def test_several_jobs_are_rehearsed_one_after_another(elastichost: Elastichost, job_file: Path) -> None:
+    outcome = elastichost("run", str(job_file), str(job_file), "--dry-run")
+    assert outcome.code == 0
+    assert outcome.stdout.count("cold start: ") == 2
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_the_queue_shows_every_job_and_why(elastichost: Elastichost, host_dir: Path) -> None:
+    outcome = elastichost("queue")
+    assert outcome.code == 0
+    lines = outcome.stdout.splitlines()
+    assert "1 running" in lines[0] and "1 waiting" in lines[0] and "1 failed" in lines[0]
+    order = [line.split()[0] for line in lines[2:]]
+    assert order == ["ads", "shop", "news", "old"]
+    assert "needs 1,800 MB" in outcome.stdout and "too few towers" in outcome.stdout and "0.7500" in outcome.stdout
+    facts = json.loads(elastichost("queue", "--json").last_line)
+    assert facts["running"] is True
+    assert [job["state"] for job in facts["jobs"]] == ["running", "waiting", "failed", "done"]
+
+
+def test_a_host_that_is_not_running_any_more_is_told(elastichost: Elastichost, host_dir: Path, ended_pid: int) -> None:
+    for facts in ({"state": "ended"}, {"pid": ended_pid}):
+        write(host_dir, *JOBS, **facts)  # type: ignore[arg-type]
+        assert elastichost("queue").stdout.startswith("not running; ")
+        assert json.loads(elastichost("queue", "--json").last_line)["running"] is False
+
+
+@pytest.mark.parametrize("verb", [("submit", "job.toml"), ("cancel", "ads")])
+def test_without_a_host_there_is_nobody_to_ask(
+    elastichost: Elastichost, job_file: Path, tmp_path: Path, ended_pid: int, verb: tuple[str, ...]
+) -> None:
+    for problem in ("no host has written its status here", "is not running"):
+        outcome = elastichost(*verb, "--host-dir", "h")
+        assert outcome.code == 3
+        assert problem in outcome.stderr and "start one with" in outcome.stderr
+        write(tmp_path / "h", pid=ended_pid)
+    assert elastichost("queue", "--host-dir", "other").code == 3
+
+
+def test_top_shows_the_host_or_a_run(elastichost: Elastichost, host_dir: Path, run_directory: Path) -> None:
+    assert "shop" in elastichost("top", "--once", str(host_dir)).stdout
+    assert "1 running" in elastichost("top", "--once", str(host_dir)).stdout
+    run = elastichost("top", "--once", run_directory.name)
+    assert run.code == 0 and "worker-0" in run.stdout
+    assert elastichost("top", "--once", "nonsense").code == 2
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+class Answering:
+    """A host that gives one reply to each command."""
+
+    def __init__(self, directory: Path) -> None:
+        self.server = CommandServer("ipc://commands")
+        self.got: list[Command] = []
+        self._thread = threading.Thread()
+        write(directory, *JOBS, commands=self.server.address)
+
+    def answer(self, *replies: Reply) -> None:
+        def work() -> None:
+            for reply in replies:
+                assert self.server.socket.poll(20_000)
+                received = self.server.receive()
+                assert received is not None
+                self.got.append(received[1])
+                self.server.reply(received[0], reply)
+
+        self._thread = threading.Thread(target=work)
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.server.close()
+
+
+@pytest.fixture
+def answering(elastichost: Elastichost, host_dir: Path) -> Iterator[Answering]:
+    made = Answering(host_dir)
+    yield made
+    made.close()
+
+
+def test_submit_sends_whole_jobs_and_tells_their_names(
+    elastichost: Elastichost, answering: Answering, job_file: Path, tmp_path: Path
+) -> None:
+    answering.answer(Reached("job is in the queue", {"job": "job"}), Reached("again", {"job": "job-2"}))
+    outcome = elastichost("submit", str(job_file), str(job_file), "--weight", "2", "--set", "train.epochs=3", "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.last_line)["jobs"] == ["job", "job-2"]
+    for command in answering.got:
+        assert isinstance(command, Submit)
+        assert (command.name, command.weight, command.working_directory) == ("job", 2.0, str(tmp_path))
+        assert "epochs = 3" in command.toml
+
+
+def test_a_wrong_job_is_not_sent(elastichost: Elastichost, answering: Answering, job_file: Path) -> None:
+    outcome = elastichost("submit", str(job_file), "--set", "train.epoch=3")
+    assert outcome.code == 2
+    assert elastichost("submit", str(job_file), "--weight", "0").code == 2
+    assert answering.got == []
+
+
+@pytest.mark.parametrize(("is_usage", "code"), [(True, 2), (False, 3)])
+def test_a_refusal_is_shown(elastichost: Elastichost, answering: Answering, is_usage: bool, code: int) -> None:
+    answering.answer(Refused("ads is done already", "see the queue", is_usage))
+    outcome = elastichost("cancel", "ads")
+    assert outcome.code == code
+    assert "ads is done already" in outcome.stderr and "see the queue" in outcome.stderr
+    assert answering.got == [Cancel("ads")]
+
+
+def test_cancel_says_so(elastichost: Elastichost, answering: Answering) -> None:
+    answering.answer(Reached("ads is cancelled"), Reached("ads is cancelled"))
+    assert elastichost("cancel", "ads").last_line == "ads is cancelled"
+    assert json.loads(elastichost("cancel", "ads", "--json").last_line)["job"] == "ads"
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        (("done", "done"), 0),
+        (("done", "cancelled"), 0),
+        (("done", "stopped"), 75),
+        (("failed", "stopped"), 1),
+        ((), 0),
+    ],
+)
+def test_the_exit_code_of_a_batch(states: tuple[JobState, ...], code: int) -> None:
+    jobs = tuple(JobStatus(job=str(at), state=state, run_dir="") for at, state in enumerate(states))
+    assert exit_code_of(HostStatus(directory="", pid=1, commands="", policy="fifo", jobs=jobs)) == code
+
+
+def test_a_batch_goes_on_as_it_was_asked_for_unless_the_user_says_otherwise(host_dir: Path) -> None:
+    from elastichost.cli.many_jobs.batch import host_parts, resumed_parts
+
+    began, _ = host_parts(
+        host_dir, Path("."), "random", ("seed=3", "most_jobs=2"), "50%", own_sizes=True, ends_when_empty=True
+    )
+    assert began.asked is not None
+    (host_dir / "options.json").write_bytes(msgspec.json.encode(began.asked))
+    again, _ = resumed_parts(host_dir, "", (), "", own_sizes=None)
+    assert again.goes_on and not began.goes_on
+    assert (again.settings, again.memory_bytes, again.keeps_sizes) == (
+        began.settings,
+        began.memory_bytes,
+        began.keeps_sizes,
+    )
+    assert again.keeps_sizes and again.settings.seed == 3
+    other, _ = resumed_parts(host_dir, "fifo", ("seed=4",), "1GiB", own_sizes=False)
+    assert (other.settings.policy, other.settings.seed, other.settings.most_jobs) == ("fifo", 4, 2)
+    assert other.memory_bytes == 1 << 30 and not other.keeps_sizes
+
+
+def test_a_batch_that_kept_no_options_goes_on_by_its_status(host_dir: Path) -> None:
+    from elastichost.cli.many_jobs.batch import resumed_parts
+    from elastichost.dispatcher.facts import read_host
+
+    status = msgspec.structs.replace(read_host(host_dir), memory_bytes=1 << 30)
+    (host_dir / "host.json").write_bytes(msgspec.json.encode(status))
+    options, _ = resumed_parts(host_dir, "", (), "", own_sizes=None)
+    assert (options.settings.policy, options.memory_bytes, options.keeps_sizes) == ("fifo", 1 << 30, False)
+
+
+def test_overrides_are_not_for_a_batch(elastichost: Elastichost, host_dir: Path) -> None:
+    (host_dir / "queue.json").write_text("[]")
+    outcome = elastichost("resume", str(host_dir), "--set", "train.epochs=3")
+    assert outcome.code == 2
+    assert "jobs of a batch go on as they are" in outcome.stderr

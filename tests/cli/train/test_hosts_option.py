@@ -1,0 +1,28 @@
+"""Ways to name other machines exclude each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elastichost.cli.train.hosts_option import Cluster, hosts_asked
+from elastichost.errors import ConfigError
+
+
+def test_none_are_named() -> None:
+    assert hosts_asked(None, [], None, "") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "addresses", "cluster"),
+    [(Path("hosts.toml"), ["a"], None), (None, ["a"], Cluster.RAY), (Path("hosts.toml"), [], Cluster.RAY)],
+)
+def test_hosts_are_named_in_one_way(path: Path | None, addresses: list[str], cluster: Cluster | None) -> None:
+    with pytest.raises(ConfigError, match="named in one way"):
+        hosts_asked(path, addresses, cluster, "")
+
+
+def test_an_address_of_ray_needs_ray() -> None:
+    with pytest.raises(ConfigError, match="add --on ray"):
+        hosts_asked(None, ["a"], None, "auto")

@@ -1,0 +1,167 @@
+"""run, resume, export and predict as a user types them, on a tiny job with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastichost.cli.runs import find_run
+
+from .conftest import Elastichost
+
+ROOT = Path(__file__).parents[3]
+TINY = """
+[model]
+build = "elastichost.models:dlrm"
+args = { bottom = [8, 4], top = [8, 1] }
+[data]
+format = "synthetic"
+[data.synthetic]
+rows = 4000
+test_rows = 1000
+tables = 3
+table_rows = 50
+dense = 2
+unit_rows = 1000
+[tables.default]
+dim = 4
+[train]
+batch_size = 128
+[resources]
+workers = 1
+"""
+
+
+@pytest.fixture
+def tiny_job(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def call(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "ELASTICHOST_ARENA_DIR": str(directory)}
+    command = [sys.executable, "-m", "elastichost", *arguments]
+    return subprocess.run(command, cwd=directory, env=environ, capture_output=True, text=True, check=False)
+
+
+def test_dry_run_checks_and_plans(elastichost: Elastichost, tiny_job: Path) -> None:
+    outcome = elastichost("run", str(tiny_job), "--dry-run")
+    assert outcome.code == 0
+    assert "cold start: 1 worker on" in outcome.stdout
+    assert "dynamic, int ids: c0, c1, c2" in outcome.stdout
+    facts = json.loads(elastichost("run", str(tiny_job), "--dry-run", "--json").last_line)
+    assert (facts["train_samples"], facts["test_samples"], len(facts["tables"])) == (4000, 1000, 3)
+    assert not (tiny_job.parent / "runs").exists()
+
+
+def test_dry_run_finds_a_broken_model(elastichost: Elastichost, tiny_job: Path) -> None:
+    (tiny_job.parent / "model.py").write_text("def bild():\n    pass\n")
+    outcome = elastichost("run", str(tiny_job), "--dry-run", "--set", "model.build=model.py:build")
+    assert outcome.code == 3
+    assert "model.py" in outcome.stderr
+
+
+WRONG_SHAPE = """
+import torch
+from torchrec import EmbeddingBagCollection
+
+
+class Model(torch.nn.Module):
+    def __init__(self, tables, num_dense):
+        super().__init__()
+        self.bags = EmbeddingBagCollection(tables=tables)
+        self.linear = torch.nn.Linear(num_dense, 3)
+
+    def forward(self, dense, sparse):
+        return self.linear(dense) + self.bags(sparse).values().sum()
+
+
+def build(tables, num_dense):
+    return Model(tables, num_dense)
+"""
+RETURNED = "the model returned (64, 3) for a batch of 64 samples with 1 label(s)"
+
+
+def test_dry_run_runs_a_batch_and_leaves_nothing(elastichost: Elastichost, tiny_job: Path) -> None:
+    here = tiny_job.parent
+    (here / "model.py").write_text(WRONG_SHAPE)
+    wrong = elastichost(
+        "run", str(tiny_job), "--dry-run", "--set", "model.build=model.py:build", "--set", "model.args={}"
+    )
+    assert (wrong.code, wrong.stderr.count(RETURNED)) == (3, 1)
+    assert "must return logits [B]" in wrong.stderr
+    facts = json.loads(elastichost("run", str(tiny_job), "--dry-run", "--json").last_line)
+    # [2, 8], [8], [8, 4], [4] of the dense features; 4 + 3 * 4 / 2 dot products, [10, 8], [8], [8, 1], [1] of the rest
+    parameters = 2 * 8 + 8 + 8 * 4 + 4 + 10 * 8 + 8 + 8 + 1
+    assert facts["model"] == {"dense_parameters": parameters, "embeddings": 3, "batch_samples": 128}
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.system
+def test_an_error_that_ends_a_run_is_shown_once(tiny_job: Path) -> None:
+    here = tiny_job.parent
+    (here / "model.py").write_text(WRONG_SHAPE)
+    settings = ("model.build=model.py:build", "model.args={}", "resources.workers=2")
+    sets = [word for one in settings for word in ("--set", one)]
+    ended = call(here, "run", str(tiny_job), "--dashboard", "no", *sets)
+    assert ended.returncode == 3
+    assert ended.stderr.count("the model returned (128, 3) for a batch of 128 samples") == 1
+    assert "reports an error that ends the run: ModelError" in ended.stderr
+
+
+def test_an_arena_directory_that_is_not_there_is_known_before_the_start(
+    elastichost: Elastichost, tiny_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELASTICHOST_ARENA_DIR", str(tiny_job.parent / "nowhere"))
+    outcome = elastichost("run", str(tiny_job), "--dry-run")
+    assert outcome.code == 3
+    assert "nowhere: is no directory that can be written" in outcome.stderr
+    assert "ELASTICHOST_ARENA_DIR" in outcome.stderr
+
+
+def test_predict_knows_wrong_paths_before_it_loads_the_model(elastichost: Elastichost, run_directory: Path) -> None:
+    missing = elastichost("predict", str(run_directory), "none.parquet")
+    assert (missing.code, "none.parquet: there is no such file" in missing.stderr) == (3, True)
+    (run_directory / "data.parquet").touch()
+    nowhere = elastichost("predict", str(run_directory), str(run_directory / "data.parquet"), "-o", "none/a.parquet")
+    assert (nowhere.code, "there is no such directory" in nowhere.stderr) == (2, True)
+    assert "loading the model" not in missing.stderr + nowhere.stderr
+
+
+@pytest.mark.system
+def test_a_run_from_its_start_to_its_scores(tiny_job: Path) -> None:
+    here = tiny_job.parent
+    trained = call(here, "run", str(tiny_job), "--json")
+    assert trained.returncode == 0, trained.stderr
+    facts: dict[str, Any] = json.loads(trained.stdout.splitlines()[-1])
+    assert (facts["schema"], facts["status"]) == ("elastichost/v1", "done")
+    assert facts["samples"] == {"planned": 4000, "trained": 4000, "skipped": 0, "quarantined": 0}
+    assert find_run("latest", here / "runs") == Path(facts["run_dir"])
+    assert "not running: done" in call(here, "status").stdout
+    assert "run_started" in call(here, "events", "--json").stdout
+    exported = call(here, "export", "latest", "exported")
+    assert exported.returncode == 0, exported.stderr
+    assert (here / "exported" / "model.safetensors").is_file()
+    again = call(here, "resume", "--dashboard", "no")
+    assert again.returncode == 0, again.stderr
+    assert "4000 of 4000 trained" in again.stdout
+    assert not list(here.glob("elastichost-*"))
+
+
+def test_a_resumed_run_stays_the_same_job(elastichost: Elastichost, tiny_job: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "job.resolved.toml").write_text(elastichost("config", "show", str(tiny_job)).stdout)
+    outcome = elastichost("resume", str(run_dir), "--set", "train.batch_size=64", "--set", "resources.workers=2")
+    assert outcome.code == 2
+    assert "[train]" in outcome.stderr
+    assert "resources" in outcome.stderr
+    allowed = elastichost("resume", str(run_dir), "--set", "resources.workers=2", "--set", "train.access=served")
+    assert "no checkpoint" in allowed.stderr

@@ -1,0 +1,31 @@
+"""The last screen of a run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.cli.train.summary import summary
+from elastichost.runs.result import Lookups, ProcessCounts, RunResult, SampleCounts
+
+RESULT = RunResult(
+    status="done",
+    exit_code=0,
+    run_dir="/runs/one",
+    samples=SampleCounts(1000, 1000, 0, 0),
+    test=None,
+    samples_per_s=100.0,
+    wall_s=10.0,
+    processes=ProcessCounts(1, 1, 0),
+    arena_bytes=4096,
+    epochs=1,
+    torn_batches=0,
+)
+
+
+def test_ids_without_a_row_are_told_and_the_model_may_be_used() -> None:
+    assert "lookups" not in summary(RESULT).plain
+    starved = msgspec.structs.replace(RESULT, status="incomplete", lookups=Lookups(4000, 1000), message="why")
+    text = summary(starved).plain
+    assert text.startswith("incomplete  in 10s  why\n")
+    assert "1000 of 4000 ids (25.0%) had no row for want of memory" in text
+    assert "export /runs/one DIR" in text

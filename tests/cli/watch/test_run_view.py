@@ -1,0 +1,159 @@
+"""What a run looks like: on a terminal, and in a log."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from elastichost.cli.watch.run_view import (
+    QUIET_KINDS,
+    LiveDisplay,
+    PlainDisplay,
+    event_line,
+    open_display,
+    picture,
+    plain_line,
+)
+from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
+from elastichost.plan import ProcessId
+from elastichost.runs.events import AnyEvent, JournalLine, LeaseGranted, ProcessLost, ProcessReady, RunFailed, Warned
+from elastichost.runs.events.schema import event_classes
+
+STATUS = RunStatus(
+    run_dir="/runs/shop",
+    job="shop",
+    state="training",
+    supervisor_pid=1,
+    epochs=2,
+    samples_planned=2_000_000,
+    samples_trained=500_000,
+    samples_per_s=61_234.0,
+    eta_s=24.5,
+    loss=0.45678,
+    test_auc=0.79123,
+    elapsed_s=75.0,
+    arena_bytes=3 << 30,
+    plan=PlanStatus(workers=3, servers=1),
+    last_decision="stay: a fourth worker would gain 1 %",
+    processes=(
+        ProcessStatus("server", 0, 1, 12, "running", cpu_percent=3.0, memory_bytes=1 << 20, wait_fraction=0.97),
+        ProcessStatus("worker", 1, 2, 11, "draining", cores=(0, 1, 2, 5), samples_per_s=30_000.0, compute_ms=7.25),
+        ProcessStatus("worker", 0, 1, 10, "running", cores=(3,), cpu_percent=99.0, memory_bytes=1 << 29),
+    ),
+)
+WORKER = ProcessId("worker", 1, 2)
+
+
+def line(event: AnyEvent) -> JournalLine:
+    return JournalLine("2026-01-02T03:04:05.678Z", 1.0, event)
+
+
+LOST = line(ProcessLost(WORKER, 11, -9, "running", "killed by SIGKILL"))
+
+
+def drawn(terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=140, color_system=None, legacy_windows=False)
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_picture_of_a_finished_run_has_no_processes() -> None:
+    console = drawn(terminal=True)
+    console.print(picture(msgspec.structs.replace(STATUS, state="done")))
+    assert "worker" not in written(console)
+
+
+def test_the_picture_fits_eighty_columns() -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    console.print(picture(STATUS))
+    assert "…" not in written(console)
+
+
+def test_the_picture_shows_progress_processes_and_plan() -> None:
+    console = drawn(terminal=True)
+    console.print(picture(STATUS))
+    lines = written(console).splitlines()
+    assert lines[0].split() == ["shop", "training", "epoch", "1/2", "1m15s"]
+    assert all(part in lines[1] for part in ("25.0%", "61.2k samples/s", "eta 24s", "loss 0.4568", "AUC 0.7912"))
+    names = [line.split()[0] for line in lines[3:6]]
+    assert names == ["worker-0", "worker-1", "server-0"]
+    assert "life 2" in lines[4]
+    assert "0-2,5" in lines[4]
+    assert "7.2 ms" in lines[4]
+    assert "97%" in lines[5]
+    assert lines[6].startswith("plan 3 workers, 1 PS  rows 3.0 GiB  stay: a fourth worker")
+
+
+def test_the_picture_of_a_run_that_begins() -> None:
+    console = drawn(terminal=True)
+    console.print(picture(RunStatus(run_dir="/r", job="shop", state="starting", supervisor_pid=1)))
+    assert "0.0%" in written(console)
+
+
+def test_gpu_memory_has_a_column_only_when_there_is_some() -> None:
+    with_gpu = msgspec.structs.replace(STATUS.processes[0], gpu_memory_bytes=2 << 30)
+    console = drawn(terminal=True)
+    console.print(picture(msgspec.structs.replace(STATUS, processes=(with_gpu,))))
+    assert "2.0 GiB" in written(console)
+
+
+def test_plain_lines_are_whole_and_short() -> None:
+    plain = plain_line(STATUS).plain
+    assert plain == "[1m15s]  training  500.0k/2.0M (25%)  61.2k samples/s  eta 24s  loss 0.4568  AUC 0.7912"
+    assert event_line(LOST).plain == "03:04:05  worker-1  worker-1.2 was lost while running: killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("event", "colour"), [(LOST.event, "red"), (Warned("the disk is slow"), "yellow"), (ProcessReady(WORKER), "")]
+)
+def test_the_category_of_an_event_gives_its_colour(event: AnyEvent, colour: str) -> None:
+    style = event_line(line(event)).get_style_at_offset(Console(), -1)
+    assert (style.color.name if style.color else "") == colour
+
+
+def test_plain_display_speaks_at_changes_and_every_ten_seconds() -> None:
+    console = drawn(terminal=False)
+    display = PlainDisplay(console)
+    for elapsed_s in (0.0, 1.0, 9.9, 10.0, 11.0, 21.0):
+        display.on_status(msgspec.structs.replace(STATUS, elapsed_s=elapsed_s))
+    display.on_status(msgspec.structs.replace(STATUS, elapsed_s=22.0, state="evaluating"))
+    assert [line.split()[0] for line in written(console).splitlines()] == ["[0.0s]", "[10s]", "[21s]", "[22s]"]
+
+
+def test_events_of_machines_stay_in_the_journal() -> None:
+    console = drawn(terminal=False)
+    display = PlainDisplay(console)
+    for event in (LeaseGranted(WORKER, 1, 0, 0, 0, 64), RunFailed("DataError", "no such file"), ProcessReady(WORKER)):
+        display.on_event(line(event))
+    assert written(console) == ""
+    display.on_event(LOST)
+    assert "killed by SIGKILL" in written(console)
+
+
+def test_kinds_that_stay_in_the_journal_exist() -> None:
+    assert {one.__struct_config__.tag for one in event_classes()} >= QUIET_KINDS
+
+
+def test_markup_in_texts_is_text() -> None:
+    console = drawn(terminal=False)
+    PlainDisplay(console).on_event(line(Warned("table [red]x[/red] of [bold]")))
+    assert "table [red]x[/red] of [bold]" in written(console)
+
+
+def test_terminals_get_the_live_picture_and_others_lines() -> None:
+    with open_display(drawn(terminal=False)) as display:
+        assert isinstance(display, PlainDisplay)
+    with open_display(drawn(terminal=True), live=False) as display:
+        assert isinstance(display, PlainDisplay)
+    console = drawn(terminal=True)
+    with open_display(console) as display:
+        assert isinstance(display, LiveDisplay)
+        display.on_status(STATUS)
+        display.on_event(LOST)
+    assert "killed by SIGKILL" in written(console)

@@ -1,0 +1,106 @@
+"""What a run has counts, whatever it was told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from elastichost.dispatcher.core.allocation_drift import DIFFERS_S, Answer
+from elastichost.dispatcher.core.effects import Fence, Resize
+from elastichost.dispatcher.facts import Size
+from elastichost.metrics import PlanStatus
+from elastichost.runs.events import JobShared
+from elastichost.runs.events.text import text_of
+from tests.dispatcher.jobs import INVENTORY, Hosted, hosted, look, seen
+
+
+def of_open_size(*jobs: str) -> Hosted:
+    """All of them train with as many workers as they were started with, measured."""
+    host = hosted(10_000)
+    for job in jobs:
+        host.submit(job, 500, least=1, most=3, worker_mb=50)
+    host.tick(0.0)
+    for job in jobs:
+        sees(host, job, 1.0, host.job(job).workers)
+    return host
+
+
+def sees(host: Hosted, job: str, now_s: float, workers: int) -> None:
+    one = seen(job, at=look(workers=workers))
+    assert one.status is not None
+    status = msgspec.structs.replace(one.status, plan=PlanStatus(workers, 1))
+    host.did(host.core.seen(msgspec.structs.replace(one, status=status), now_s))
+
+
+def resizes(host: Hosted, now_s: float) -> dict[str, Resize]:
+    """What jobs are told."""
+    host.tick(now_s)
+    return {effect.job: effect for effect in host.effects if isinstance(effect, Resize)}
+
+
+def test_what_is_refused_is_not_had() -> None:
+    host = of_open_size("a", "b")
+    told = resizes(host, 2.0)
+    cores = host.job("a").cores
+    assert cores != INVENTORY.cores and told["a"].cores == cores
+    host.did(host.core.answered(Answer(told["a"]), 2.1))
+    assert host.effects == ()
+    assert host.job("a").cores == cores
+    host.did(host.core.answered(Answer(told["b"], "the run is stopping"), 2.2))
+    assert host.job("b").cores == INVENTORY.cores, "it began with all of them"
+    assert Fence("b", INVENTORY.cores) in host.effects
+    host.did(host.core.answered(Answer(Resize("a", cores=(3,)), "it did not answer in time"), 2.3))
+    assert host.job("a").cores == cores, "what it took before"
+
+
+def test_a_size_that_is_refused_is_not_had() -> None:
+    host = of_open_size("a")
+    has = host.job("a").workers
+    assert has > 1
+    sees(host, "a", 2.0, 1)  # as it says itself
+    host.did(host.core.answered(Answer(Resize("a", Size(has, 1, 1)), "no"), 2.1))
+    assert host.job("a").workers == 1
+    (shared,) = host.noted(JobShared)
+    assert (shared.job, shared.size, shared.cores) == ("a", "1 worker", ())
+    assert text_of(shared) == f"1 worker: it has not the {has} workers that it was told to have: it counts as it is"
+
+
+def test_one_that_refuses_is_left_alone_for_longer_each_time() -> None:
+    host = of_open_size("a", "b")
+    told = resizes(host, 2.0)["b"]
+    host.did(host.core.answered(Answer(told, "no"), 3.0))
+    assert resizes(host, 12.0) == {}
+    again = resizes(host, 14.0)["b"]
+    assert again.cores is not None
+    host.did(host.core.answered(Answer(again, "no"), 15.0))
+    assert resizes(host, 29.0) == {}
+
+
+def test_another_size_than_it_was_told_counts_after_a_while() -> None:
+    """The command was lost, and nobody said so."""
+    host = of_open_size("a")
+    has = host.job("a").workers
+    for now_s in range(2, 2 + int(DIFFERS_S)):
+        sees(host, "a", float(now_s), 1)
+        assert host.job("a").workers == has, "it may come yet"
+    sees(host, "a", 2.0 + DIFFERS_S, 1)
+    assert host.job("a").workers == 1
+    sees(host, "a", 30.0, 1)
+    sees(host, "a", 60.0, 1)
+    assert host.job("a").workers == 1
+
+
+def test_a_run_that_comes_to_it_is_not_contradicted() -> None:
+    host = of_open_size("a")
+    has = host.job("a").workers
+    sees(host, "a", 2.0, 1)
+    sees(host, "a", 4.0, has)
+    sees(host, "a", 11.0, 1)
+    sees(host, "a", 13.0, has)
+    assert host.job("a").workers == has
+
+
+def test_answers_of_a_job_without_a_process_are_nothing() -> None:
+    host = of_open_size("a")
+    host.end("a", 0)
+    assert host.core.answered(Answer(Resize("a", cores=(1,)), "no"), 9.0) == ()
+    assert host.job("a").state == "done"

@@ -1,0 +1,310 @@
+"""What the dispatcher does about its jobs, event by event."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from elastichost.dispatcher.core.effects import Examine, Kill, Spawn, Stop
+from elastichost.dispatcher.facts import Failure, Size
+from elastichost.errors import ConfigError
+from elastichost.runs.events import JobDone, JobStopped
+from elastichost.runs.events.text import text_of
+from tests.dispatcher.jobs import INVENTORY, MB, examined, hosted, look, request, running, seen
+
+OUT_OF_MEMORY = Failure("MemoryBudgetError", "resources.memory allows 1 MB")
+CRASH = Failure("NonFiniteError", "the loss is nan")
+
+
+# --- the course of a job ----------------------------------------------------------------------------------------------
+
+
+def test_from_the_queue_to_the_end() -> None:
+    host = hosted()
+    assert Examine("a") in host.did(host.core.submit(request("a"), 0.0))
+    assert host.tick(0.1) == [], "what is not known yet does not start"
+    host.submit("b", 1500)
+    assert host.tick(1.0) == ["b"]
+    (spawn,) = host.spawns
+    assert (spawn.life, spawn.resume, spawn.size) == (1, False, None)
+    assert (spawn.lent.cores, spawn.lent.memory_bytes) == (INVENTORY.cores, 4000 * MB)
+    assert host.job("b").charged_bytes == round(1.2 * 1500) * MB
+    host.see("b", trained=0)
+    assert host.job("b").state == "starting"
+    host.see("b", trained=10, auc=0.7, memory_mb=700)
+    assert (host.job("b").state, host.job("b").samples_trained) == ("running", 10)
+    host.end("b", 0, 8.0)
+    status = host.job("b")
+    assert (status.state, status.exit_code, status.test_auc, status.ended_s) == ("done", 0, 0.7, 8.0)
+    assert (status.charged_bytes, status.memory_bytes, status.peak_bytes) == (0, 0, 700 * MB)
+    assert host.noted(JobDone) == [JobDone("b", 7.0)]
+    assert not host.core.is_empty, "a is still looked at"
+
+
+def test_a_short_job_is_done_before_it_was_seen() -> None:
+    host = hosted()
+    host.submit("a")
+    host.tick(0.0)
+    host.end("a", 0)
+    assert host.job("a").state == "done"
+    assert host.core.is_empty
+
+
+def test_the_status_of_a_supervisor_before_this_one_says_nothing() -> None:
+    host = hosted()
+    host.submit("a")
+    host.tick(0.0)
+    host.did(host.core.seen(msgspec.structs.replace(seen("a", trained=500), pids=(20, 21)), 1.0))
+    assert (host.job("a").state, host.job("a").samples_trained) == ("starting", 0)
+
+
+def test_what_comes_too_late_is_nothing() -> None:
+    host = running("a")
+    host.end("a", 0)
+    before = host.job("a")
+    for late in (host.core.seen(seen("a"), 11.0), host.core.ended("a", 1, "exit code 1", None, 11.0)):
+        assert late == ()
+    assert host.job("a") == before
+
+
+def test_a_job_in_an_open_size_is_started_in_one_of_its_modes() -> None:
+    host = hosted(10_000)
+    host.submit("a", least=1, most=4)
+    host.tick(0.0)
+    (spawn,) = host.spawns
+    assert spawn.size is not None and 1 <= spawn.size.workers <= 4
+    assert host.job("a").workers == spawn.size.workers
+
+
+def test_a_run_of_an_earlier_dispatcher_is_gone_on_with() -> None:
+    host = hosted()
+    host.did(host.core.submit(request("a"), 0.0, has_run=True))
+    host.did(host.core.examined(examined("a"), 0.0))
+    host.tick(0.0)
+    assert host.spawns[0].resume
+
+
+def test_twins_know_what_one_of_them_has_learnt() -> None:
+    host = hosted()
+    host.submit("a", 1000, twin="same")  # type: ignore[arg-type]
+    host.tick(0.0)
+    for second in range(1, 20):
+        host.see("a", float(second), at=look(samples=20.0))
+    host.submit("b", 1000, twin="same")  # type: ignore[arg-type]
+    host.submit("c", 1000, twin="other")  # type: ignore[arg-type]
+    host.tick(20.0)
+    assert host.job("b").solo_samples_per_s == pytest.approx(10.0, rel=0.2)
+    assert host.job("c").solo_samples_per_s > 1000
+
+
+# --- admission --------------------------------------------------------------------------------------------------------
+
+
+def test_no_more_is_charged_than_there_is_and_who_waits_knows_why() -> None:
+    host = hosted(4000)
+    for job in "abcd":
+        host.submit(job, 1500)
+    assert host.tick(0.0) == ["a", "b"]
+    assert host.status().charged_bytes == 3600 * MB
+    assert host.job("c").why == "needs 1,800 MB, 400 of 4,000 MB are free"
+    host.end("a", 0)
+    assert host.tick(11.0) == ["c"]
+
+
+def test_a_job_alone_needs_no_margin() -> None:
+    host = hosted(4000)
+    host.submit("a", 3900)
+    assert host.tick(0.0) == ["a"]
+    assert host.status().charged_bytes == 4000 * MB
+
+
+def test_what_can_never_run_fails_with_the_reason() -> None:
+    host = hosted(4000)
+    host.submit("a", 4001)
+    host.submit("b")
+    assert host.tick(0.0) == ["b"]
+    assert host.job("a").state == "failed"
+    assert host.job("a").why == "can never run here: needs 4,801 MB, 2,800 of 4,000 MB are free"
+    assert host.job("a").ended_s == 0.0
+    assert host.job("b").state == "starting", "others go on"
+
+
+def test_the_charge_follows_what_is_seen_and_makes_others_wait() -> None:
+    host = hosted(4000)
+    host.submit("a", 1000)
+    host.tick(0.0)
+    host.see("a", memory_mb=2000)
+    assert host.job("a").charged_bytes == 2200 * MB
+    host.submit("b", 1600)
+    assert host.tick(1.0) == []
+    host.see("a", memory_mb=100)
+    assert host.job("a").charged_bytes == 2200 * MB, "a peak stays"
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_cannot_be_examined_fails_with_its_typed_error() -> None:
+    host = hosted()
+    host.did(host.core.submit(request("a"), 0.0))
+    host.did(host.core.ended("a", 3, "exit code 3", Failure("DataError", "no such file"), 1.0))
+    assert (host.job("a").state, host.job("a").why) == ("failed", "DataError: no such file")
+    assert host.tick(2.0) == []
+
+
+@pytest.mark.parametrize(("code", "failure"), [(1, CRASH), (4, None), (-11, None), (75, None)])
+def test_an_end_that_nobody_asked_for_is_a_failure(code: int, failure: Failure | None) -> None:
+    host = running("a", "b")
+    host.end("a", code, cause="its cause", failure=failure)
+    why = "NonFiniteError: the loss is nan" if failure else "its cause"
+    assert (host.job("a").state, host.job("a").why, host.job("a").exit_code) == ("failed", why, code)
+    assert host.job("b").state == "running"
+    assert host.tick(11.0) == []
+
+
+@pytest.mark.parametrize(("code", "failure"), [(-9, None), (1, OUT_OF_MEMORY), (1, Failure("ArenaFullError", "full"))])
+def test_out_of_memory_once_more_alone_and_not_a_third_time(code: int, failure: Failure | None) -> None:
+    host = running("a", "b")
+    host.end("a", code, cause="signal 9 (SIGKILL)", failure=failure)
+    assert (host.job("a").state, host.job("a").out_of_memory) == ("waiting", 1)
+    assert host.job("a").why.startswith("ran out of memory (")
+    assert host.tick(11.0) == [], "b still runs"
+    assert host.job("a").why.startswith("runs alone this time")
+    host.end("b", 0)
+    host.submit("c")
+    assert host.tick(12.0) == ["a"]
+    assert (host.spawns[-1].life, host.spawns[-1].resume) == (2, True)
+    assert host.job("a").estimated_bytes == 1500 * MB
+    host.see("a", 13.0)
+    assert host.tick(13.0) == [], "nothing beside it"
+    assert host.job("c").why.startswith("a runs alone")
+    host.end("a", code, cause="signal 9 (SIGKILL)", failure=failure)
+    assert (host.job("a").state, host.job("a").out_of_memory) == ("failed", 2)
+    assert "though it ran alone" in host.job("a").why
+    assert host.tick(14.0) == ["c"]
+
+
+def test_the_estimate_is_raised_to_what_was_seen_and_no_further_than_there_is() -> None:
+    host = running("a", memory_mb=4000)
+    host.see("a", memory_mb=3000)
+    host.end("a", -9)
+    host.tick(11.0)
+    assert host.job("a").estimated_bytes == pytest.approx(3600 * MB, rel=1e-6)
+    other = running("b", memory_mb=4000)
+    other.see("b", memory_mb=9000)
+    other.end("b", -9)
+    assert other.tick(11.0) == ["b"]
+    assert other.job("b").estimated_bytes == pytest.approx(4000 * MB, rel=1e-6)
+
+
+def test_what_a_killed_life_had_is_not_held_against_the_next() -> None:
+    host = running("a", memory_mb=4000)
+    host.see("a", memory_mb=9000)
+    host.end("a", -9)
+    host.tick(11.0)
+    assert host.job("a").memory_bytes == 0
+    assert host.tick(12.0) == []
+    assert host.job("a").state == "starting"
+
+
+# --- asked to end -----------------------------------------------------------------------------------------------------
+
+
+def test_cancelled_wherever_it_is() -> None:
+    host = running("a", "b")
+    host.did(host.core.submit(request("looked at"), 0.0))
+    host.cancel("looked at")
+    assert Kill("looked at") in host.effects
+    assert host.job("looked at").state == "cancelled"
+    assert host.core.examined(examined("looked at"), 6.0) == (), "too late"
+    host.submit("starts")
+    host.tick(1.0)
+    for job in ("starts", "a"):
+        host.cancel(job)
+        assert Stop(job) in host.effects
+        assert host.job(job).state == "stopping"
+        host.end(job, 75)
+        assert host.job(job).state == "cancelled"
+    host.cancel("b")
+    host.end("b", 0)
+    assert host.job("b").state == "done", "it was quicker"
+    assert host.tick(20.0) == []
+
+
+def test_what_cannot_be_cancelled_is_told() -> None:
+    host = running("a")
+    with pytest.raises(ConfigError, match="no job 'aa'.*did you mean"):
+        host.core.cancel("aa", 1.0)
+    host.end("a", 0)
+    with pytest.raises(ConfigError, match="a is done already"):
+        host.core.cancel("a", 11.0)
+
+
+def test_nobody_is_told_twice_to_stop() -> None:
+    """The second SIGTERM kills a supervisor before it has saved."""
+    host = running("a", "b")
+    host.cancel("a")
+    host.cancel("a")
+    host.did(host.core.stop(6.0))
+    host.did(host.core.stop(6.5))
+    assert sorted(host.stops) == ["a", "b"]
+    host.end("a", 75)
+    assert host.job("a").state == "cancelled"
+
+
+def test_the_host_stops() -> None:
+    host = running("a", "b")
+    host.submit("waits", 9000)
+    host.did(host.core.submit(request("looked at"), 0.0))
+    host.tick(0.5)
+    host.did(host.core.stop(1.0))
+    assert sorted(host.stops) == ["a", "b"]
+    assert Kill("looked at") in host.effects
+    host.end("a", 75)
+    host.end("b", 0)
+    assert [host.job(job).state for job in ("a", "b", "waits", "looked at")] == [
+        "stopped",
+        "done",
+        "stopped",
+        "stopped",
+    ]
+    assert host.tick(2.0) == [], "nothing starts any more"
+    assert {(kept.job, has_run) for kept, has_run in host.core.unfinished()} == {
+        ("a", True),
+        ("waits", False),
+        ("looked at", False),
+    }
+    assert host.core.is_empty
+
+
+def test_a_job_that_is_killed_while_the_host_stops_can_be_gone_on_with() -> None:
+    host = running("a")
+    host.did(host.core.stop(1.0))
+    host.end("a", -9)
+    assert host.job("a").state == "stopped"
+    (stopped,) = host.noted(JobStopped)
+    assert stopped == JobStopped("a", "/home/user/runs/a", False, "exit")
+    assert not text_of(stopped).startswith("saved")
+    assert [(kept.job, has_run) for kept, has_run in host.core.unfinished()] == [("a", True)]
+
+
+def test_the_status_of_the_host_adds_up() -> None:
+    host = running("a", "b")
+    status = host.status()
+    assert (status.cores, status.memory_bytes, status.gpus) == (4, 10_000 * MB, 0)
+    assert status.used_bytes == 1000 * MB
+    assert status.cpu_cores == 1.0
+    assert status.charged_bytes == 2400 * MB == sum(job.charged_bytes for job in status.jobs)
+    assert status.last_decision.startswith("b: ")
+
+
+def test_spawns_say_the_size_and_what_is_lent() -> None:
+    host = hosted(10_000)
+    host.submit("a", least=2, most=2)
+    host.submit("b", least=1, most=3)
+    host.tick(0.0)
+    spawns = {spawn.job: spawn for spawn in host.spawns}
+    assert spawns["a"].size is None, "it is as its file says"
+    workers = host.job("b").workers
+    assert spawns["b"].size == Size(workers, 1, 1)
+    assert all(isinstance(one, Spawn) and one.lent.gpu is None for one in spawns.values())

@@ -1,0 +1,258 @@
+"""What jobs demand: the law of speed, what is learnt of it beside others, the modes that follow."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from elastichost.dispatcher.core.demands import HostPower, Known, Look, MemoryOfSize, learnt, modes_of, prior
+from elastichost.tuner.colocation.facts import RESOURCES
+from tests.dispatcher.jobs import MB, POWER, examined, look
+
+CORES = POWER.cores
+KNOWN = Known(worker_cpu_s=1e-3, all_cpu_s=1.25e-3, seconds=10.0)
+
+
+def speeds(known: Known, power: HostPower = POWER, **facts: object) -> dict[int, float]:
+    """Samples/s by workers."""
+    found = modes_of(examined("a", **facts), known, power)  # type: ignore[arg-type]
+    return {mode.workers: mode.samples_per_s for mode in found}
+
+
+# --- the law ----------------------------------------------------------------------------------------------------------
+
+
+def test_workers_compute_until_the_cores_are_used_up() -> None:
+    assert speeds(KNOWN, least=1, most=4) == pytest.approx({1: 1000, 2: 2000, 3: 3000, 4: 3200})
+
+
+def test_a_reader_that_is_stated_or_seen_is_a_limit_for_each_worker() -> None:
+    assert speeds(KNOWN, least=1, most=3, reader=600.0) == pytest.approx({1: 600, 2: 1200, 3: 1800})
+    seen = msgspec.structs.replace(KNOWN, reader_samples_per_s=400.0)
+    assert speeds(seen, least=1, most=2, reader=600.0) == pytest.approx({1: 400, 2: 800})
+
+
+def test_what_its_processes_make_of_cores_slows_computing_and_not_reading() -> None:
+    seen = msgspec.structs.replace(KNOWN, efficiency=0.5)
+    assert speeds(seen, least=1, most=2) == pytest.approx({1: 500, 2: 1000})
+    assert speeds(seen, least=1, most=2, reader=100.0) == pytest.approx({1: 100, 2: 200})
+
+
+def test_threads_of_a_worker_compute_together() -> None:
+    assert speeds(KNOWN, least=1, most=2, threads=2) == pytest.approx({1: 2000, 2: 3200})
+
+
+def test_the_demand_is_cores_and_bandwidth() -> None:
+    (mode,) = modes_of(examined("a", row_bytes=1_000_000), KNOWN, POWER)
+    cores, bandwidth, *rest = mode.demand
+    assert len(mode.demand) == len(RESOURCES)
+    assert cores == pytest.approx(1000 * 1.25e-3 / CORES)
+    assert bandwidth == pytest.approx(1000 * 3 * 1e6 / 1e10)
+    assert rest == [0.0] * (len(RESOURCES) - 2)
+
+
+def test_a_worker_that_adds_nothing_is_no_mode_but_for_the_one_that_runs() -> None:
+    flat = msgspec.structs.replace(KNOWN, worker_cpu_s=0.3e-3, all_cpu_s=1.25e-3)
+    found = modes_of(examined("a", least=1, most=6), flat, POWER)
+    assert [mode.workers for mode in found] == [1]
+    assert [mode.workers for mode in modes_of(examined("a", least=1, most=6), flat, POWER, current=5)] == [1, 5]
+
+
+def test_a_fixed_size_has_one_mode() -> None:
+    fixed = msgspec.structs.replace(examined("a", least=3, most=3), size_is_open=False)
+    assert [mode.workers for mode in modes_of(fixed, KNOWN, POWER)] == [3]
+
+
+def test_memory_between_and_beyond_the_sizes_that_are_known() -> None:
+    found = modes_of(examined("a", 1000, least=2, most=4, worker_mb=50), KNOWN, HostPower(64, 1e12))
+    assert {mode.workers: mode.memory_bytes // MB for mode in found} == {2: 1000, 3: 1050, 4: 1100}
+    one = examined("a", 700, least=1, most=1)
+    assert modes_of(one, KNOWN, POWER)[0].memory_bytes == 700 * MB
+
+
+@given(
+    worker_cpu_s=st.floats(1e-7, 1.0),
+    more=st.floats(0.0, 1.0),
+    reader=st.sampled_from([0.0, 1.0, 1e4]),
+    efficiency=st.floats(0.2, 1.0),
+    least=st.integers(1, 3),
+    most=st.integers(1, 64),
+    cores=st.integers(1, 64),
+)
+def test_modes_are_those_that_may_be_and_rise(
+    worker_cpu_s: float, more: float, reader: float, efficiency: float, least: int, most: int, cores: int
+) -> None:
+    assume(least <= most)
+    known = Known(worker_cpu_s, worker_cpu_s + more, reader, efficiency, 5.0)
+    found = modes_of(examined("a", least=least, most=most), known, HostPower(cores, 1e10))
+    assert found[0].workers == least
+    for before, after in itertools.pairwise(found):
+        assert before.workers < after.workers <= max(most, least)
+        assert before.samples_per_s < after.samples_per_s
+        assert before.memory_bytes < after.memory_bytes
+    for mode in found:
+        assert mode.samples_per_s > 0
+        assert all(0 <= share <= 1 for share in mode.demand)
+
+
+def test_before_anything_is_measured_more_ids_cost_more() -> None:
+    few, many = examined("a"), msgspec.structs.replace(examined("a"), ids_per_sample=100.0)
+    assert prior(many).worker_cpu_s > prior(few).worker_cpu_s
+    assert not prior(few).is_measured
+    assert prior(few).all_cpu_s > prior(few).worker_cpu_s
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+class Truth:
+    """How a job really is: CPU seconds of a sample of its workers and of all; what its reader gives to each worker."""
+
+    def __init__(self, worker_cpu_s: float = 1e-3, all_cpu_s: float = 1.25e-3, reader: float = 1e9) -> None:
+        self.worker_cpu_s, self.all_cpu_s, self.reader = worker_cpu_s, all_cpu_s, reader
+
+    def alone(self, workers: int, cores: int = CORES) -> float:
+        computing = min(workers / self.worker_cpu_s, cores / self.all_cpu_s)
+        return min(workers * self.reader, computing)
+
+    def looked_at(self, workers: int, share: float = 1.0, busy: float | None = None, seconds: float = 2.0) -> Look:
+        """share: of its speed alone, that others leave it; busy: share of the host's cores in use."""
+        samples = share * self.alone(workers) * seconds
+        own = samples * self.all_cpu_s / seconds / CORES
+        return Look(
+            seconds,
+            samples,
+            samples * self.worker_cpu_s,
+            samples * self.all_cpu_s,
+            workers,
+            own if busy is None else busy,
+        )
+
+
+def after(truth: Truth, looks: int, workers: int = 1, share: float = 1.0, busy: float | None = None) -> Known:
+    known = prior(examined("a"))
+    for _ in range(looks):
+        known = learnt(known, truth.looked_at(workers, share, busy), 1, CORES)
+    return known
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("reader", [1e9, 600.0, 50.0])
+def test_alone_it_is_learnt_as_it_is_from_any_size(workers: int, reader: float) -> None:
+    truth = Truth(reader=reader)
+    known = after(truth, 10, workers)
+    assert known.is_measured
+    for other, speed in speeds(known, least=1, most=4).items():
+        assert speed == pytest.approx(truth.alone(other), rel=0.05)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.5, 0.2])
+def test_beside_others_its_speed_alone_is_learnt_all_the_same(share: float) -> None:
+    """All cores are in use and it gets less of them: what a sample costs does not change."""
+    known = after(Truth(), 10, 2, share, busy=1.0)
+    assert speeds(known, least=1, most=2) == pytest.approx({1: 1000, 2: 2000}, rel=0.05)
+    assert known.reader_samples_per_s == 0, "it was not its reader"
+
+
+def test_a_reader_that_was_believed_slower_than_the_job_is_found_faster() -> None:
+    """Its first seconds were slow for another reason."""
+    known = after(Truth(reader=20.0), 3)
+    assert known.reader_samples_per_s == pytest.approx(20, rel=0.01)
+    fast = Truth()
+    for _ in range(30):
+        known = learnt(known, fast.looked_at(1), 1, CORES)
+    assert speeds(known) == pytest.approx({1: 1000}, rel=0.1)
+
+
+def test_processes_that_wait_for_each_other_are_seen_while_nobody_else_needs_the_cores() -> None:
+    """Workers keep their cores busy, and half as many samples come out as their CPU time would give."""
+    known = prior(examined("a"))
+    for _ in range(15):
+        known = learnt(known, look(2.0, 1000.0, worker_cpu_s=1.6, all_cpu_s=1.8, workers=1, host_share=0.3), 1, CORES)
+    assert known.efficiency == pytest.approx(0.8, abs=0.05)
+    assert speeds(known) == pytest.approx({1: 500}, rel=0.05)
+
+
+def test_what_was_learnt_follows_a_job_that_changes() -> None:
+    known = after(Truth(worker_cpu_s=1e-3), 50)
+    for _ in range(30):
+        known = learnt(known, Truth(worker_cpu_s=4e-3, all_cpu_s=4.4e-3).looked_at(1), 1, CORES)
+    assert speeds(known) == pytest.approx({1: 250}, rel=0.1)
+
+
+@pytest.mark.parametrize("nothing", [look(samples=0.0), look(seconds=0.0)])
+def test_a_look_without_samples_tells_nothing(nothing: Look) -> None:
+    assert learnt(KNOWN, nothing, 1, CORES) == KNOWN
+
+
+@given(
+    looks=st.lists(
+        st.builds(
+            Look,
+            seconds=st.floats(0.1, 10),
+            samples=st.integers(0, 10**6).map(float),
+            worker_cpu_s=st.floats(0, 40),
+            all_cpu_s=st.floats(0, 40),
+            workers=st.integers(1, 8),
+            host_share=st.floats(0, 2),
+        ),
+        max_size=8,
+    )
+)
+def test_whatever_is_seen_a_job_keeps_a_speed(looks: list[Look]) -> None:
+    known = prior(examined("a"))
+    for one in looks:
+        known = learnt(known, one, 1, CORES)
+    assert 0.2 <= known.efficiency <= 1
+    assert known.all_cpu_s >= known.worker_cpu_s >= 0
+    assert all(mode.samples_per_s > 0 for mode in modes_of(examined("a", least=1, most=3), known, POWER))
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------------------
+
+
+def on_gpu(gpu_s: float, samples: float = 2000.0, seconds: float = 2.0, share: float = 0.3) -> Look:
+    """One worker that computes for half of the time and waits for the GPU."""
+    return Look(seconds, samples, 0.5 * seconds, 0.6 * seconds, 1, 0.2, gpu_s, 0.5 * gpu_s, share)
+
+
+def test_gpu_seconds_of_a_sample_are_the_demand() -> None:
+    known = prior(examined("a"))
+    sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
+    there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1, row_bytes=6000)
+    assumed = modes_of(there, known, HostPower(CORES, 1e10))[0]
+    assert assumed.is_gpu and assumed.demand[3] > 0
+    for _ in range(20):
+        known = learnt(known, on_gpu(0.4), 1, CORES)
+    assert known.gpu_s == pytest.approx(0.2e-3)
+    mode = modes_of(there, known, HostPower(CORES, 1e10))[0]
+    assert mode.demand[3:] == pytest.approx(
+        (mode.samples_per_s * 0.2e-3, mode.samples_per_s * 0.1e-3, mode.samples_per_s * 2 * 6000 / 12e9)
+    )
+
+
+def test_a_gpu_that_it_needs_all_the_time_is_what_limits_it() -> None:
+    sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
+    there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1)
+    known = Known(1e-6, 1e-6, seconds=20.0, gpu_s=1e-3)
+    assert modes_of(there, known, HostPower(CORES, 1e10))[0].samples_per_s == pytest.approx(1000.0)
+
+
+def test_where_others_keep_the_gpu_busy_nothing_is_learnt_of_its_reader() -> None:
+    known = learnt(prior(examined("a")), on_gpu(0.4, share=0.97), 1, CORES)
+    assert known.reader_samples_per_s == 0
+    assert learnt(prior(examined("a")), on_gpu(0.4), 1, CORES).reader_samples_per_s == 1000
+
+
+def test_a_job_of_stated_input_is_taken_for_one_that_leaves_the_gpu_to_others() -> None:
+    sizes = (MemoryOfSize(1, 100 * MB, 600 * MB),)
+    there = msgspec.structs.replace(examined("a"), memory=sizes, most_workers=1)
+    power = HostPower(CORES, 1e10)
+    waiting = msgspec.structs.replace(there, reader_samples_per_s=100.0)
+    assert (
+        modes_of(waiting, prior(waiting), power)[0].demand[3] < 0.5 * modes_of(there, prior(there), power)[0].demand[3]
+    )

@@ -1,0 +1,141 @@
+"""Processes that could not be forked, and jobs that need more memory than a GPU has."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from elastichost.dispatcher.core.demands import MemoryOfSize
+from elastichost.dispatcher.core.effects import Examine
+from elastichost.dispatcher.core.endings import MOST_NOT_STARTED, REST_S, is_gpu_oom
+from elastichost.dispatcher.facts import Failure
+from elastichost.resources import GpuDevice
+from elastichost.runs.events import JobRequeued
+from tests.dispatcher.jobs import INVENTORY, MB, TOGETHER, Hosted, examined, hosted, request, running
+
+NO_FORK = "fork: Resource temporarily unavailable"
+OUT_OF_GPU = Failure("JobFailedError", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+
+# --- not forked -------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_whose_process_cannot_be_forked_waits_and_is_tried_again() -> None:
+    host = running("other")
+    host.submit("a")
+    assert host.tick(1.0) == ["a"]
+    host.end("a", None, 2.0, NO_FORK)
+    job = host.job("a")
+    assert (job.state, job.starts, job.charged_bytes, job.ended_s) == ("waiting", 0, 0, None)
+    assert job.started_s is None
+    reason = f"its process could not be started ({NO_FORK}): it is tried again, 1 of 3 times"
+    assert host.noted(JobRequeued) == [JobRequeued("a", reason)]
+    assert host.tick(3.0) == [], "it rests"
+    assert host.tick(2.1 + REST_S) == ["a"]
+    host.see("a", 14.0)
+    host.end("a", 0, 15.0)
+    assert (host.job("a").state, host.job("a").starts) == ("done", 1)
+
+
+def test_not_for_ever() -> None:
+    host = hosted()
+    host.submit("a")
+    for number in range(MOST_NOT_STARTED + 1):
+        assert host.tick(100.0 * number) == ["a"]
+        host.end("a", None, 100.0 * number + 1, NO_FORK)
+    assert host.job("a").state == "failed"
+    assert host.job("a").why.startswith(f"its process could not be started 4 times: {NO_FORK} -> ")
+
+
+@pytest.mark.parametrize(("how", "state"), [("cancel", "cancelled"), ("stop", "stopped")])
+def test_who_is_not_wanted_any_more_is_not_tried_again(how: str, state: str) -> None:
+    host = hosted()
+    host.submit("a")
+    host.tick(0.0)
+    host.did(host.core.cancel("a", 1.0) if how == "cancel" else host.core.stop(1.0))
+    host.end("a", None, 2.0, NO_FORK)
+    assert host.job("a").state == state
+
+
+def test_what_looks_at_a_job_is_tried_again_after_a_rest() -> None:
+    host = hosted()
+    host.did(host.core.submit(request("a"), 0.0))
+    for number in range(1, MOST_NOT_STARTED + 1):
+        host.end("a", None, 1.0, NO_FORK)
+        assert (host.job("a").state, host.job("a").ended_s) == ("waiting", None)
+        (requeued,) = host.noted(JobRequeued)
+        assert requeued.job == "a" and f"{number} of 3 times" in requeued.reason
+        assert Examine("a", REST_S) in host.effects
+    host.did(host.core.examined(examined("a"), 2.0))
+    assert host.tick(3.0) == ["a"]
+    other = hosted()
+    other.did(other.core.submit(request("a"), 0.0))
+    for _ in range(MOST_NOT_STARTED + 1):
+        other.end("a", None, 1.0, NO_FORK)
+    assert other.job("a").state == "failed"
+    assert "what looks at it could not be started 4 times" in other.job("a").why
+    assert other.core.is_empty
+
+
+# --- GPU memory -------------------------------------------------------------------------------------------------------
+
+
+def on_gpu(*sizes: MemoryOfSize) -> Hosted:
+    """One job that trains on the GPU, which is faster; sizes: that it has besides, with fewer workers."""
+    inventory = msgspec.structs.replace(INVENTORY, gpus=(GpuDevice(0, "gpu", 8000 * MB),))
+    host = hosted(10_000, TOGETHER, inventory)
+    memory = (*sizes, MemoryOfSize(1 + len(sizes), 1000 * MB, 2000 * MB))
+    found = examined("a", least=1, most=len(memory))
+    host.did(host.core.submit(request("a"), 0.0))
+    host.did(host.core.examined(msgspec.structs.replace(found, memory=memory, gpus=1), 0.0))
+    host.tick(0.0)
+    host.see("a")
+    assert host.job("a").gpu == 0
+    return host
+
+
+def test_out_of_gpu_memory_it_runs_alone_and_its_memory_of_the_host_is_as_it_was() -> None:
+    host = on_gpu()
+    host.end("a", 1, 2.0, failure=OUT_OF_GPU)
+    assert (host.job("a").state, host.job("a").out_of_memory) == ("waiting", 1)
+    assert host.tick(3.0) == ["a"]
+    assert host.job("a").estimated_bytes == 1000 * MB
+    assert host.spawns[-1].lent.gpu_memory_bytes >= 3000 * MB
+    host.end("a", 1, 4.0, failure=OUT_OF_GPU)
+    assert host.job("a").state == "failed", "it has nothing but the GPU"
+    assert "ran out of GPU memory" in host.job("a").why and "Tried to allocate" in host.job("a").why
+
+
+def test_out_of_gpu_memory_though_alone_it_goes_on_on_the_cpu() -> None:
+    host = on_gpu(MemoryOfSize(1, 1500 * MB))
+    host.end("a", 1, 2.0, failure=OUT_OF_GPU)
+    host.tick(3.0)
+    assert host.job("a").gpu == 0
+    host.end("a", 1, 4.0, failure=OUT_OF_GPU)
+    assert host.job("a").state == "waiting"
+    (requeued,) = host.noted(JobRequeued)
+    assert requeued.job == "a" and "it goes on without a GPU" in requeued.reason
+    host.submit("b", now_s=5.0)
+    assert sorted(host.tick(50.0)) == ["a", "b"], "not alone any more"
+    spawn = next(spawn for spawn in host.spawns[::-1] if spawn.job == "a")
+    assert spawn.lent.gpu is None
+    assert host.job("a").estimated_bytes == 1500 * MB
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        OUT_OF_GPU,
+        Failure("OutOfMemoryError", "HIP out of memory"),
+        Failure("RestartBudgetError", "worker-0 ended 4 times (AcceleratorError: CUDA error: out of memory)"),
+        Failure("RestartBudgetError", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+    ],
+)
+def test_what_is_out_of_gpu_memory(failure: Failure) -> None:
+    assert is_gpu_oom(failure)
+    assert not is_gpu_oom(Failure("MemoryBudgetError", "resources.memory allows 1 MB"))
+
+
+def test_an_error_that_says_what_to_do_next_is_shown_with_that() -> None:
+    host = running("a")
+    host.end("a", 1, failure=Failure("ZeroDivisionError", "by zero", "its traceback is at the end of x.log"))
+    assert host.job("a").why == "ZeroDivisionError: by zero -> its traceback is at the end of x.log"

@@ -1,0 +1,267 @@
+"""Jobs beside each other: windows of their speed, what is done about them, cores that change hands."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from elastichost.dispatcher.core.demands import Known, Look
+from elastichost.dispatcher.core.effects import Effect, Freeze, Note, Renice, Resize, Thaw
+from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
+from elastichost.dispatcher.core.interference_control import (
+    LOW_NICE,
+    STILL_S,
+    WINDOW_S,
+    Tending,
+    resized,
+    shared,
+    tended,
+    windows_of,
+)
+from elastichost.dispatcher.facts import Size
+from elastichost.runs.events import JobShared, JobTended
+from elastichost.runs.events.text import text_of
+from elastichost.tuner.colocation.facts import HostRoom, PlacedJob, Placement
+from elastichost.tuner.colocation.ledger import Ledger, admit
+from tests.dispatcher.jobs import MB, POWER, examined, look, request, seen
+
+ROOM = HostRoom(4, 10_000 * MB)
+CORES = (0, 1, 2, 3)
+LEDGER = Ledger(ROOM)
+MEASURED = Known(worker_cpu_s=1e-3, all_cpu_s=1.1e-3, seconds=30.0)  # a worker alone trains 1000 samples/s
+
+
+def job(
+    name: str, mode: int = 0, *, most: int = 1, known: Known = MEASURED, since_s: float = 0.0, memory_mb: int = 500
+) -> JobEntry:
+    """It runs, and was never looked at."""
+    one = JobEntry(request(name), 0.0, state="running", examined=examined(name, most=most), known=known)
+    demand = one.demand(POWER)
+    one.placed = PlacedJob(demand, Placement(mode), 1200 * MB, since_s=since_s)
+    one.seen, one.cores, one.admitted_bytes = seen(name, memory_mb=memory_mb), CORES, 1200 * MB
+    return one
+
+
+def looked_at(one: JobEntry, now_s: float, speed: float = 1.0, host_share: float = 1.0) -> None:
+    """speed: share of its speed alone."""
+    assert one.placed is not None
+    samples = 2.0 * speed * one.placed.mode.samples_per_s
+    one.look = Look(2.0, samples, samples * 1e-3, samples * 1.1e-3, one.placed.mode.workers, host_share)
+    one.look_s = now_s
+
+
+def kinds(effects: tuple[Effect, ...]) -> list[type]:
+    return [type(effect) for effect in effects if not isinstance(effect, Note)]
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def window_of(one: JobEntry, now_s: float) -> float | None:
+    (window,) = windows_of([one], ROOM, now_s)
+    return window.speed
+
+
+def test_a_window_has_the_speed_of_a_steady_job_that_was_just_looked_at() -> None:
+    one = job("a")
+    assert window_of(one, 10.0) is None, "it was not looked at"
+    looked_at(one, 10.0, 0.6)
+    assert window_of(one, 10.0) == pytest.approx(0.6)
+    assert window_of(one, 15.0) is None, "that is long ago"
+    assert window_of(one, 11.0) == pytest.approx(0.6)
+    young = job("a", since_s=9.0)
+    looked_at(young, 10.0, 0.6)
+    assert window_of(young, 10.0) is None, "its first seconds are no speed"
+    one.state = "paused"
+    assert window_of(one, 10.0) is None
+    guessed = job("a", known=Known(1e-3, 1.1e-3))
+    looked_at(guessed, 10.0, 0.6)
+    assert window_of(guessed, 10.0) is None, "its speed alone is a guess"
+
+
+def test_who_begins_or_ends_is_told_nothing() -> None:
+    """To pause it would come to nothing, and feedback would believe that it stands still."""
+    for state in ("starting", "stopping"):
+        newest = job("newest", since_s=5.0, memory_mb=9000)
+        newest.state = state  # type: ignore[assignment]
+        effects, _ = tended(Tending(), [job("a"), job("b", since_s=1.0), newest], ROOM, 9900 * MB, 10.0)
+        assert [effect for effect in effects if isinstance(effect, Freeze)] == [Freeze("b")]
+    leaving = job("a")
+    leaving.state, leaving.stop_cause = "stopping", "evict"
+    assert window_of(leaving, 10.0) is None, "it has a window: its memory is coming, others wait for that"
+
+
+def test_a_window_says_what_exceeds_and_whether_it_can_shrink() -> None:
+    (window,) = windows_of([job("a", 1, most=2, memory_mb=1500)], ROOM, 10.0)
+    assert (window.over_bytes, window.can_shrink, window.kind) == (300 * MB, True, "dense")
+    (window,) = windows_of([job("a", memory_mb=100)], ROOM, 10.0)
+    assert (window.over_bytes, window.can_shrink) == (0, False)
+
+
+def test_who_uses_the_host_and_is_no_job_is_no_fault_of_a_job() -> None:
+    """All cores are busy, of which this job has a quarter."""
+    alone, beside = job("a", most=4, mode=3), job("b", most=4, mode=3)
+    looked_at(alone, 10.0, 1.0, host_share=0.3)
+    looked_at(beside, 10.0, 0.3, host_share=1.0)
+    (window,) = windows_of([alone], ROOM, 10.0)
+    assert window.predicted == pytest.approx(1.0, abs=0.01)
+    (window,) = windows_of([beside], ROOM, 10.0)
+    assert window.predicted < 0.7
+
+
+# --- what is done -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_happens_within_a_window_or_to_who_is_well() -> None:
+    state, jobs = Tending(), [job("a"), job("b")]
+    for now_s in range(1, 40):
+        for one in jobs:
+            looked_at(one, float(now_s), 0.95, host_share=0.6)
+        effects, evicted = tended(state, jobs, ROOM, 1000 * MB, float(now_s))
+        assert (kinds(effects), evicted) == ([], ())
+    assert state.next_s == 37 + WINDOW_S, "windows follow each other"
+
+
+def crowded(state: Tending, jobs: list[JobEntry], until_s: int, speed: float = 0.15) -> list[Effect]:
+    """The first is far slower than it should be, the others are well."""
+    effects: list[Effect] = []
+    for now_s in range(10, until_s):
+        for one in jobs:
+            looked_at(one, float(now_s), speed if one is jobs[0] else 0.9, host_share=0.6)
+        found, _ = tended(state, jobs, ROOM, 1000 * MB, float(now_s))
+        effects += found
+    return effects
+
+
+def test_the_newest_of_a_crowd_has_fewer_workers_and_then_a_low_weight_and_computes() -> None:
+    first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
+    effects = crowded(Tending(), [first, newest], 90)
+    done = [effect for effect in effects if not isinstance(effect, Note)]
+    assert done == [Resize("newest", size=Size(1, 1, 1)), Renice("newest", LOW_NICE)]
+    assert (newest.state, newest.nice) == ("running", LOW_NICE)
+    assert newest.placed is not None and newest.placed.mode.workers == 1
+    events = [effect.event for effect in effects if isinstance(effect, Note)]
+    told = [(event.job, event.action) for event in events if isinstance(event, JobTended)]
+    assert len(events) == 2 and told == [("newest", "shrink"), ("newest", "lower")]
+    assert text_of(events[0]).startswith("shrink newest: ")
+    assert first.state == "running"
+
+
+def test_it_goes_up_again_at_once_when_the_other_is_gone() -> None:
+    state = Tending()
+    first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
+    crowded(state, [first, newest], 60)
+    assert newest.nice == LOW_NICE
+    effects: list[Effect] = []
+    for now_s in range(60, 70):
+        looked_at(newest, float(now_s), 1.0, host_share=0.3)
+        found, _ = tended(state, [newest], ROOM, 100 * MB, float(now_s))
+        effects += found
+    done = [effect for effect in effects if not isinstance(effect, Note)]
+    assert done == [Renice("newest", COMPUTING_NICE), Resize("newest", size=Size(2, 1, 1))]
+
+
+def test_who_was_lowered_and_then_paused_goes_on_with_its_own_weight() -> None:
+    state = Tending()
+    first, newest = job("first", since_s=0.0), job("newest", since_s=1.0, memory_mb=9000)
+    crowded(state, [first, newest], 40)
+    assert newest.nice == LOW_NICE
+    effects, _ = tended(state, [first, newest], ROOM, 9990 * MB, 60.0)
+    assert (kinds(effects), newest.state) == ([Freeze], "paused")
+    effects, _ = tended(state, [newest], ROOM, 9000 * MB, 70.0)
+    assert [one for one in effects if not isinstance(one, Note)] == [Renice("newest", COMPUTING_NICE), Thaw("newest")]
+    assert (newest.state, newest.nice) == ("running", COMPUTING_NICE)
+
+
+def test_short_of_memory_who_exceeds_stands_still_and_then_leaves() -> None:
+    state, jobs = Tending(), [job("a", since_s=5.0), job("liar", memory_mb=9000)]
+    effects, evicted = tended(state, jobs, ROOM, 9900 * MB, 10.0)
+    assert (kinds(effects), evicted) == ([Freeze], ())
+    assert jobs[1].state == "paused"
+    effects, evicted = tended(state, jobs, ROOM, 9900 * MB, 14.0)
+    assert evicted == ("liar",)
+
+
+# --- cores ------------------------------------------------------------------------------------------------------------
+
+
+def test_another_size_is_a_resize_and_the_same_none() -> None:
+    one = job("a", most=3)
+    assert list(resized(one, 2, None)) == [Resize("a", size=Size(3, 1, 1), cores=None)]
+    assert one.placed is not None and one.placed.mode.workers == 3
+    assert list(resized(one, 2, (1, 2))) == [Resize("a", size=None, cores=(1, 2))]
+    assert one.cores == (1, 2)
+
+
+def test_measured_jobs_of_open_size_get_cores_of_their_own() -> None:
+    jobs = [job("a", most=2), job("b", most=2)]
+    effects = shared(Tending(), jobs, CORES, LEDGER, 10.0)
+    resizes = {effect.job: effect for effect in effects if isinstance(effect, Resize)}
+    cores = [one.cores for one in jobs]
+    assert set(resizes) == {"a", "b"}
+    assert [len(own) for own in cores] == [2, 2]
+    assert sorted(cores[0] + cores[1]) == list(CORES)
+    assert all(one.placed is not None and one.placed.mode.workers == 2 for one in jobs)
+    notes = [effect.event for effect in effects if isinstance(effect, Note)]
+    given = {event.job: event.cores for event in notes if isinstance(event, JobShared)}
+    assert len(given) == len(notes) == 2
+    assert given == {one.job: one.cores for one in jobs}
+    for event in notes:
+        assert f"on cores {', '.join(map(str, given[event.subject]))}: " in text_of(event)
+
+
+def test_nobody_gets_more_workers_than_the_ledger_has_memory_for() -> None:
+    """500 MB each with one worker, 1200 MB are charged; a second one would make it more than is free."""
+    one = job("a", most=2)
+    assert one.placed is not None
+    heavy = tuple(
+        msgspec.structs.replace(mode, memory_bytes=900 * mode.workers * MB) for mode in one.placed.demand.modes
+    )
+    one.placed = msgspec.structs.replace(one.placed, demand=msgspec.structs.replace(one.placed.demand, modes=heavy))
+    full = admit(Ledger(HostRoom(4, 1300 * MB)), one.placed)
+    shared(Tending(), [one], CORES, full, 10.0)
+    assert one.placed is not None and one.placed.mode.workers == 1
+    shared(Tending(), [one], CORES, LEDGER, 10.0)
+    assert one.placed is not None and one.placed.mode.workers == 2
+
+
+def test_what_was_just_given_is_left_alone_and_then_nothing_changes_for_nothing() -> None:
+    state, jobs = Tending(), [job("a", most=2), job("b", most=2)]
+    assert shared(state, jobs, CORES, LEDGER, 10.0)
+    assert shared(state, jobs, CORES, LEDGER, 10.0 + STILL_S / 2) == ()
+    assert shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S) == ()
+
+
+def test_nobody_is_given_cores_that_another_was_just_given() -> None:
+    state, first = Tending(), [job("a", most=2), job("b", most=2)]
+    shared(state, first, CORES, LEDGER, 10.0)
+    newcomer = job("c", most=2)
+    jobs = [*first, newcomer]
+    shared(state, jobs, CORES, LEDGER, 11.0)
+    assert (len(first[0].cores), len(first[1].cores), newcomer.cores) == (2, 2, CORES), "it floats meanwhile"
+    shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S)
+    assert sorted(core for one in jobs for core in one.cores) == list(CORES)
+
+
+@pytest.mark.parametrize("why", ["fixed size", "not measured", "not running"])
+def test_who_cannot_be_resized_is_no_part_of_it(why: str) -> None:
+    one = job("a") if why == "fixed size" else job("a", most=2, known=Known(1e-3, 1.1e-3))
+    if why == "not running":
+        one = job("a", most=2)
+        one.state = "stopping"
+    assert shared(Tending(), [one], CORES, LEDGER, 10.0) == ()
+
+
+def test_a_job_that_waits_for_its_input_floats() -> None:
+    waiting = job("a", most=2, known=Known(1e-3, 1.1e-3, reader_samples_per_s=20.0, seconds=30.0))
+    assert waiting.placed is not None and waiting.placed.demand.kind == "input"
+    computing = job("b", most=4)
+    shared(Tending(), [waiting, computing], CORES, LEDGER, 10.0)
+    assert waiting.cores == CORES
+    assert computing.cores == CORES
+
+
+def test_looks_are_of_this_job() -> None:
+    one = job("a")
+    one.look, one.look_s = look(samples=0.0), 10.0
+    assert window_of(one, 10.0) == 0.0, "a job that stands still is slow"

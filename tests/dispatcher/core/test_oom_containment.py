@@ -1,0 +1,166 @@
+"""Who gives memory back when jobs together use too much, in which order, and who is left alone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.dispatcher.core.oom_containment import (
+    CALM_S,
+    PATIENCE_S,
+    SLACK_BYTES,
+    Act,
+    Containment,
+    offenders,
+    relieved,
+)
+from elastichost.tuner.colocation.facts import JobDemand, Mode, PlacedJob, Placement
+
+MB = 10**6
+TOTAL = 3000 * MB
+
+
+def placed(job: str, estimate_mb: int = 1000) -> PlacedJob:
+    mode = Mode(1, 1, 1, 100.0, (0.1, 0.0, 0.0, 0.0, 0.0, 0.0), estimate_mb * MB)
+    return PlacedJob(JobDemand(job, "dense", (mode,), 1e4), Placement(0), round(1.2 * estimate_mb * MB))
+
+
+def acts(state: Containment, now_s: float, **use_mb: int) -> list[Act]:
+    running = [placed(job) for job in use_mb]
+    return list(offenders(state, running, {job: mb * MB for job, mb in use_mb.items()}, TOTAL, now_s))
+
+
+def test_nobody_is_touched_while_all_fits() -> None:
+    assert acts(Containment(), 0.0, liar=2900, honest=100) == []
+
+
+def test_first_it_is_lent_less_then_it_is_sent_back_then_it_is_killed() -> None:
+    state, found = Containment(), []
+    for step in range(40):
+        for act in acts(state, 0.5 * step, liar=2100, honest=1000):
+            found.append((0.5 * step, act.kind))
+            assert act.job == "liar"
+            assert act.limit_bytes == 1050 * MB
+    assert [kind for _, kind in found] == ["tighten", "evict", "kill"]
+    times_s = [at_s for at_s, _ in found]
+    assert times_s[1] - times_s[0] == times_s[2] - times_s[1] == PATIENCE_S
+
+
+def test_the_reason_has_the_figures() -> None:
+    (act,) = acts(Containment(), 0.0, liar=2100, honest=1000)
+    assert act.reason == (
+        "jobs use 3,100 of 3,000 MB; it has 2,100 MB and was estimated at 1,000: it is lent no more than that"
+    )
+
+
+def test_who_has_most_beyond_what_it_said_is_meant_and_not_who_has_most() -> None:
+    running = [placed("large", 2500), placed("small", 100)]
+    (act,) = offenders(Containment(), running, {"large": 2550 * MB, "small": 800 * MB}, TOTAL, 0.0)
+    assert act.job == "small"
+
+
+def test_who_has_what_it_said_is_left_alone_even_then() -> None:
+    """Estimates were admitted beyond what there is: by policies that count jobs."""
+    assert acts(Containment(), 0.0, a=1000, b=1000, c=1001, d=1000 + SLACK_BYTES // MB) == []
+
+
+def test_by_far_too_much_is_killed_at_once_even_if_something_milder_was_just_done() -> None:
+    (act,) = acts(Containment(), 0.0, liar=9000, honest=1000)
+    assert act.kind == "kill"
+    state = Containment()
+    assert [act.kind for act in acts(state, 0.0, liar=2100, honest=1000)] == ["tighten"]
+    assert [act.kind for act in acts(state, 0.2, liar=3000, honest=1000)] == ["kill"]
+    assert acts(state, 0.4, liar=3100, honest=1000) == [], "once is enough"
+    assert acts(state, 60.0, liar=3100, honest=1000) == []
+
+
+def test_a_job_that_is_started_again_begins_anew() -> None:
+    state = Containment()
+    acts(state, 0.0, liar=9000, honest=1000)
+    assert acts(state, 1.0, honest=1000) == []
+    assert [act.kind for act in acts(state, 2.0, liar=2100, honest=1000)] == ["tighten"]
+
+
+def test_jobs_that_were_not_measured_yet_count_nothing() -> None:
+    assert list(offenders(Containment(), [placed("a"), placed("b")], {}, TOTAL, 0.0)) == []
+
+
+@given(
+    uses=st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 9000)), min_size=1, max_size=5),
+    times=st.lists(st.floats(0.1, 5.0), min_size=1, max_size=12),
+)
+def test_one_at_a_time_and_only_who_exceeds(uses: list[tuple[int, int]], times: list[float]) -> None:
+    """uses: estimate and use of each, in MB."""
+    running = [placed(f"job-{at}", estimate) for at, (estimate, _) in enumerate(uses)]
+    use = {f"job-{at}": mb * MB for at, (_, mb) in enumerate(uses)}
+    state, now_s = Containment(), 0.0
+    for wait_s in times:
+        now_s += wait_s
+        found = list(offenders(state, running, use, TOTAL, now_s))
+        assert len(found) <= 1
+        for act in found:
+            estimate, mb = uses[int(act.job.removeprefix("job-"))]
+            assert sum(use.values()) > TOTAL
+            assert mb * MB - estimate * MB > SLACK_BYTES
+            assert mb - estimate == max(has - said for said, has in uses)
+
+
+@pytest.mark.parametrize("memory_mb", [1501, 2900])
+def test_alone_on_the_host_it_is_judged_by_all_there_is(memory_mb: int) -> None:
+    assert acts(Containment(), 0.0, liar=memory_mb) == []
+
+
+# --- given back -------------------------------------------------------------------------------------------------------
+
+
+def tightened(charged_mb: int = 1000) -> tuple[Containment, list[PlacedJob]]:
+    """At 0 s."""
+    state = Containment()
+    liar = msgspec.structs.replace(placed("liar"), charged_bytes=charged_mb * MB)
+    running = [liar, placed("other")]
+    found = list(offenders(state, running, {"liar": 2100 * MB, "other": 950 * MB}, TOTAL, 0.0))
+    assert [act.kind for act in found] == ["tighten"]
+    return state, running
+
+
+def looked(state: Containment, running: list[PlacedJob], now_s: float, used_mb: int) -> list[Act]:
+    use = {"liar": used_mb * MB, "other": 0}
+    return [*offenders(state, running, use, TOTAL, now_s), *relieved(state, running, use, TOTAL, now_s)]
+
+
+def test_a_tightened_limit_is_given_back_when_nothing_has_pressed_for_a_while() -> None:
+    state, running = tightened(1700)
+    assert looked(state, running, 1.0, 1000) == []
+    assert looked(state, running, CALM_S, 1000) == [], "since a second later"
+    (act,) = looked(state, running, 1.0 + CALM_S, 1000)
+    assert (act.kind, act.job, act.limit_bytes) == ("loosen", "liar", 1700 * MB)
+    assert looked(state, running, 99.0, 1000) == [], "once"
+
+
+def test_what_presses_in_between_begins_it_anew_and_the_next_time_takes_longer() -> None:
+    state, running = tightened()
+    looked(state, running, 1.0, 1000)
+    looked(state, running, 5.0, int(0.95 * TOTAL / MB))
+    assert looked(state, running, 2.0 + CALM_S, 1000) == []
+    assert [act.kind for act in looked(state, running, 2.0 + 2 * CALM_S, 1000)] == ["loosen"]
+    again = list(offenders(state, running, {"liar": 2100 * MB, "other": 950 * MB}, TOTAL, 50.0))
+    assert [act.kind for act in again] == ["tighten"], "the first step again"
+    looked(state, running, 51.0, 1000)
+    assert looked(state, running, 51.0 + 1.9 * CALM_S, 1000) == []
+    assert [act.kind for act in looked(state, running, 51.0 + 2.1 * CALM_S, 1000)] == ["loosen"]
+
+
+def test_nothing_is_given_back_that_others_were_promised() -> None:
+    state, running = tightened(int(TOTAL / MB))
+    for now_s in (1.0, 100.0):
+        assert looked(state, running, now_s, 1000) == []
+
+
+def test_a_limit_that_the_run_did_not_take_is_tried_again() -> None:
+    state, running = tightened()
+    looked(state, running, 1.0, 1000)
+    assert looked(state, running, 30.0, 1000)
+    state.not_loosened("liar", 31.0)
+    assert [act.kind for act in looked(state, running, 31.0 + 2.1 * CALM_S, 1000)] == ["loosen"]

@@ -1,0 +1,129 @@
+"""What is written for given limits, and what the kernel's files say."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.dispatcher.isolation.limits import (
+    WALL,
+    Limits,
+    Mount,
+    core_list,
+    cpu_weight,
+    group_directory,
+    group_name,
+    kept_bytes,
+    keyed,
+    mounted,
+    own_path,
+    wall_bytes,
+    written,
+)
+
+ALL = frozenset({"memory", "cpu", "cpuset"})
+MIB = 1 << 20
+MOUNTS = r"""
+23 1 0:21 / / rw - ext4 /dev/root rw
+31 23 0:28 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs rw
+41 31 0:38 / /sys/fs/cgroup/unified rw shared:3 master:1 - cgroup2 cgroup2 rw
+42 31 0:39 /user.slice/a\040b /mnt/my\040groups rw - cgroup2 cgroup2 rw
+40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+"""
+
+
+def test_a_wall_stands_above_the_charge_and_the_brake_a_little_below_it() -> None:
+    files = dict(written(Limits(memory_bytes=1000 * MIB, threads=3, cores=(0, 1, 3)), ALL))
+    assert int(files["memory.max"]) == WALL * 1000 * MIB
+    assert 0.9 * int(files["memory.max"]) < int(files["memory.high"]) < int(files["memory.max"])
+    assert int(files["memory.high"]) % 4096 == 0
+    assert files["memory.swap.max"] == "0"
+    assert files["cpu.weight"] == "300"
+    assert files["cpuset.cpus"] == "0-1,3"
+
+
+@pytest.mark.parametrize("one", sorted(ALL))
+def test_only_files_of_controllers_that_are_there_are_written(one: str) -> None:
+    names = {name for name, _ in written(Limits(memory_bytes=MIB), frozenset({one}))}
+    assert names
+    assert {name.partition(".")[0] for name in names} == {one}
+
+
+def test_without_a_charge_there_is_no_wall() -> None:
+    files = dict(written(Limits(), ALL))
+    assert (files["memory.max"], files["memory.high"], files["cpuset.cpus"]) == ("max", "max", "")
+
+
+@given(st.integers(1, 1 << 40), st.integers(0, 1 << 40))
+def test_no_wall_is_below_what_a_job_has(charge: int, held: int) -> None:
+    wall = wall_bytes(Limits(memory_bytes=charge), held)
+    assert wall % 4096 == 0
+    assert wall >= max(charge, held)
+    assert wall <= max(WALL * charge, 1.05 * held) + 4096
+
+
+@given(st.integers(1, 64), st.integers(0, 19))
+def test_weight_grows_with_threads_and_falls_with_nice(threads: int, nice: int) -> None:
+    weight = cpu_weight(threads, nice)
+    assert 1 <= weight <= 10_000
+    assert cpu_weight(threads + 1, nice) >= weight
+    assert cpu_weight(threads, nice + 1) <= weight
+    assert weight == pytest.approx(min(10_000, 100 * threads / 1.25**nice), abs=0.5)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_a_list_of_cores_names_each_of_them_once(cores: set[int]) -> None:
+    found: list[int] = []
+    for part in core_list(cores).split(","):
+        if part:
+            first, _, last = part.partition("-")
+            found += range(int(first), int(last or first) + 1)
+    assert found == sorted(cores)
+
+
+@given(st.text(), st.integers(0, 1000))
+def test_the_name_of_a_group_is_one_part_of_a_path(job: str, number: int) -> None:
+    name = group_name(number, job)
+    assert PurePosixPath(name).name == name
+    assert name.startswith(f"elastichost-{number}-")
+    assert len(name) < 120
+    assert name.isascii()
+
+
+def test_mounts_are_found_by_their_kind() -> None:
+    assert mounted(MOUNTS, "cgroup2") == (
+        Mount(PurePosixPath("/sys/fs/cgroup/unified"), "/"),
+        Mount(PurePosixPath("/mnt/my groups"), "/user.slice/a b"),
+    )
+    assert mounted(MOUNTS, "resctrl") == ()
+
+
+@pytest.mark.parametrize(
+    ("root", "own", "shown"),
+    [
+        ("/", "/", "/m"),
+        ("/", "/user.slice/x.scope", "/m/user.slice/x.scope"),
+        ("/docker/1", "/docker/1", "/m"),
+        ("/docker/1", "/docker/1/a", "/m/a"),
+        ("/docker/1", "/docker/10", None),
+        ("/docker/1", "/", None),
+        ("/../..", "/a", None),
+    ],
+)
+def test_a_group_shows_below_what_is_mounted(root: str, own: str, shown: str | None) -> None:
+    found = group_directory(Mount(PurePosixPath("/m"), root), own)
+    assert found == (None if shown is None else PurePosixPath(shown))
+
+
+def test_the_own_group_is_that_of_version_2() -> None:
+    assert own_path("9:name=systemd:/\n4:memory:/a\n0::/user.slice/x.scope\n") == "/user.slice/x.scope"
+    assert own_path("4:memory:/a\n") is None
+
+
+def test_page_cache_is_not_kept() -> None:
+    stat = keyed("anon 100\nfile 5000\nkernel 7\nshmem 20\nfile_mapped 3\nodd line here\n")
+    assert kept_bytes(stat) == 127
+    assert kept_bytes({"anon": 1, "kernel_stack": 2, "pagetables": 3}) == 6

@@ -1,0 +1,223 @@
+"""What a job does, by its status file and by /proc."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from elastichost.dispatcher import job_observer as watching
+from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
+from elastichost.dispatcher.isolation.process_meter import HostProcesses
+from elastichost.dispatcher.job_observer import Watch
+from elastichost.host.process_meter import anonymous_bytes
+from elastichost.metrics import ProcessStatus, RunStatus
+from tests.dispatcher.jobs import MB
+
+HERE = os.getpid()
+
+
+def status(pid: int = HERE, samples: int = 0, workers: tuple[int, ...] = (HERE,), **facts: object) -> RunStatus:
+    processes = tuple(ProcessStatus("worker", at, 1, one, "training") for at, one in enumerate(workers))
+    common = RunStatus(run_dir="", job="a", state="training", supervisor_pid=pid, samples_trained=samples)
+    return msgspec.structs.replace(common, processes=processes, **facts)
+
+
+class Written:
+    """A status file, each time newer than before."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.at_ns = folder, 10**18
+
+    def write(self, one: RunStatus) -> None:
+        path = self.folder / "status.json"
+        path.write_bytes(msgspec.json.encode(one))
+        self.at_ns += 10**9
+        os.utime(path, ns=(self.at_ns, self.at_ns))
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    return Written(tmp_path)
+
+
+def test_a_look_is_what_changed_between_two_statuses(written: Written) -> None:
+    watch, pids, runs = Watch(2), {"a": HERE}, {"a": written.folder}
+    (first,) = watch.look(pids, runs, 0.0)
+    assert (first.status, first.look, first.memory_bytes) == (None, None, 0)
+    written.write(status(samples=100, arena_bytes=5 * MB, private_bytes=3 * MB))
+    (second,) = watch.look(pids, runs, 1.0)
+    assert second.look is None and second.status is not None
+    assert second.memory_bytes == 8 * MB
+    written.write(status(samples=150))
+    (soon,) = watch.look(pids, runs, 2.0)
+    assert soon.look is None, "too little time has passed"
+    (same,) = watch.look(pids, runs, 3.0)
+    assert same.look is None, "nothing new was written"
+    written.write(status(samples=400))
+    (last,) = watch.look(pids, runs, 4.0)
+    assert last.look is not None
+    assert (last.look.seconds, last.look.samples, last.look.workers) == (3.0, 300, 1)
+    assert last.look.all_cpu_s >= last.look.worker_cpu_s >= 0
+    assert HERE in last.pids
+
+
+def test_other_workers_or_no_training_begin_a_new_look(written: Written) -> None:
+    watch, pids, runs = Watch(2), {"a": HERE}, {"a": written.folder}
+
+    def looked_at(now_s: float, one: RunStatus) -> bool:
+        written.write(one)
+        return watch.look(pids, runs, now_s)[0].look is not None
+
+    assert not looked_at(0.0, status(samples=1))
+    assert looked_at(2.0, status(samples=2))
+    assert not looked_at(4.0, status(samples=3, workers=(1,))), "another life: its CPU time begins anew"
+    assert looked_at(6.0, status(samples=4, workers=(1,)))
+    assert not looked_at(8.0, msgspec.structs.replace(status(samples=4), state="evaluating"))
+    assert not looked_at(10.0, status(samples=5, workers=(1,)))
+    assert not looked_at(12.0, status(samples=5, workers=()))
+
+
+def test_what_a_dead_supervisor_left_tells_nothing(written: Written) -> None:
+    written.write(status(pid=1, samples=500, arena_bytes=900 * MB))
+    watch, pids, runs = Watch(2), {"a": HERE}, {"a": written.folder}
+    for now_s in (0.0, 3.0):
+        (seen,) = watch.look(pids, runs, now_s)
+        assert (seen.status, seen.memory_bytes, seen.look) == (None, 0, None)
+    written.write(status(samples=501, arena_bytes=7 * MB))
+    assert watch.look(pids, runs, 4.0)[0].memory_bytes == 7 * MB
+
+
+def test_half_a_file_is_as_good_as_none(written: Written) -> None:
+    watch, pids, runs = Watch(2), {"a": HERE}, {"a": written.folder}
+    written.write(status(samples=7))
+    watch.look(pids, runs, 0.0)
+    (written.folder / "status.json").write_bytes(b'{"run_dir"')
+    (seen,) = watch.look(pids, runs, 1.0)
+    assert seen.status is not None and seen.status.samples_trained == 7
+
+
+def test_who_has_ended_is_not_seen(written: Written) -> None:
+    watch = Watch(2)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert watch.look({"a": child}, {"a": written.folder}, 0.0) == ()
+    assert HostProcesses().tree(child) is None
+
+
+def test_a_tree_has_all_below_it_and_names_do_not_matter(tmp_path: Path) -> None:
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        Path("/proc/self/comm").write_text("a) b (c 1 2 3")
+        grandchild = os.fork()
+        os.write(ready[1], f"{os.getpid()} ".encode())
+        os.read(go[0], 1)
+        if grandchild:
+            os.waitpid(grandchild, 0)
+        os._exit(0)
+    said = b""
+    while said.count(b" ") < 2:
+        said += os.read(ready[0], 64)
+    tree = HostProcesses().tree(child)
+    os.write(go[1], b"gg")
+    os.waitpid(child, 0)
+    for descriptor in (*ready, *go):
+        os.close(descriptor)
+    assert tree is not None
+    assert set(tree.pids) == {int(pid) for pid in said.split()}
+    assert tree.pids[0] == child
+    assert tree.cpu_s >= 0
+
+
+# --- memory that was taken since it was measured ----------------------------------------------------------------------
+
+
+def test_what_is_taken_is_seen_at_once_and_counted_once(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pss: as the run measures it, seldom; taken: as the kernel has it now."""
+    taken = {HERE: 100 * MB}
+    monkeypatch.setattr(watching, "anonymous_bytes", lambda pid: taken.get(pid, 0))
+    watch = Watch(2)
+
+    def grown_mb(now_s: float, pss_mb: int | None = None) -> int:
+        if pss_mb is not None:
+            one = ProcessStatus("worker", 0, 1, HERE, "training", memory_bytes=pss_mb * MB)
+            written.write(msgspec.structs.replace(status(), processes=(one,)))
+        return watch.look({"a": HERE}, {"a": written.folder}, now_s)[0].grown_bytes // MB
+
+    assert grown_mb(0.0, pss_mb=0) == 0, "nothing is measured yet; what it was forked with is not its own"
+    taken[HERE] = 130 * MB
+    assert grown_mb(0.2) == 30
+    assert grown_mb(1.0, pss_mb=40) == 30, "it may have been measured before it took that"
+    assert grown_mb(2.0, pss_mb=40) == 30
+    assert grown_mb(3.0, pss_mb=41) == 0, "now that is in what was measured"
+    taken[HERE] = 900 * MB
+    assert grown_mb(3.2) == 770
+    assert grown_mb(9.0, pss_mb=41) == 770, "as long as nobody measures"
+    taken[HERE] = 50 * MB
+    assert grown_mb(9.2) == 0
+    assert grown_mb(10.0, pss_mb=20) == 0
+    taken[HERE] = 60 * MB
+    assert grown_mb(10.2) == 10
+
+
+def test_the_kernel_tells_what_a_process_takes() -> None:
+    before = anonymous_bytes(HERE)
+    taken = np.ones(50 * MB, dtype=np.uint8)
+    assert anonymous_bytes(HERE) - before == pytest.approx(len(taken), rel=0.1)
+    assert anonymous_bytes(2**22 + 1) == 0, "it has ended"
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------------------
+
+
+class Gpus(GpuMeter):
+    """What is said of one GPU at each look."""
+
+    def __init__(self, *said: GpuUse) -> None:
+        super().__init__(())
+        self.said = list(said)
+
+    def look(self, now_s: float) -> tuple[GpuUse, ...]:
+        return (self.said.pop(0),)
+
+
+def test_a_look_tells_the_gpu_seconds_of_its_processes(written: Written) -> None:
+    use = GpuUse(0, 1.5, 0.3, {HERE: (0.5, 0.1), 1: (1.0, 0.2)}, {HERE: 700, 1: 900})
+    watch, pids, runs = Watch(2, Gpus(use, use, use)), {"a": HERE}, {"a": written.folder}
+    written.write(status(samples=100))
+    watch.look(pids, runs, 0.0)
+    watch.look(pids, runs, 2.0)
+    written.write(status(samples=400))
+    (seen,) = watch.look(pids, runs, 4.0)
+    assert seen.look is not None and seen.look.gpu_s is not None
+    assert (seen.look.gpu_s, seen.look.gpu_memory_s, seen.look.gpu_share) == pytest.approx((1.0, 0.2, 0.75))
+    assert seen.gpu_memory_bytes == 700
+
+
+def test_what_is_nobodys_is_divided_among_those_who_are_there(written: Written) -> None:
+    use = GpuUse(0, 1.0, 0.2, {}, {HERE: 700})
+    watch = Watch(2, Gpus(use, use))
+    pids, runs = {"a": HERE, "b": HERE}, {"a": written.folder, "b": written.folder}
+    written.write(status(samples=100))
+    watch.look(pids, runs, 0.0)
+    written.write(status(samples=400))
+    for seen in watch.look(pids, runs, 2.0):
+        assert seen.look is not None
+        assert (seen.look.gpu_s, seen.look.gpu_share) == pytest.approx((0.5, 0.5))
+
+
+def test_who_has_no_memory_on_a_gpu_is_on_none(written: Written) -> None:
+    use = GpuUse(0, 1.0, 0.2, {1: (1.0, 0.2)}, {1: 900})
+    watch, pids, runs = Watch(2, Gpus(use, use)), {"a": HERE}, {"a": written.folder}
+    written.write(status(samples=100))
+    watch.look(pids, runs, 0.0)
+    written.write(status(samples=400))
+    (seen,) = watch.look(pids, runs, 2.0)
+    assert seen.look is not None
+    assert (seen.look.gpu_s, seen.look.gpu_share, seen.gpu_memory_bytes) == (None, 0.0, 0)

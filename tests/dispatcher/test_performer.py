@@ -1,0 +1,84 @@
+"""What is done later, and what a run that cannot be reached is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from elastichost.clock import ManualClock
+from elastichost.dispatcher.admission_probe import ExamineArguments
+from elastichost.dispatcher.core.effects import Examine, Kill, Resize
+from elastichost.dispatcher.isolation.tiers import Isolation
+from elastichost.dispatcher.performer import Performer
+from elastichost.dispatcher.processes import Crew
+from elastichost.dispatcher.resource_leases import Lender
+from tests.dispatcher.jobs import INVENTORY, hosted, request
+
+
+class Examining:
+    """A crew that notes who is looked at."""
+
+    def __init__(self) -> None:
+        self.logs: list[str] = []
+
+    def examine(self, job: str, arguments: bytes, log: Path) -> None:
+        assert msgspec.json.decode(arguments, type=ExamineArguments).log == str(log)
+        self.logs.append(log.name)
+
+    def end_examination(self, job: str) -> None:
+        pass
+
+    def signal(self, job: str, number: int) -> None:
+        pass
+
+
+@pytest.fixture
+def crew() -> Examining:
+    return Examining()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def lender() -> Lender:
+    return Lender()
+
+
+@pytest.fixture
+def performer(crew: Examining, clock: ManualClock, lender: Lender, tmp_path: Path) -> Performer:
+    host = hosted()
+    host.did(host.core.submit(msgspec.structs.replace(request("a"), folder=str(tmp_path)), 0.0))
+    unused = cast(Isolation, None)
+    return Performer(host.core, cast(Crew, crew), lender, unused, INVENTORY, keeps_sizes=False, clock=clock)
+
+
+def test_who_is_to_be_looked_at_later_is_looked_at_later(
+    performer: Performer, crew: Examining, clock: ManualClock
+) -> None:
+    performer.perform(Examine("a", 10.0))
+    clock.advance(9.0)
+    performer.turn()
+    assert crew.logs == []
+    clock.advance(1.0)
+    performer.turn()
+    performer.turn()
+    assert crew.logs == ["check.log"]
+
+
+def test_who_was_cancelled_meanwhile_is_not(performer: Performer, crew: Examining, clock: ManualClock) -> None:
+    performer.perform(Examine("a", 10.0))
+    performer.perform(Kill("a"))
+    clock.advance(99.0)
+    performer.turn()
+    assert crew.logs == []
+
+
+def test_a_run_that_cannot_be_reached_does_not_have_what_it_was_lent(performer: Performer, lender: Lender) -> None:
+    performer.perform(Resize("a", memory_bytes=9))
+    assert [answer.problem for answer in lender.answers()] == ["it takes no commands yet"]

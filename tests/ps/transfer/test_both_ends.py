@@ -1,0 +1,137 @@
+"""What a PS does when told to measure, copy, keep and forget buckets; rows that grow old where no dense vector is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.layout import plan_layout
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.ps.applier import RowApplier
+from elastichost.ps.rows.eviction import GRACE_BATCHES
+from elastichost.ps.rows.evictor import Evictor
+from elastichost.ps.rows.store import RowStore
+from elastichost.ps.session import Session
+from elastichost.ps.transfer.both_ends import Moving
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.codec import Envelope
+from elastichost.wire.control import BucketsMeasured, CopyBuckets, ForgetBuckets, Forgotten, KeepBuckets, MeasureBuckets
+from elastichost.wire.data import BucketFetch, DataMessage, DenseFetch
+from elastichost.wire.facts import BucketMove, ServerAddress
+from tests.ps.rows.test_store import DYNAMIC, FIXED, model_of
+
+BUCKETS = [(FIXED, bucket) for bucket in range(3)] + [(DYNAMIC, bucket) for bucket in range(16)]
+
+
+class Bench:
+    """One PS with all buckets."""
+
+    def __init__(self, directory: Path, **model: Any) -> None:
+        self.arena = Arena.create(directory, plan_layout(model_of(**model), 7, 1 << 24), whole=False)
+        self.store = RowStore(self.arena, 7)
+        self.store.adopt(BUCKETS, initialise=True)
+        self.applier = RowApplier(directory, 0, 2, self.store.lines)
+        self.sent: list[Any] = []
+        facts = {"job_id": 1, "control_address": "", "run_dir": "", "arena_directory": "", "socket_directory": ""}
+        arguments = ChildArguments(
+            "server",
+            0,
+            1,
+            **facts,
+            cores=(),
+            threads=1,
+            access="served",
+            supervisor_pid=1,  # type: ignore[arg-type]
+        )
+        self.moving = Moving(arguments, self.arena, self.store, self.applier, self.sent.append)
+
+    def close(self) -> None:
+        self.applier.close()
+        self.arena.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_buckets_take(bench: Bench) -> None:
+    bench.store.rows_for(DYNAMIC, np.arange(1000), True, 0)
+    rows = len(bench.store.snapshot_bucket(DYNAMIC, 3)[0].array)
+    bench.moving.handle(MeasureBuckets(9, ((FIXED, 0), (DYNAMIC, 3))))
+    # dim 6 is padded to 8 floats, and one of state; ids and stamps besides 4 floats with 4 of state, and 4 without
+    assert bench.sent == [BucketsMeasured(9, (834 * 36, rows * (12 + 32 + 16)))]
+
+
+def test_what_is_owned_is_forgotten_when_it_was_let_go(bench: Bench) -> None:
+    bench.moving.handle(ForgetBuckets(4, ((FIXED, 0), (DYNAMIC, 3))))
+    assert bench.sent == []
+    bench.store.release([(FIXED, 0)])
+    bench.moving.forget()
+    assert bench.sent == []
+    bench.store.release([(DYNAMIC, 3)])
+    before = bench.arena.touched_bytes()
+    bench.moving.forget()
+    assert bench.sent == [Forgotten(4)]
+    assert bench.arena.touched_bytes() < before
+    bench.moving.forget()
+    assert len(bench.sent) == 1
+
+
+def test_what_has_come_already_is_not_copied_again(bench: Bench) -> None:
+    here = BucketMove(FIXED, 0, ServerAddress(3, 2, "ipc:///nowhere"))
+    bench.moving.handle(CopyBuckets(1, (here,)))
+    assert bench.moving.clients == ()
+    assert not bench.moving.turn(0.0)
+    assert bench.moving.take_over([])
+    assert not bench.moving.take_over([(FIXED, 1)])
+
+
+def test_buckets_that_there_are_not_and_a_ps_that_asks_for_other_things(bench: Bench) -> None:
+    with pytest.raises(ProtocolError, match="bucket 3 of table 0"):
+        bench.moving.handle(ForgetBuckets(1, ((FIXED, 3),)))
+    bench.moving.handle(KeepBuckets(((FIXED, 1),)))
+    peer = ProcessId("server", 1, 1)
+    fetch: Envelope[DataMessage] = Envelope(peer, 0, BucketFetch(1, FIXED, 1, "open"), ())
+    assert len(bench.moving.answer(b"", fetch)) == 1
+    with pytest.raises(ProtocolError, match="may only fetch buckets"):
+        bench.moving.answer(b"", Envelope(peer, 0, DenseFetch(1), ()))
+
+
+@pytest.mark.parametrize("maps_rows", [False, True])
+def test_rows_grow_old_by_what_workers_say(tmp_path: Path, maps_rows: bool) -> None:
+    """One that maps the rows itself need not push any: its watermark tells."""
+    bench = Bench(tmp_path, evict_after_samples=1 << 16)
+    keys = np.arange(100)
+    bench.store.rows_for(DYNAMIC, keys, True, 0)
+    session = Session(members={0: 1})
+    told = SimpleNamespace(clock=1 << 20, committed=0, committed_of=lambda worker, life: told.committed)
+    dense = SimpleNamespace(samples_applied=lambda: 0)
+    marks = Watermarks(bench.arena.directory)
+    tables = bench.arena.model.tables
+    now_s = itertools.count(1.0)
+    evictor = Evictor(tables, bench.store, dense, told, session, marks)  # type: ignore[arg-type]
+    evictor.turn(BUCKETS, lambda: None, next(now_s))
+    assert bench.store.statistics().evicted_rows == 100
+    for _ in range(5):
+        evictor.turn(BUCKETS, lambda: None, next(now_s))
+    assert bench.store.needs_grace, "the worker may still hold the rows"
+    for done in range(1, 9):
+        if maps_rows:
+            marks.note_begun(0, 1, done * GRACE_BATCHES + 1)
+        else:
+            told.committed = done * GRACE_BATCHES
+        evictor.turn(BUCKETS, lambda: None, next(now_s))
+    assert not bench.store.needs_grace
+    bench.close()

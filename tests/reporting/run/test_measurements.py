@@ -1,0 +1,135 @@
+"""metrics.db as it is found, and on the axis of running time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elastichost.host.process_meter import MetricsStore
+from elastichost.reporting.run.measurements import course_of, process_courses, read_measurements
+from elastichost.reporting.run.sessions import axis_of
+from tests.reporting.remains import status, write_metrics
+
+
+def numbers(values: tuple[float | None, ...]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def test_a_run_of_two_sessions(tmp_path: Path) -> None:
+    first = [status(float(at_s), 100 * at_s) for at_s in range(5)]
+    # resumed from a checkpoint at 300: it starts with nothing, then knows what was trained before
+    second = [status(0.1, 0), status(1.0, 300), status(2.0, 400)]
+    write_metrics(tmp_path / "metrics.db", [*first, *second])
+    found = read_measurements(tmp_path / "metrics.db")
+    axis = axis_of((), [session.duration_s for session in found.sessions])
+    course = course_of(found, axis)
+    assert not found.problem
+    assert [session.duration_s for session in found.sessions] == [4.0, 2.0]
+    assert course.at_s == (0.0, 1.0, 2.0, 3.0, 4.0, None, 4.1, 5.0, 6.0)
+    assert course.counted_per_s == (None, 100.0, 100.0, 100.0, 100.0, None, None, None, 100.0)
+    assert course.samples[-3:] == (None, 300.0, 400.0)
+    assert numbers(course.process_bytes) == [200 << 20] * 8
+    worker, server = process_courses(found, axis)
+    assert (worker.process, server.process) == ("worker-0", "server-0")
+    assert (worker.mean_cpu_percent, server.mean_cpu_percent) == (50.0, 51.0)
+    assert worker.peak_memory_bytes == 100 << 20
+
+
+def test_long_runs_are_thinned_and_nothing_is_lost_of_their_ends(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.db", [status(float(at_s), 10 * at_s) for at_s in range(3000)])
+    found = read_measurements(tmp_path / "metrics.db", points=100)
+    course = course_of(found, axis_of((), [2999.0]))
+    assert 90 <= len(course.at_s) <= 110
+    assert (course.at_s[-1], course.samples[-1]) == (2999.0, 29990)
+    assert all(rate == pytest.approx(10.0) for rate in numbers(course.counted_per_s))
+    (worker, _) = process_courses(found, axis_of((), [2999.0]))
+    assert None not in worker.at_s
+
+
+def test_lines_are_broken_where_a_process_was_not(tmp_path: Path) -> None:
+    def with_life(at_s: float, life: int) -> object:
+        one = status(at_s, 100)
+        processes = tuple(msgspec.structs.replace(process, life=life) for process in one.processes)
+        return msgspec.structs.replace(one, processes=processes)
+
+    rows = [with_life(0.0, 1), with_life(1.0, 1), with_life(2.0, 2), with_life(20.0, 2)]
+    write_metrics(tmp_path / "metrics.db", rows)  # type: ignore[arg-type]
+    found = read_measurements(tmp_path / "metrics.db")
+    (worker, _) = process_courses(found, axis_of((), [20.0]))
+    assert worker.at_s == (0.0, 1.0, None, 2.0, None, 20.0)
+    assert worker.lives == 2
+
+
+def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:
+    first = status(1.0, 100)
+    unknown = tuple(msgspec.structs.replace(one, cpu_percent=None) for one in first.processes)
+    write_metrics(tmp_path / "metrics.db", [msgspec.structs.replace(first, processes=unknown)])
+    (worker, _) = process_courses(read_measurements(tmp_path / "metrics.db"), axis_of((), [1.0]))
+    assert worker.cpu_percent == (None,)
+    assert worker.mean_cpu_percent is None
+    write_metrics(tmp_path / "metrics.db", [status(2.0, 200)])
+    (worker, _) = process_courses(read_measurements(tmp_path / "metrics.db"), axis_of((), [2.0]))
+    assert worker.cpu_percent == (None, 50.0)
+    assert worker.mean_cpu_percent == 50.0, "of what was measured"
+
+
+def test_processes_that_are_gone_measure_nothing(tmp_path: Path) -> None:
+    last = status(2.0, 200)
+    gone = tuple(msgspec.structs.replace(one, cpu_percent=0.0, rss_bytes=0, memory_bytes=0) for one in last.processes)
+    write_metrics(tmp_path / "metrics.db", [status(1.0, 100), msgspec.structs.replace(last, processes=gone)])
+    found = read_measurements(tmp_path / "metrics.db")
+    (worker, _) = process_courses(found, axis_of((), [2.0]))
+    assert worker.at_s == (1.0,)
+
+
+def test_reading_leaves_no_trace(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.db", [status(1.0, 100)])
+    before = sorted(os.listdir(tmp_path))
+    assert read_measurements(tmp_path / "metrics.db").sessions
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_store_that_is_being_written_is_read(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path / "metrics.db")
+    store.add(status(1.0, 100))
+    assert [row.samples for row in read_measurements(tmp_path / "metrics.db").sessions[0].run] == [100]
+    store.add(status(2.0, 200))
+    assert [row.samples for row in read_measurements(tmp_path / "metrics.db").sessions[0].run] == [100, 200]
+    store.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\x00" + bytes(4000)])
+def test_what_is_no_database_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "metrics.db").write_bytes(content)
+    found = read_measurements(tmp_path / "metrics.db")
+    assert found.sessions == ()
+    assert "cannot be read" in found.problem
+
+
+def test_without_rows_and_without_a_file(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.db", [])
+    assert "it is empty" in read_measurements(tmp_path / "metrics.db").problem
+    assert "no such file" in read_measurements(tmp_path / "other.db").problem
+    assert course_of(read_measurements(tmp_path / "other.db"), axis_of((), [])).at_s == ()
+
+
+def test_an_older_store_gives_what_it_has(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.db", [status(1.0, 100), status(2.0, 200)])
+    with sqlite3.connect(tmp_path / "metrics.db") as connection:
+        connection.execute("ALTER TABLE process DROP COLUMN wait_fraction")
+    connection.close()
+    found = read_measurements(tmp_path / "metrics.db")
+    assert "a part of it cannot be read: no such column" in found.problem
+    assert [row.samples for row in found.sessions[0].run] == [100, 200]
+
+
+def test_rows_that_are_no_numbers_are_told(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "metrics.db", [status(1.0, 100)])
+    with sqlite3.connect(tmp_path / "metrics.db") as connection:
+        connection.execute("UPDATE run SET samples_trained = 'many'")
+    connection.close()
+    assert "cannot be read" in read_measurements(tmp_path / "metrics.db").problem

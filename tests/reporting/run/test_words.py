@@ -1,0 +1,76 @@
+"""What a report says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elastichost.reporting.run.assemble import read_report
+from elastichost.reporting.run.facts import Report
+from elastichost.reporting.run.words import accuracy_words, facts_of, lead_of, moment_words, without_course_words
+from tests.reporting.remains import NOW, write_run
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    return read_report(write_run(tmp_path / "run"), is_running=False, now_utc=NOW)
+
+
+def changed(report: Report, **facts: object) -> Report:
+    return msgspec.structs.replace(report, overview=msgspec.structs.replace(report.overview, **facts))
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "Done after 10s."),
+        ({"state": "training"}, "It broke off while training, after 10s."),
+        ({"state": "training", "is_running": True}, "Still training, 10s after it began."),
+        ({"state": "quarantined"}, "Done after 10s, but for samples that had to be left out."),
+        ({"state": "incomplete"}, "Done after 10s, but many ids had no row for want of memory."),
+        ({"state": "stopped"}, "Stopped after 10s."),
+        ({"state": "unknown"}, "How it ended is not known; it ran for 10s."),
+    ],
+)
+def test_how_it_ended(report: Report, facts: dict[str, object], words: str) -> None:
+    assert lead_of(changed(report, **facts)).startswith(f"{words} It trained 1000 of 2000 samples, 100 samples/s.")
+
+
+def test_quality_is_told_with_what_it_may_be(report: Report) -> None:
+    assert lead_of(changed(report, auc=0.75, truth_auc=0.8)).endswith(
+        "On the test set it reaches an AUC of 0.7500; the planted truth itself reaches 0.8000."
+    )
+
+
+def test_a_short_run_tells_what_is_known_of_it(report: Report) -> None:
+    short = changed(report, auc=0.75, logloss=0.5)
+    assert " ".join(without_course_words(short.overview)) == (
+        "It trained 1000 samples in 10s; its loss was not measured meanwhile: there is no course. "
+        "At its end: AUC 0.7500, log loss 0.5000."
+    )
+    unknown = changed(report, samples_trained=None)
+    assert "Nothing tells" in " ".join(without_course_words(unknown.overview))
+    assert " ".join(without_course_words(changed(report, samples_trained=0).overview)) == "Nothing was trained."
+
+
+def test_facts_are_those_that_are_known(report: Report) -> None:
+    names = [name for name, _ in facts_of(report)]
+    assert "AUC" not in names
+    assert names[:2] == ["state", "began"]
+    assert ("samples left out", "3 skipped") in list(facts_of(changed(report, samples_skipped=3)))
+
+
+@pytest.mark.parametrize(
+    ("at_s", "words"), [(0.04, "0:00.0"), (7.25, "0:07.2"), (59.99, "0:59.9"), (75.0, "1:15"), (3675.0, "1:01:15")]
+)
+def test_moments(at_s: float, words: str) -> None:
+    assert moment_words(at_s) == words
+
+
+def test_what_was_foretold_is_held_against_what_came(full: Report) -> None:
+    foretold = [one for one in full.tuner if one.kind in ("try", "move") and one.measured is not None]
+    first, second = accuracy_words(full)
+    assert first.startswith(f"Of {len(foretold)} speed")
+    assert "off in the median" in second

@@ -1,0 +1,299 @@
+"""What is decided about memory: when nothing, when what, in which order, and when it is only said."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastichost.history.features import Estimates
+from elastichost.tuner.memory.facts import AGE_EDGES, HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.memory.forecast import MemoryState, begin, decide, predict
+from elastichost.tuner.memory.horizon import LATE, kept_bytes, longest_horizon
+
+ROW = 200.0
+RATE = 20_000
+BASE = 200e6
+ALL = ("move", "evict", "admit", "shrink")
+
+
+def rows_at(n: float, beta: float = 0.8, scale: float = 20.0) -> float:
+    return float(scale * n**beta)
+
+
+def look_at(second: int, *, budget: float = 1e9, total: int = 10**9, **changes: Any) -> MemoryLook:
+    """A run of one host that trains RATE samples a second, whose ids follow Heaps' law, and nothing is dropped."""
+    n = RATE * second
+    made = rows_at(n) * ROW
+    host = HostLook(0, int(budget), int(BASE + made), made, 1.0)
+    facts: dict[str, Any] = {
+        "samples": n,
+        "samples_left": max(0, total - n),
+        "samples_per_s": float(RATE),
+        "made_bytes": made,
+        "row_bytes": ROW,
+        "live_bytes": made,
+        "own_bytes": 0.0,
+        "hosts": (host,),
+        "possible": ALL,
+    }
+    return MemoryLook(**{**facts, **changes})
+
+
+def decisions(seconds: range, **facts: Any) -> Iterator[tuple[int, MemoryState, MemoryDecision]]:
+    state = MemoryState()
+    for second in seconds:
+        state, decision = decide(state, look_at(second, **facts), float(second))
+        yield second, state, decision
+
+
+def first(seconds: range, **facts: Any) -> tuple[int, MemoryDecision]:
+    """The first decision that is not to stay."""
+    return next((second, found) for second, _, found in decisions(seconds, **facts) if found.kind != "stay")
+
+
+def exceeds_at(budget: float) -> int:
+    return next(second for second in range(1, 10**6) if BASE + rows_at(RATE * second) * ROW > budget)
+
+
+def test_memory_that_suffices_is_left_alone_and_the_reason_says_so() -> None:
+    found = list(decisions(range(1, 200), budget=50e9, total=10**8))
+    assert {decision.kind for _, _, decision in found} == {"stay"}
+    last = found[-1][2]
+    assert last.chance == 0.0 and last.exceeds_in_s is None
+    assert "MB are used" in last.reason
+
+
+@pytest.mark.parametrize("budget", [2e9, 4e9])
+def test_the_end_of_memory_is_seen_in_time(budget: float) -> None:
+    at_s = exceeds_at(budget)
+    alarm_s, decision = first(range(1, at_s + 1), budget=budget)
+    assert decision.kind == "evict"
+    assert decision.chance > 0.05
+    assert at_s - alarm_s >= 60
+    assert decision.exceeds_in_s == pytest.approx(at_s - alarm_s, rel=0.25)
+
+
+def test_a_run_that_ends_before_is_left_alone_and_that_is_said() -> None:
+    """At the rate of now the budget is exceeded in some minutes, but nothing is left to train by then."""
+    at_s = exceeds_at(2e9)
+    total = round(0.98 * RATE * at_s)
+    found = list(decisions(range(1, round(0.9 * at_s)), budget=2e9, total=round(0.85 * RATE * at_s)))
+    assert {decision.kind for _, _, decision in found} == {"stay"}
+    reasons = [d.reason for _, _, d in decisions(range(1, round(0.8 * at_s)), budget=2e9, total=total)]
+    assert any("the run is expected to end before that" in reason for reason in reasons)
+
+
+def test_no_new_ids_after_the_first_epoch_mean_no_growth() -> None:
+    at_s = exceeds_at(2e9)
+    until = round(0.9 * RATE * at_s)
+    assert first(range(1, at_s), budget=2e9)[1].kind == "evict"
+    found = {d.kind for _, _, d in decisions(range(1, round(0.9 * at_s)), budget=2e9, new_ids_until=until)}
+    assert found == {"stay"}
+
+
+def test_what_is_possible_is_done_in_order() -> None:
+    at_s = exceeds_at(2e9)
+    other = HostLook(1, 4_000_000_000, 10_000_000, 0.0, 0.0, may_take=True)
+
+    def first_kind(*possible: str, **changes: Any) -> MemoryDecision:
+        return first(range(at_s - 250, at_s), budget=2e9, possible=possible, **changes)[1]
+
+    look = look_at(at_s - 250, budget=2e9)
+    assert first_kind(*ALL).kind == "evict", "there is no other host"
+    assert first_kind("admit", "shrink").kind == "admit"
+    shrink = first_kind("shrink", workers=4, worker_bytes=10**9)
+    assert (shrink.kind, shrink.workers) == ("shrink", 3)
+    assert first_kind("shrink", workers=1, worker_bytes=10**9).kind == "warn"
+    assert first_kind().kind == "warn"
+    state, decision = MemoryState(), MemoryDecision("stay", "")
+    for second in range(at_s - 250, at_s):
+        look = look_at(second, budget=2e9)
+        look = msgspec.structs.replace(look, hosts=(*look.hosts, other))
+        state, decision = decide(state, look, float(second))
+        if decision.kind != "stay":
+            break
+    assert (decision.kind, decision.host, decision.target) == ("move", 0, 1)
+    assert 0.1 <= decision.share <= 0.9
+
+
+def known(beta: float = 0.8, scale: float = 20.0) -> Estimates:
+    """What jobs like `look_at`'s have taught."""
+    mean = {"rows_by_1e6_samples": math.log(rows_at(1e6, beta, scale)), "beta": math.log(beta)}
+    return Estimates(mean, dict.fromkeys(mean, 0.05))
+
+
+def test_who_knows_the_growth_sees_the_end_at_once() -> None:
+    """Half a minute before it: without that knowledge nobody looks so far ahead after a few seconds."""
+    budget = 0.45e9
+    at_s = exceeds_at(budget)
+    assert 20 < at_s < 60
+    alarms = []
+    for begun in (MemoryState(), begin(known())):
+        state = begun
+        for second in range(at_s):
+            state, decision = decide(state, look_at(second, budget=budget), float(second))
+            if decision.kind != "stay":
+                alarms.append(second)
+                break
+    assert len(alarms) == 2 and alarms[1] < alarms[0]
+
+
+def test_before_the_first_sample_the_whole_run_is_predicted() -> None:
+    start = msgspec.structs.replace(look_at(0, total=10**7), samples_per_s=0.0)
+    state, decision = decide(begin(known()), start, 0.0)
+    assert decision.kind == "stay" and decision.exceeds_in_s is None
+    median, high = predict(state, start, 1e7)
+    truth = BASE + rows_at(1e7) * ROW
+    assert median == pytest.approx(truth, rel=0.1)
+    assert median < high < 1.5 * truth
+
+
+@pytest.mark.parametrize("job", [known(0.5, 20_000.0), known(0.9, 1e-3)])
+def test_knowledge_of_another_job_gives_way(job: Estimates) -> None:
+    """It foretold far more, or next to nothing."""
+    at_s = exceeds_at(2e9)
+    state, alarm_s, total = begin(job), None, round(0.9 * RATE * at_s)
+    for second in range(at_s):
+        state, decision = decide(state, look_at(second, budget=2e9), float(second))
+        if decision.kind != "stay":
+            alarm_s = second
+            break
+    assert alarm_s is not None and 60 <= at_s - alarm_s < 0.9 * at_s
+    state = begin(job)
+    for second in range(round(0.85 * at_s)):
+        state, decision = decide(state, look_at(second, budget=2e9, total=round(0.8 * total)), float(second))
+        assert decision.kind == "stay"
+
+
+def test_a_run_that_stands_still_has_no_end_of_memory() -> None:
+    look = msgspec.structs.replace(look_at(50, budget=0.5e9), samples_per_s=0.0)
+    state = MemoryState()
+    for second in range(1, 50):
+        state, _ = decide(state, look_at(second, budget=0.5e9), float(second))
+    _, decision = decide(state, look, 50.0)
+    assert decision.exceeds_in_s is None
+
+
+def test_no_fewer_workers_are_left_than_the_job_asks_for() -> None:
+    at_s = exceeds_at(2e9)
+    facts: dict[str, Any] = {"possible": ("shrink",), "workers": 4, "worker_bytes": 50_000_000}
+    seconds = range(at_s - 30, at_s)
+    assert first(seconds, budget=2e9, least_workers=1, **facts)[1].workers < 3
+    few = first(seconds, budget=2e9, least_workers=4, **facts)[1]
+    assert few.kind == "warn"
+
+
+def test_a_warning_is_news_once_a_minute() -> None:
+    at_s = exceeds_at(2e9)
+    found = [d for _, _, d in decisions(range(at_s - 200, at_s), budget=2e9, possible=())]
+    warned = [d for d in found if d.kind == "warn"]
+    assert len(warned) > 60
+    assert sum(d.is_news for d in warned) == pytest.approx(len(warned) / 60, abs=1)
+    assert "memory will not suffice in about" in warned[0].reason
+
+
+def test_admission_is_doubled_up_to_a_bound() -> None:
+    at_s = exceeds_at(2e9)
+    seen = [first(range(at_s - 250, at_s), budget=2e9, possible=("admit",), admit_after=k)[1] for k in (1, 8, 64)]
+    assert [(d.kind, d.admit_after) for d in seen] == [("admit", 2), ("admit", 16), ("warn", 1)]
+
+
+def test_what_was_done_is_given_time_before_more_is_done() -> None:
+    at_s = exceeds_at(2e9)
+    kinds = [(s, d.kind) for s, _, d in decisions(range(at_s - 100, at_s), budget=2e9, possible=("admit",))]
+    acted = [second for second, kind in kinds if kind == "admit"]
+    assert len(acted) >= 2
+    assert min(later - earlier for earlier, later in itertools.pairwise(acted)) >= 5
+
+
+def test_memory_that_is_exceeded_by_what_does_not_grow_is_no_reason_to_drop_rows() -> None:
+    """A process took it. Dropped rows give nothing back, they only stop the growth."""
+    state, kinds = MemoryState(), set[str]()
+    for second in range(1, 60):
+        look = look_at(second, budget=1e9, new_ids_until=1)
+        look = msgspec.structs.replace(look, hosts=(HostLook(0, 10**9, 1_100_000_000, 1e6, 1.0),))
+        state, decision = decide(state, look, float(second))
+        kinds.add(decision.kind)
+    assert kinds == {"stay", "warn"}
+
+
+def test_a_horizon_that_is_too_short_is_lengthened_after_a_while() -> None:
+    state, found = MemoryState(), list[MemoryDecision]()
+    ages = tuple(min(1.0, edge / (RATE * 100)) * 100e6 for edge in AGE_EDGES)
+    for second in range(100, 200):
+        look = look_at(second, budget=2e9, horizon=100_000, live_bytes=20e6, ages=ages)
+        look = msgspec.structs.replace(look, hosts=(HostLook(0, 2 * 10**9, 300_000_000, 50e6, 1.0),))
+        state, decision = decide(state, look, float(second))
+        if decision.kind == "evict":
+            found.append(decision)
+            break
+    assert found and found[0].horizon == round(LATE * 100_000)
+
+
+def test_prediction_names_the_median_and_a_bound() -> None:
+    *_, (second, state, _) = decisions(range(1, 300), budget=4e9)
+    look = look_at(second, budget=4e9)
+    truth = BASE + rows_at(2 * look.samples) * ROW
+    median, high = predict(state, look, 2 * look.samples)
+    assert median == pytest.approx(truth, rel=0.1)
+    assert median <= high
+    assert predict(MemoryState(), look, 1e9) == (look.hosts[0].used_bytes,) * 2
+
+
+# --- horizons ---------------------------------------------------------------------------------------------------------
+
+
+def with_ages(live: float, own: float, *, samples: int, ages_from: int = 0) -> MemoryLook:
+    """Rows of all ages up to `samples`, equally many of each."""
+    shares = [min(1.0, edge / samples) for edge in AGE_EDGES]
+    return msgspec.structs.replace(
+        look_at(samples // RATE),
+        live_bytes=live + own,
+        own_bytes=own,
+        ages=tuple(share * live for share in shares),
+        own_ages=tuple(share * own for share in shares),
+        ages_from=ages_from,
+    )
+
+
+def test_counted_ages_say_what_a_horizon_keeps() -> None:
+    look = with_ages(1e9, 0.0, samples=10_000_000)
+    growth = MemoryState().growth
+    for horizon in (100_000, 1_000_000, 4_000_000):
+        kept = kept_bytes(growth, look, horizon, shortens_own=False)
+        assert kept == pytest.approx(1e9 * LATE * horizon / 10_000_000, rel=0.02)
+    beyond = kept_bytes(growth, look, 40_000_000, shortens_own=False)
+    assert 1e9 < beyond < 1e9 * 5
+
+
+def test_tables_of_their_own_age_keep_it_unless_it_must_be_shorter() -> None:
+    look = with_ages(1e9, 3e8, samples=10_000_000)
+    growth = MemoryState().growth
+    kept = kept_bytes(growth, look, 1_000_000, shortens_own=False)
+    assert kept == pytest.approx(1e9 * 0.125 + 3e8, rel=0.02)
+    assert kept_bytes(growth, look, 1_000_000, shortens_own=True) == pytest.approx(1.3e9 * 0.125, rel=0.02)
+
+
+@given(budget=st.floats(1e8, 1e11), samples=st.integers(10**5, 10**8), own=st.floats(0, 1e9), shortens=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_the_longest_horizon_fits_and_the_next_does_not(
+    budget: float, samples: int, own: float, shortens: bool
+) -> None:
+    look = with_ages(1e9, own, samples=samples)
+    host = HostLook(0, int(budget), int(0.5 * budget), 1e9 + own, 1.0)
+    look = msgspec.structs.replace(look, hosts=(host,))
+    growth = MemoryState().growth
+    room = 0.45 * budget + 1e9 + own
+    found = longest_horizon(growth, look, shortens_own=shortens)
+    if found is None:
+        assert kept_bytes(growth, look, look.least_horizon, shortens_own=shortens) * 1.1 > 0.99 * room
+        return
+    assert look.least_horizon <= found <= 1.1 * max(look.samples + look.samples_left, look.least_horizon)
+    assert kept_bytes(growth, look, found, shortens_own=shortens) <= room

@@ -1,0 +1,121 @@
+"""The law of new ids is found again in streams that follow it, and in some that do not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastichost.tuner.memory.growth import (
+    Forecast,
+    GrowthState,
+    chance_beyond,
+    clipped,
+    forecast,
+    observe,
+    quantile,
+    slope,
+)
+
+ROW = 100.0
+
+
+def heaps(beta: float, looks: int, *, scale: float = 50.0, step: int = 10_000, noise: float = 0.0) -> GrowthState:
+    """scale * n^beta rows after n samples, looked at every `step`."""
+    random, state, made = np.random.default_rng(5), GrowthState(), 0.0
+    for number in range(1, looks + 1):
+        n = number * step
+        more = scale * (n**beta - (n - step) ** beta) * math.exp(noise * random.standard_normal())
+        made += more
+        state = observe(state, n, made * ROW, ROW)
+    return state
+
+
+@pytest.mark.parametrize("beta", [0.4, 0.6, 0.8, 0.95])
+def test_the_exponent_is_found_and_the_forecast_is_right(beta: float) -> None:
+    state = heaps(beta, 300, noise=0.1)
+    assert slope(state)[0] == pytest.approx(beta, abs=0.08)
+    for ahead in (1.1, 1.5, 2.0):
+        n = 3e6
+        truth = 50.0 * ((ahead * n) ** beta - n**beta) * ROW
+        found = forecast(state, ahead * n)
+        assert found is not None
+        assert found.median == pytest.approx(truth, rel=0.1)
+        assert quantile(found, 0.05) < truth < quantile(found, 0.95)
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)), min_size=2, max_size=60),
+    ahead=st.integers(0, 10**8),
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_comes_a_forecast_is_a_number_below_its_bound(steps: list[tuple[int, int]], ahead: int) -> None:
+    state, n, made = GrowthState(), 0, 0.0
+    for samples, rows in steps:
+        n, made = n + samples, made + rows * ROW
+        state = observe(state, n, made, ROW)
+    found = forecast(state, n + ahead)
+    assert found is not None
+    assert 0 <= found.median <= found.most < math.inf
+    assert 0 <= quantile(found, 0.95) <= found.most
+    assert quantile(found, 0.05) <= found.median <= quantile(found, 0.95) * (1 + 1e-9)
+    assert 0 <= chance_beyond(found, 1.0) <= 1
+
+
+@given(looks=st.integers(2, 2000))
+@settings(max_examples=20, deadline=None)
+def test_points_stay_few_and_the_first_and_the_last_stay(looks: int) -> None:
+    state = heaps(0.7, looks)
+    assert len(state.points) <= 2 + 5 * math.log(looks + 1) / math.log(1.2)
+    assert state.points[0][0] == 10_000 and state.points[-1][0] == looks * 10_000
+
+
+def test_nothing_is_foreseen_of_nothing_and_a_count_that_falls_begins_anew() -> None:
+    assert forecast(GrowthState(), 100) is None
+    state = observe(GrowthState(), 1000, 5e6, ROW)
+    assert forecast(state, 2000) is None
+    assert observe(state, 1000, 5e6, ROW) == state
+    state = observe(state, 2000, 6e6, ROW)
+    assert forecast(state, 3000) is not None
+    assert forecast(observe(state, 3000, 1e6, ROW), 4000) is None
+
+
+def test_forecasts_that_were_wrong_make_the_next_ones_wider() -> None:
+    """Rates jump up and down in turn: the fit calls it scatter, the scores say how far it goes."""
+    calm, wild = heaps(0.7, 400), heaps(0.7, 400, noise=1.2)
+    narrow, wide = forecast(calm, 5e6), forecast(wild, 5e6)
+    assert narrow is not None and wide is not None
+    assert wide.log_error > 3 * narrow.log_error
+    assert all(len(scores) <= 24 for scores in wild.scores)
+    assert any(scores for scores in wild.scores)
+
+
+def test_a_burst_is_seen_soon() -> None:
+    state = heaps(0.6, 200)
+    n, made = state.points[-1]
+    before = forecast(state, 1.2 * n)
+    rate = 8 * 0.6 * 50.0 * n**-0.4 * ROW
+    for _ in range(5):
+        n, made = n + 10_000, made + rate * 10_000
+        state = observe(state, int(n), made, ROW)
+    after = forecast(state, 1.2 * n)
+    assert before is not None and after is not None
+    assert quantile(after, 0.95) > 2 * quantile(before, 0.95)
+
+
+def test_chances_are_those_of_the_quantiles() -> None:
+    found = Forecast(median=100.0, log_error=0.3, most=1e9)
+    for probability in (0.1, 0.5, 0.9):
+        assert chance_beyond(found, quantile(found, probability)) == pytest.approx(1 - probability)
+    assert chance_beyond(found, 2e9) == 0.0
+    assert chance_beyond(found, -1) == 1.0
+    assert chance_beyond(Forecast(0.0, 0.3, 0.0), -1) == 0.0, "nothing is made"
+
+
+def test_new_ids_end_where_the_data_begin_anew() -> None:
+    assert clipped(500.0, 0) == 500.0
+    assert clipped(500.0, 300) == 300.0
+    assert clipped(200.0, 300) == 200.0

@@ -1,0 +1,323 @@
+"""The estimate of a job's peak memory: against a real arena, real copies, and what must hold of any job."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.host import used_bytes
+from elastichost.arena.layout import plan_layout
+from elastichost.ps import snapshot
+from elastichost.ps.rows.store import RowStore
+from elastichost.sharding import bucket_count
+from elastichost.specs import (
+    DenseSpec,
+    DenseTensor,
+    EmbeddingSpec,
+    ModelSpec,
+    RowOptimizer,
+    RowOptimizerSpec,
+    TableSpec,
+)
+from elastichost.supervisor.launch.servers import MALLOC_ENVIRONMENT
+from elastichost.supervisor.memory.gauge import row_costs
+from elastichost.tuner.memory import peak_memory
+from elastichost.tuner.memory.peak_memory import (
+    FRAGMENTATION,
+    MemoryEstimate,
+    allocated_rows,
+    estimate_peak,
+    living_bytes,
+)
+from elastichost.tuner.memory.peak_memory_facts import ALONE, BESIDE, EMULATED, JobMemoryFacts, UnitMemory
+from elastichost.wire.facts import TensorEvent, WorkingSet
+from elastichost.worker.pipeline import PREFETCH_BATCHES
+
+MB = 1 << 20
+BLOCK = 32 * MB
+BUDGET = 1 << 30
+PACKAGE = Path(peak_memory.__file__).parents[2]
+
+
+def model(rows: int = 5000, dim: int = 16, optimizer: RowOptimizer = "rowwise_adagrad", dense: int = 1000) -> ModelSpec:
+    """A fixed table and a dynamic one."""
+    tables = (TableSpec("fixed", 0, ("f",), "int", rows), TableSpec("grows", 1, ("g",), "int", 0))
+    embeddings = tuple(
+        EmbeddingSpec(f"e{t}", t, t, "m", "bag", ("f",), dim, "sum", RowOptimizerSpec(optimizer), -1.0, 1.0)
+        for t in (0, 1)
+    )
+    tensors = (DenseTensor("w", (dense // 10, 10), 0),)
+    return ModelSpec(tables, embeddings, DenseSpec(tensors, dense, dense), 13, 1)
+
+
+def fixed_only(rows: int = 5000) -> ModelSpec:
+    whole = model(rows)
+    return msgspec.structs.replace(whole, tables=whole.tables[:1], embeddings=whole.embeddings[:1])
+
+
+def facts(spec: ModelSpec | None = None, grown: float = 40_000, **settings: object) -> JobMemoryFacts:
+    spec = spec or model()
+    rows = tuple(float(table.rows or grown) for table in spec.tables)
+    base = JobMemoryFacts(
+        model=spec,
+        workers=1,
+        servers=1,
+        access="direct",
+        batch_size=512,
+        rows=rows,
+        ids=tuple(grown if table.is_dynamic else 0.0 for table in spec.tables),
+        ids_per_batch=tuple(300.0 for _ in rows),
+        sample_ids=float(len(rows)),
+        sample_features=len(rows),
+        sample_bytes=60.0,
+        limit_bytes=BUDGET,
+        block_bytes=BLOCK,
+        working=WorkingSet((), ()),
+        bases=BESIDE,
+    )
+    return msgspec.structs.replace(base, **settings)
+
+
+def of(estimate: MemoryEstimate, *names: str) -> int:
+    return sum(part.bytes for part in estimate.parts if part.name in names)
+
+
+ARENA = ("rows", "optimizer state", "ids and their index", "dense vector", "pushes")
+
+
+# --- against what is really allocated ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ids", "optimizer"), [(2_000, "sgd"), (60_000, "rowwise_adagrad"), (150_000, "adagrad")])
+def test_an_arena_takes_what_is_told(tmp_path: Path, ids: int, optimizer: RowOptimizer) -> None:
+    spec = model(optimizer=optimizer)
+    with Arena.create(tmp_path, plan_layout(spec, 7, BUDGET)) as arena:
+        store, dense = RowStore(arena, 7), DenseStore(arena)
+        buckets = [(table.index, bucket) for table in spec.tables for bucket in range(bucket_count(table))]
+        store.adopt(buckets, initialise=True)
+        for half in (0, 1):
+            dense.mailbox(0, half)
+        keys = np.random.default_rng(0).permutation(ids)
+        for start in range(0, ids, 4096):
+            store.rows_for(1, keys[start : start + 4096], True, start)
+            store.confirm_grace()
+        found = estimate_peak(facts(spec, float(ids)))
+        assert of(found, *ARENA) == pytest.approx(used_bytes(tmp_path), rel=0.1)
+        places = arena.files.rows.touched_bytes() + arena.files.state.touched_bytes()
+        assert of(found, "rows", "optimizer state") == pytest.approx(places, rel=0.02)
+
+
+def test_a_bucket_has_so_many_rows_as_its_writer_allocates(tmp_path: Path) -> None:
+    spec = model()
+    with Arena.create(tmp_path, plan_layout(spec, 7, BUDGET)) as arena:
+        store = RowStore(arena, 7)
+        store.adopt([(1, bucket) for bucket in range(16)], initialise=True)
+        for start in range(0, 60_000, 500):
+            store.rows_for(1, np.arange(start, start + 500), True, start)
+        facts_of = store.statistics().buckets
+        assert [one.allocated_rows for one in facts_of] == [allocated_rows(one.live_rows, 16) for one in facts_of]
+
+
+@pytest.mark.parametrize("rows", [20_000, 150_000, 700_000])
+def test_reserved_copies_take_what_is_told(rows: int) -> None:
+    spec = fixed_only(rows)
+    told = of(estimate_peak(facts(spec, has_periodic_checkpoints=True)), "copies for checkpoints")
+    writer = snapshot.SnapshotWriter()
+    writer.reserve(rows * 68)
+    assert writer._toucher is not None
+    writer._toucher.join()
+    space = writer.space()
+    for start in range(0, rows, -(-rows // 16)):
+        count = min(-(-rows // 16), rows - start)
+        space.copy(np.zeros((count, 16), np.float32))
+        space.copy(np.zeros(count, np.float32))
+    assert told == pytest.approx(writer.kept_bytes, rel=0.13)
+    writer.close()
+
+
+def test_rows_cost_what_grants_count() -> None:
+    spec = model(dim=30, optimizer="adagrad")
+    bare = estimate_peak(facts(spec, grown=0.0))
+    more = estimate_peak(facts(spec, grown=0.0, rows=(25_000.0, 0.0)))
+    fixed = row_costs(spec).place[0] * 20_000
+    assert of(more, "rows", "optimizer state") - of(bare, "rows", "optimizer state") == pytest.approx(fixed, rel=0.01)
+
+
+def constant(path: str, name: str) -> int:
+    """Of a module that need not be imported for it."""
+    for node in ast.parse((PACKAGE / path).read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return int(ast.literal_eval(node.value))
+    raise AssertionError(name)
+
+
+def test_figures_of_other_modules_are_theirs() -> None:
+    assert peak_memory.BATCHES_DIRECT == PREFETCH_BATCHES + 2
+    assert constant("worker/evaluation.py", "EVALUATION_BATCH") == peak_memory.EVALUATION_BATCH
+    pieces = (snapshot._PIECE_BYTES, snapshot._LEAST_PIECE_BYTES, snapshot._PIECES)
+    told = (peak_memory.COPY_PIECE_BYTES, peak_memory.LEAST_COPY_PIECE_BYTES, peak_memory.COPY_PIECES)
+    assert pieces == told
+    assert int(MALLOC_ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"]) == BLOCK
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def made(number: int, sample_bytes: float = 0.0, fixed_bytes: float = 0.0) -> TensorEvent:
+    return TensorEvent(number, True, fixed_bytes, sample_bytes)
+
+
+def freed(number: int) -> TensorEvent:
+    return TensorEvent(number, False)
+
+
+def test_what_lives_together_counts_together() -> None:
+    events = (made(0, 8.0), made(1, 4.0), freed(0), made(2, 6.0, 100.0), freed(1), freed(2))
+    assert living_bytes(events, 10, BLOCK) == (200, 0, 200)
+    assert living_bytes(events, 100, BLOCK) == (1200, 0, 1200)
+
+
+def test_large_tensors_are_apart() -> None:
+    events = (made(0, 1000.0), made(1, 10.0), freed(0), freed(1))
+    assert living_bytes(events, 100, 50_000) == (1000, 100_000, 101_000)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6)), max_size=30), st.integers(1, 1000), st.floats(1, 1e9))
+def test_no_more_lives_than_was_made(found: list[tuple[int, float]], samples: int, block: float) -> None:
+    """A number that comes again frees the tensor that had it."""
+    events, living = list[TensorEvent](), set[int]()
+    for number, size in found:
+        if number in living:
+            events.append(freed(number))
+            living.discard(number)
+        else:
+            events.append(made(number, size))
+            living.add(number)
+    small, large, both = living_bytes(events, samples, int(block))
+    whole = sum(event.sample_bytes * samples for event in events)
+    assert max(small, large) <= both * (1 + 1e-9) + 1e-6
+    assert both <= (small + large) * (1 + 1e-9) + 1e-6
+    assert both <= whole * (1 + 1e-9) + 1e-6
+
+
+# --- the sum ----------------------------------------------------------------------------------------------------------
+
+STEP = WorkingSet((made(0, 4000.0), freed(0)), (made(0, 1000.0), freed(0)))
+LARGE = WorkingSet((made(0, 1e6), freed(0)), (made(0, 1e5), freed(0)))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"workers": 2},
+        {"servers": 2},
+        {"batch_size": 4096},
+        {"access": "served"},
+        {"test_samples": 100_000},
+        {"train_unit": UnitMemory(50 * MB, 80 * MB)},
+        {"has_periodic_checkpoints": True},
+        {"bases": ALONE},
+        {"rows": (90_000.0, 40_000.0)},
+        {"ids": (0.0, 90_000.0)},
+        {"sample_ids": 50.0},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_more_of_anything_takes_more(more: dict[str, object]) -> None:
+    assert estimate_peak(facts(working=STEP, **more)).host_bytes > estimate_peak(facts(working=STEP)).host_bytes
+
+
+def test_copies_are_there_at_the_last_checkpoint_and_large_tensors_in_a_step() -> None:
+    small = estimate_peak(facts(fixed_only(500_000), working=STEP))
+    assert (small.moment, of(small, "copies for checkpoints")) == ("checkpoint", 500_000 * 68)
+    large = estimate_peak(facts(fixed_only(1000), working=LARGE))
+    assert (large.moment, of(large, "copies for checkpoints")) == ("training", 0)
+    assert of(large, "activations, large ones") == 512_000_000
+    both = estimate_peak(facts(fixed_only(1000), working=LARGE, has_periodic_checkpoints=True))
+    assert both.moment == "training" and of(both, "copies for checkpoints") > 0
+
+
+def test_an_evaluation_takes_most_where_its_batches_are_larger() -> None:
+    found = estimate_peak(facts(fixed_only(1000), working=LARGE, batch_size=16, test_samples=10_000))
+    assert found.moment == "evaluation"
+    assert of(found, "activations, large ones") == 409_600_000
+    few = estimate_peak(facts(fixed_only(1000), working=LARGE, batch_size=16, test_samples=400, workers=3))
+    assert of(few, "activations, large ones") == 40_000_000  # one worker scores them all
+
+
+def test_scoring_much_larger_batches_than_it_trains_takes_a_heap_of_its_own() -> None:
+    def heap(batch: int, test: int) -> int:
+        return of(estimate_peak(facts(working=STEP, batch_size=batch, test_samples=test)), "activations")
+
+    trained, scored = 512 * 4000, 4096 * 1000
+    assert heap(512, 0) == pytest.approx(FRAGMENTATION * trained, abs=1)
+    assert heap(512, 20_000) == pytest.approx(FRAGMENTATION * (trained + scored), abs=1)
+    assert heap(2048, 20_000) == pytest.approx(FRAGMENTATION * 2048 * 4000 + scored, abs=1)
+    assert heap(4096, 20_000) == pytest.approx(FRAGMENTATION * 4096 * 4000 + scored, abs=1)
+
+
+def test_a_tuner_takes_memory_of_its_supervisor() -> None:
+    without, with_one = (estimate_peak(facts(has_tuner=has)) for has in (False, True))
+    assert with_one.host_bytes - without.host_bytes == BESIDE.tuner
+    assert of(with_one, "supervisor") - of(without, "supervisor") == BESIDE.tuner
+
+
+def test_a_worker_more_takes_what_is_told() -> None:
+    one = estimate_peak(facts(working=STEP, test_samples=50_000))
+    two = estimate_peak(facts(working=STEP, test_samples=50_000, workers=2))
+    assert one.worker_bytes == two.host_bytes - one.host_bytes > BESIDE.worker
+
+
+def test_dynamic_tables_keep_to_the_budget_and_fixed_ones_do_not() -> None:
+    grown = estimate_peak(facts(grown=5e6, limit_bytes=600 * MB))
+    assert grown.host_bytes == 600 * MB < sum(part.bytes for part in grown.parts)
+    assert "held to" in grown.words()[0]
+    fixed = estimate_peak(facts(fixed_only(10_000_000), limit_bytes=600 * MB))
+    assert fixed.host_bytes > 1000 * MB
+
+
+def test_where_the_model_was_not_run_its_dense_part_lets_guess() -> None:
+    guessed = estimate_peak(facts(working=None, batch_size=8192, notes=("the model fails",)))
+    assert of(guessed, "activations") > 8192 * 4 * 100  # the layer's outputs alone
+    assert guessed.words()[-1] == "the model fails"
+
+
+def test_of_an_emulated_job_only_processes_count() -> None:
+    nothing = ModelSpec((), (), DenseSpec((), 0, 0), 0, 0)
+    found = estimate_peak(facts(nothing, rows=(), ids=(), is_emulated=True, workers=10, servers=2, bases=EMULATED))
+    b = EMULATED
+    assert found.host_bytes == b.fork_server + b.supervisor + 2 * b.server + 10 * b.worker
+    assert found.worker_bytes == b.worker
+
+
+def test_on_a_gpu_activations_and_replicas_are_its_own() -> None:
+    on_cpu = estimate_peak(facts(working=STEP, batch_size=8192))
+    on_gpu = estimate_peak(facts(working=STEP, batch_size=8192, has_gpus=True))
+    assert on_cpu.gpu_bytes == 0
+    assert on_gpu.gpu_bytes > BESIDE.gpu_context + 8192 * 4000
+    assert of(on_gpu, "activations") < of(on_cpu, "activations")
+    assert "on GPUs" in on_gpu.words()[0]
+
+
+def test_its_words_name_the_parts_by_size() -> None:
+    found = estimate_peak(facts(fixed_only(500_000), working=STEP))
+    first, *lines = found.words()
+    assert f"{found.host_bytes / 1e6:,.0f} MB, at a checkpoint" in first
+    sizes = [int(line.split()[0].replace(",", "")) for line in lines]
+    assert sizes == sorted(sizes, reverse=True)
+    assert any("copies for checkpoints" in line for line in lines)
+
+
+def test_in_sync_mode_every_micro_batch_may_wait() -> None:
+    few = estimate_peak(facts(access="served", micro_batches=2))
+    many = estimate_peak(facts(access="served", micro_batches=16))
+    assert of(many, "pushes") > 5 * of(few, "pushes")

@@ -1,0 +1,94 @@
+"""The choice of a model by name, what is refused, and the share of the busiest PS."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
+from elastichost.tuner.models.base import MODELS, fit, interval, iteration_s, skew_of, skewed_shares
+
+WORKLOAD = Workload(100)
+SEEN = [Observation(Configuration(w, p), 1000.0 * w, 0.02) for w, p in ((1, 1), (2, 1), (4, 2), (8, 4))]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_fits_predicts_and_says_what_it_is(name: str) -> None:
+    fitted = fit(name, WORKLOAD, SEEN)
+    assert (fitted.name, fitted.workload, fitted.observations, fitted.configurations) == (name, WORKLOAD, 4, 4)
+    assert 0 < fitted.rank <= fitted.parameters_total == len(fitted.parameters)
+    assert 0.0 < fitted.confidence <= 1.0
+    found = fitted.predict(as_array([Configuration(6, 3)]), hot_share=0.5)
+    assert found.low[0] < found.samples_per_s[0] < found.high[0]
+    assert bool(fitted.posterior().mean) == (name == "elastichost")
+    again = fit(name, WORKLOAD, [*SEEN, SEEN[0]])
+    assert (again.observations, again.configurations) == (5, 4)
+
+
+def test_a_name_that_is_no_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="elastichost, dlrover_rm"):
+        fit("linear", WORKLOAD, SEEN)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_no_run_can_have_shown_is_refused(name: str) -> None:
+    for changes in (
+        {"samples_per_s": 0.0},
+        {"samples_per_s": math.nan},
+        {"samples_per_s": math.inf},
+        {"log_error": -0.1},
+        {"log_error": math.nan},
+        {"configuration": Configuration(0, 1)},
+        {"configuration": Configuration(1, 1, 0)},
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011 - the words differ
+            fit(name, WORKLOAD, [*SEEN, msgspec.structs.replace(SEEN[0], **changes)])
+    with pytest.raises(ValueError, match="batch_size"):
+        fit(name, Workload(0), SEEN)
+
+
+def test_an_iteration_is_a_batch_of_one_worker_or_a_step_of_all() -> None:
+    one = [Observation(Configuration(4, 1), 1000.0, 0.01)]
+    assert iteration_s(WORKLOAD, one)[0] == pytest.approx(0.4)
+    assert iteration_s(Workload(100, "sync"), one)[0] == pytest.approx(0.1)
+
+
+@given(skew=st.floats(0.0, 1.0), servers=st.integers(2, 64), others=st.integers(1, 64))
+def test_the_part_that_does_not_divide_is_the_same_with_any_number_of_servers(
+    skew: float, servers: int, others: int
+) -> None:
+    share = float(skewed_shares(skew, np.array([float(servers)]))[0])
+    seen = [Observation(Configuration(1, servers), 1.0, 0.1, hot_share=share)]
+    assert skew_of(seen) == pytest.approx(skew, abs=1e-9)
+    assert skew_of(seen, hot_share=share) == pytest.approx(skew, abs=1e-9)
+    assert skew_of(seen, hot_share=1 / servers) == pytest.approx(0.0, abs=1e-9)
+    assert 1 / others <= skewed_shares(skew, np.array([float(others)]))[0] <= 1.0 + 1e-12
+
+
+def test_the_newest_tell_how_uneven_the_load_is() -> None:
+    def seen(at_s: float, servers: int, share: float | None) -> Observation:
+        return Observation(Configuration(1, servers), 1.0, 0.1, at_s=at_s, hot_share=share)
+
+    old, new = [seen(float(t), 4, 0.9) for t in range(9)], [seen(100.0 + t, 4, 0.25) for t in range(3)]
+    assert skew_of([*new, *old]) == 0.0
+    assert skew_of([]) == 0.0 and skew_of([seen(0.0, 1, 1.0), seen(0.0, 4, None)]) == 0.0
+    assert skew_of([], hot_share=0.3) == 0.3
+
+
+def test_one_server_alone_says_nothing_of_how_uneven_the_load_is() -> None:
+    """It has all of it: what was seen of several holds."""
+    several = [Observation(Configuration(4, p), 1.0, 0.1, at_s=float(p), hot_share=0.25 + 0.75 / p) for p in (2, 4)]
+    alone = Observation(Configuration(4, 1), 1.0, 0.1, at_s=9.0, hot_share=1.0)
+    assert skew_of([*several, alone], hot_share=1.0) == pytest.approx(0.25)
+    assert skew_of([alone], hot_share=1.0) == 0.0
+
+
+def test_an_interval_is_symmetric_in_logarithms_and_finite() -> None:
+    found = interval(np.log([100.0, 1e300]), np.array([0.1, 500.0]), np.array([False, True]))
+    assert found.high[0] / 100.0 == pytest.approx(100.0 / found.low[0]) == pytest.approx(math.exp(0.16448536))
+    assert np.isfinite(found.high).all() and (found.low > 0).all()

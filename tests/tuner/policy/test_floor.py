@@ -1,0 +1,54 @@
+"""A look that is slower than the floor: how soon that is clear."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from elastichost.tuner.facts import Configuration, Observation
+from elastichost.tuner.policy.floor import CLEAR, glimpse, is_below, slow_budget_s
+from elastichost.tuner.policy.profile import BlockSettings, Look, ProfileState, log_error_of
+
+BLOCK = BlockSettings()
+BEST = Observation(Configuration(2, 1), 100_000.0, 0.02, 20.0, 1000)
+EDGE = Look(5.0, Configuration(3, 1), True, 100_000)
+
+
+def seen(*rates: float, best: Observation = BEST) -> Observation | None:
+    return glimpse(ProfileState(Configuration(3, 1), edge=EDGE, rates=rates, seconds=0.5 * len(rates)), best, BLOCK)
+
+
+def test_three_windows_show_what_is_half_as_fast() -> None:
+    found = seen(50_000.0, 51_000.0, 49_000.0)
+    assert found is not None and is_below(found, BEST, 0.9)
+    assert found.compute_s is None and found.training_cpu_s is None
+    assert seen(50_000.0, 51_000.0) is None
+    assert seen(0.0, 0.0, 0.0) is None
+
+
+def test_what_is_a_little_below_takes_longer_to_be_clear() -> None:
+    short, long = seen(*[85_000.0] * 3), seen(*[85_000.0] * 40)
+    assert short is not None and not is_below(short, BEST, 0.9) and is_below(short, BEST, 0.9, errors=0.0)
+    assert long is not None and is_below(long, BEST, 0.9)
+    assert not is_below(long, BEST, 0.0), "there is no floor"
+
+
+def test_noise_is_that_of_the_best_configurations_windows() -> None:
+    noisy = Observation(Configuration(2, 1), 100_000.0, 0.1, 20.0, 1000)
+    found = seen(*[70_000.0] * 3, best=noisy)
+    assert found is not None and not is_below(found, noisy, 0.9)
+    # as if so many windows of the same noise had been a block
+    quiet = seen(*[90_000.0] * 40)
+    assert quiet is not None and quiet.log_error == pytest.approx(BEST.log_error)
+    assert log_error_of((90_000.0,) * 40) <= quiet.log_error
+
+
+def test_chance_alone_ends_few_looks() -> None:
+    found = seen(*[90_000.0 * math.exp(-0.5 * CLEAR * 0.02)] * 40)
+    assert found is not None and not is_below(found, BEST, 0.9)
+
+
+def test_time_below_the_floor_is_budgeted() -> None:
+    assert slow_budget_s(0.0) == 5.0
+    assert slow_budget_s(3600.0) == pytest.approx(41.0)

@@ -1,0 +1,166 @@
+"""What is chosen to run next: what surely pays, what is worth a look, and what only doubt makes worth one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
+from elastichost.tuner.models.base import interval
+from elastichost.tuner.policy.candidates import Bounds
+from elastichost.tuner.policy.choice import Stakes
+from elastichost.tuner.policy.decision import TunerSettings
+from elastichost.tuner.policy.trials import DARING_TRIALS, MOST_MOVES, Chosen, Options, Progress, choose
+
+BEST = Observation(Configuration(8, 1), 100_000.0, 0.01, 20.0, 1000)
+OTHERS = (Configuration(7, 1), Configuration(4, 1), Configuration(12, 1))
+SETTINGS = TunerSettings(
+    Workload(batch_size=1000, host_cores=8),
+    Bounds(Configuration(1, 1), Configuration(16, 4, 8), cores=8, oversubscription=2.0),
+)
+STAKES = Stakes(remaining_s=3600.0, moving_s=0.5, block_s=5.0, min_gain=0.03, most_cores=8, log_error=0.01)
+
+PROGRESS = {"trials": 0, "moves": 0, "has_gained": False, "has_changed": False}
+ELSEWHERE = msgspec.structs.replace(BEST, configuration=Configuration(9, 1))
+
+
+def chosen(
+    ratios: tuple[float, float, float],
+    errors: tuple[float, float, float],
+    unfamiliar: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    **more: Any,
+) -> Chosen | None:
+    """ratios: of the speeds expected of OTHERS over the best known; most: the same of what work leaves possible."""
+    best, others = more.pop("best", BEST), more.pop("others", OTHERS)
+    speeds = np.log(best.samples_per_s * np.array(ratios))
+    options = Options(
+        as_array(others),
+        interval(speeds, np.array(errors), np.zeros(3, dtype=bool)),
+        np.array(unfamiliar),
+        best.samples_per_s * np.array(more.pop("most", (np.inf,) * 3)),
+    )
+    stakes = msgspec.structs.replace(
+        STAKES,
+        remaining_s=more.pop("remaining_s", STAKES.remaining_s),
+        log_error=more.pop("log_error", STAKES.log_error),
+    )
+    progress = Progress(*(more.pop(name, default) for name, default in PROGRESS.items()))
+    explore = more.pop("explore", "safe")
+    settings = msgspec.structs.replace(
+        SETTINGS, explore=explore, workload=msgspec.structs.replace(SETTINGS.workload, **more)
+    )
+    return choose(options, best, stakes, settings, progress)
+
+
+def test_what_surely_pays_is_a_move_and_only_so_often() -> None:
+    found = chosen((1.0, 0.9, 1.5), (0.02, 0.02, 0.02))
+    assert found is not None and (found.index, found.kind) == (2, "move")
+    assert chosen((1.0, 0.9, 1.5), (0.02, 0.02, 0.02), moves=MOST_MOVES, explore="off") is None
+
+
+def test_what_may_pay_is_tried_if_it_holds_the_floor() -> None:
+    found = chosen((1.0, 0.5, 1.06), (0.01, 0.4, 0.07))
+    assert found is not None and (found.index, found.kind) == (2, "try")
+    unsafe = (1.05, 1.05, 1.05), (0.3, 0.3, 0.3)
+    assert chosen(*unsafe) is None
+    found = chosen(*unsafe, explore="free")
+    assert found is not None and found.kind == "try"
+
+
+@pytest.mark.parametrize(("trials", "dares"), [(0, True), (DARING_TRIALS, False)])
+def test_where_nothing_is_safe_what_promises_much_is_dared_seldom(trials: int, dares: bool) -> None:
+    found = chosen((0.5, 0.5, 1.6), (0.4, 0.4, 0.9), trials=trials)
+    assert (found is not None and (found.index, found.kind) == (2, "try")) is dares
+
+
+PLAIN = (0.97, 0.96, 0.96), (0.01, 0.01, 0.01)  # nothing pays, and the model is sure of it
+STRANGE = (0.01, 0.3, 0.05)
+
+
+def test_what_is_expected_to_gain_nothing_is_not_looked_at() -> None:
+    """However wide the interval: it may be faster by a half, and the time that is left is long."""
+    assert chosen((0.98, 0.97, 0.5), (0.15, 0.3, 0.01), explore="free") is None
+    assert chosen((1.05, 0.97, 0.5), (0.15, 0.3, 0.01), explore="free") is not None
+
+
+def test_what_gains_less_than_the_noise_of_a_block_ends_the_search() -> None:
+    """By the windows of a block; on a shared host, of two blocks that were measured at different times."""
+    small, larger = ((1.02, 0.9, 0.9), (0.03, 0.01, 0.01)), ((1.055, 0.9, 0.9), (0.07, 0.01, 0.01))
+    assert chosen(*small, log_error=0.01, host_cores=0) is not None
+    assert chosen(*small, log_error=0.03, host_cores=0) is None
+    assert chosen(*small, log_error=0.01) is None and chosen(*larger, log_error=0.01) is not None
+    assert chosen(*larger, log_error=0.04) is None
+
+
+def test_after_the_speed_has_changed_the_usual_plan_is_one_of_many() -> None:
+    """Others may have taken some of its cores."""
+    small = (1.02, 0.9, 0.9), (0.03, 0.01, 0.01)
+    assert chosen(*small, has_changed=True) is not None
+    assert chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, has_changed=True) is not None
+
+
+def test_what_the_measured_work_rules_out_is_neither_tried_nor_moved_to() -> None:
+    sure = (1.5, 0.5, 0.5), (0.02, 0.01, 0.01)
+    found = chosen(*sure, most=(1.6, 9.0, 9.0))
+    assert found is not None and (found.index, found.kind) == (0, "move")
+    for explore in ("safe", "free"):
+        assert chosen(*sure, most=(0.85, 9.0, 9.0), explore=explore) is None
+
+
+def test_a_look_that_cannot_hold_the_floor_is_not_taken() -> None:
+    """By the measured work it is slower than the floor, whatever the model says."""
+    unsure = (1.3, 0.5, 0.5), (0.5, 0.01, 0.01)
+    assert chosen(*unsure) is not None, "it promises much"
+    assert chosen(*unsure, most=(0.89, 9.0, 9.0)) is None
+
+
+def test_only_where_looks_have_gained_much_what_is_unlike_all_that_was_seen_is_looked_at() -> None:
+    assert chosen(*PLAIN, unfamiliar=STRANGE, best=ELSEWHERE) is None
+    assert chosen(*PLAIN, has_gained=True, best=ELSEWHERE) is None
+    found = chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, best=ELSEWHERE)
+    assert found is not None and (found.index, found.kind) == (1, "try")
+    used = chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True, best=ELSEWHERE, most=(1.02, 1.02, 1.02))
+    assert used is None, "all cores are used"
+    assert chosen(*PLAIN, unfamiliar=STRANGE, has_gained=True) is None, "the usual plan is the best known"
+
+
+def test_doubt_makes_nothing_safe() -> None:
+    assert (
+        chosen((0.97, 0.8, 0.96), (0.01, 0.01, 0.01), unfamiliar=(0.0, 0.9, 0.0), has_gained=True, best=ELSEWHERE)
+        is None
+    )
+
+
+@pytest.mark.parametrize("more", [{"explore": "off"}, {"trials": SETTINGS.most_trials}, {"remaining_s": 30.0}])
+def test_nothing_is_looked_at_in_doubt(more: dict[str, Any]) -> None:
+    """Where nothing may be tried, or a block that lasts as long as any leaves no time to gain from it."""
+    assert chosen(*PLAIN, unfamiliar=(0.0, 0.3, 0.0), has_gained=True, best=ELSEWHERE, **more) is None
+
+
+def test_what_is_expected_to_pay_goes_before_what_is_doubted() -> None:
+    found = chosen((1.06, 0.96, 0.96), (0.03, 0.01, 0.01), unfamiliar=(0.0, 0.5, 0.0), has_gained=True, best=ELSEWHERE)
+    assert found is not None and found.index == 0
+
+
+USUAL = Configuration(8, 1)
+
+
+@pytest.mark.parametrize(("workload", "looks"), [({}, True), ({"host_cores": 0}, False), ({"has_gpus": True}, False)])
+def test_a_run_that_began_elsewhere_looks_at_the_usual_plan(workload: dict[str, Any], looks: bool) -> None:
+    """A worker for each core, one PS; where processes share a host's cores."""
+    elsewhere = msgspec.structs.replace(BEST, configuration=Configuration(12, 4))
+    found = chosen(
+        (0.95, 0.96, 0.96), (0.08, 0.01, 0.01), (0.4, 0.3, 0.0), best=elsewhere, others=(USUAL, *OTHERS[1:]), **workload
+    )
+    assert (found is not None and found.index == 0) is looks
+    sure = chosen((0.8, 0.96, 0.96), (0.02, 0.01, 0.01), (0.4, 0.3, 0.0), best=elsewhere, others=(USUAL, *OTHERS[1:]))
+    assert sure is None, "the model is sure that it is bad"
+
+
+def test_nothing_to_choose_from() -> None:
+    none = np.zeros(0)
+    nothing = Options(np.zeros((0, 4)), interval(none, none, np.zeros(0, dtype=bool)), none, none)
+    assert choose(nothing, BEST, STAKES, SETTINGS, Progress()) is None

@@ -1,0 +1,154 @@
+"""Who may come in at a gate, and for whom they speak there: real sockets on the loopback interface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.wire.codec import Envelope
+from elastichost.wire.control import ControlMessage, Hello, Stop
+from elastichost.wire.security.keys import AllowList, Gate, KeyPair, Pass, new_keys
+from elastichost.wire.sockets import ControlClient, ControlServer, DataClient, DataServer, wait_readable
+
+JOB = 7
+PATIENCE_S = 20.0
+# Who is not let in is never heard: the test waits until a peer that knocked later was.
+WORKER, OTHER, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1), ProcessId("server", 0, 1)
+
+
+def hello(process: ProcessId) -> Hello:
+    return Hello(process.role, process.index, process.life, pid=1)
+
+
+@dataclass(slots=True)
+class House:
+    """A supervisor's control socket with a gate, and clients."""
+
+    allowed: AllowList
+    keys: KeyPair
+    server: ControlServer
+    clients: list[ControlClient] = field(default_factory=list)
+
+    def connect(self, process: ProcessId, shown: Pass | None, address: str = "") -> ControlClient:
+        client = ControlClient(address or self.server.outer_address, JOB, process, shown)
+        self.clients.append(client)
+        return client
+
+    def enter(self, process: ProcessId) -> ControlClient:
+        """With keys of its own that are on the list."""
+        keys = new_keys()
+        self.allowed.allow(keys.public, str(process))
+        return self.connect(process, Pass(keys, self.keys.public))
+
+    def hear(self) -> Envelope[ControlMessage]:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            if (envelope := self.server.receive()) is not None:
+                return envelope
+            self.server.poll(0.05)
+        raise AssertionError("nothing came")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    keys, allowed = new_keys(), AllowList()
+    server = ControlServer(f"ipc://{tmp_path}/c", JOB, Gate("tcp://127.0.0.1:*", keys, allowed))
+    made = House(allowed, keys, server)
+    yield made
+    for client in made.clients:
+        client.close()
+    server.close()
+
+
+def test_who_is_on_the_list_speaks_and_is_answered(house: House) -> None:
+    client = house.enter(WORKER)
+    client.send(hello(WORKER))
+    assert house.hear().sender == WORKER
+    house.server.send(WORKER, Stop())
+    assert wait_readable([client.socket], PATIENCE_S)
+    answer = client.receive()
+    assert answer is not None and isinstance(answer.message, Stop)
+
+
+def test_inside_needs_no_key_and_both_are_answered_where_they_are(house: House) -> None:
+    inner, outer = house.connect(OTHER, None, house.server.address), house.enter(WORKER)
+    for client, process in ((inner, OTHER), (outer, WORKER)):
+        client.send(hello(process))
+        assert house.hear().sender == process
+    for client, process in ((inner, OTHER), (outer, WORKER)):
+        house.server.send(process, Stop())
+        assert wait_readable([client.socket], PATIENCE_S)
+
+
+@pytest.mark.parametrize("stranger", ["another key", "no key", "the key of another server"])
+def test_nobody_else_comes_in(house: House, stranger: str) -> None:
+    known = new_keys()
+    house.allowed.allow(known.public, str(OTHER))
+    shown = {
+        "another key": Pass(new_keys(), house.keys.public),
+        "no key": None,
+        "the key of another server": Pass(known, new_keys().public),
+    }[stranger]
+    house.connect(OTHER, shown).send(hello(OTHER))
+    friend = house.enter(WORKER)
+    for _ in range(3):
+        friend.send(hello(WORKER))
+        assert house.hear().sender == WORKER
+    with pytest.raises(ProtocolError, match="cannot be reached"):
+        house.server.send(OTHER, Stop())
+
+
+def test_a_key_speaks_for_one_process(house: House) -> None:
+    keys = new_keys()
+    house.allowed.allow(keys.public, str(WORKER))
+    house.connect(OTHER, Pass(keys, house.keys.public)).send(hello(OTHER))
+    with pytest.raises(ProtocolError, match=r"b'worker-1.1' has the key of worker-0.1"):
+        house.hear()
+
+
+def test_who_was_let_in_is_heard_no_more_once_the_key_is_revoked(house: House) -> None:
+    client = house.enter(WORKER)
+    client.send(hello(WORKER))
+    assert house.hear().sender == WORKER
+    house.allowed.revoke(str(WORKER))
+    client.send(hello(WORKER))
+    with pytest.raises(ProtocolError, match="the key of nobody who may speak"):
+        house.hear()
+
+
+def test_channels_of_a_worker_share_its_key(tmp_path: Path) -> None:
+    keys, of_worker, allowed = new_keys(), new_keys(), AllowList()
+    allowed.allow(of_worker.public, str(WORKER))
+    server = DataServer(f"ipc://{tmp_path}/d", JOB, SERVER, Gate("tcp://127.0.0.1:*", keys, allowed))
+    shown = Pass(of_worker, keys.public)
+    clients = [DataClient(server.outer_address, JOB, WORKER, channel, shown) for channel in ("pull", "dense")]
+    from elastichost.wire.data import DenseFetch
+
+    heard = set[bytes]()
+    for client in clients:
+        client.send(DenseFetch(request=1))
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(heard) < 2 and time.monotonic() < deadline_s:
+        if (received := server.receive()) is not None:
+            heard.add(received[0])
+    assert heard == {b"worker-0.1/pull", b"worker-0.1/dense"}
+    for client in clients:
+        client.close()
+    server.close()
+
+
+def test_an_address_of_another_machine_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="assign requested address"):
+        ControlServer(f"ipc://{tmp_path}/c", JOB, Gate("tcp://192.0.2.1:*", new_keys(), AllowList()))
+
+
+def test_a_secret_is_not_shown() -> None:
+    keys = new_keys()
+    assert keys.secret not in repr(keys) and keys.secret not in repr(Pass(keys, keys.public))
+    assert (len(keys.public), len(keys.secret)) == (40, 40)

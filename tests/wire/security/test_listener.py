@@ -1,0 +1,83 @@
+"""A crowd before a gate: it costs a process neither its descriptors nor those who may come in their way."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMIT, CROWD = 4096, 3000
+# A house of few descriptors; says where its gate is, then what became of it when a crowd had come and gone.
+HOUSE = f"""
+import json, os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (512, {LIMIT}))
+from elastichost.plan import ProcessId
+from elastichost.wire.control import Drained
+from elastichost.wire.security.keys import AllowList, Gate, Pass, gate_at, new_keys
+from elastichost.wire.sockets import ControlClient, ControlServer
+
+keys, of_friend, friend = new_keys(), new_keys(), ProcessId("worker", 0, 1)
+allowed = AllowList({{of_friend.public: str(friend)}})
+server = ControlServer("ipc://" + sys.argv[1], 7, Gate(gate_at("127.0.0.1"), keys, allowed))
+client = ControlClient(server.outer_address, 7, friend, Pass(of_friend, keys.public))
+
+def hear():
+    client.send(Drained())
+    while (envelope := server.receive()) is None:
+        server.poll(0.02)
+    assert envelope.sender == friend
+
+hear()
+before, most, was_shut = len(os.listdir("/proc/self/fd")), 0, False
+print(server.outer_address, flush=True)
+while not (was_shut and not server._outer._door.is_shut and most > before + 5 > len(os.listdir("/proc/self/fd"))):
+    server.receive()
+    server.poll(0.02)
+    most = max(most, len(os.listdir("/proc/self/fd")))
+    if server._outer._door.is_shut and not was_shut:
+        was_shut = True
+        hear()  # who is in is not put out: he could not come back now
+        assert server._outer._door.is_shut
+print(json.dumps(most), flush=True)
+for _ in sys.stdin:
+    server.receive()
+"""
+
+
+def test_a_crowd_that_says_a_little_and_stays_does_not_take_all_descriptors(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < LIMIT:
+        pytest.skip(f"a process may have {hard} descriptors here: too few for a crowd")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, LIMIT), hard))
+    house = subprocess.Popen(
+        [sys.executable, "-c", HOUSE, str(tmp_path / "c")],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert house.stdin is not None and house.stdout is not None
+    crowd: list[socket.socket] = []
+    try:
+        port = int(house.stdout.readline().rpartition(":")[2])
+        for _ in range(CROWD):
+            guest = socket.socket()
+            guest.setblocking(False)
+            guest.connect_ex(("127.0.0.1", port))
+            crowd.append(guest)
+            with contextlib.suppress(OSError):  # who is not connected yet waits before the door
+                guest.send(b"\xff")
+        assert LIMIT // 2 < int(house.stdout.readline()) < LIMIT, "some were let in, then sent away for their silence"
+    finally:
+        for guest in crowd:
+            guest.close()
+        house.stdin.close()
+        house.wait()
+        house.stdout.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,232 @@
+"""What goes through a gate: frames in short parts, names that cannot be taken from others, bounded queues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import zmq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastichost.errors import ProtocolError
+from elastichost.plan import ProcessId
+from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope
+from elastichost.wire.data import DataMessage, DenseFetch, DensePushed, Push
+from elastichost.wire.security.keys import AllowList, Gate, Pass, gate_at, new_keys, present
+from elastichost.wire.security.tcp_router import MAX_ROUTES, PART_BYTES, OuterRouter, cut, join
+from elastichost.wire.sockets import DATA_WAITING, DataClient, DataServer, wait_readable
+
+JOB = 7
+PATIENCE_S = 20.0
+ROUNDS = 300
+WORKER, OTHER, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1), ProcessId("server", 0, 1)
+
+
+@given(st.lists(st.sampled_from([0, 1, 36, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES]), max_size=4))
+def test_what_was_cut_is_whole_again(sizes: list[int]) -> None:
+    parts = [bytes([number]) * size for number, size in enumerate(sizes)]
+    pieces = [memoryview(piece) for piece in cut(parts)]  # type: ignore[arg-type]
+    assert all(piece.nbytes <= PART_BYTES for piece in pieces)
+    assert [bytes(part) for part in join(pieces)] == parts
+
+
+def test_what_nobody_cut_so_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="within a frame"):
+        join([memoryview(bytes(PART_BYTES))])
+    with pytest.raises(ProtocolError, match="65537 bytes came through a gate"):
+        join([memoryview(bytes(PART_BYTES + 1))])
+
+
+def test_a_message_of_many_parts_is_bounded_as_a_whole() -> None:
+    part = memoryview(bytes(PART_BYTES - 1))  # the same memory each time
+    fitting = MAX_MESSAGE_BYTES // part.nbytes
+    assert len(join([part] * fitting)) == fitting
+    with pytest.raises(ProtocolError, match=f"larger than {MAX_MESSAGE_BYTES} bytes"):
+        join([part] * (fitting + 1))
+
+
+@dataclass(slots=True)
+class House:
+    """A PS' data socket with a gate."""
+
+    allowed: AllowList
+    server: DataServer
+    key: str
+    clients: list[DataClient]
+
+    def enter(self, process: ProcessId, channel: str, shown: Pass | None = None) -> DataClient:
+        if shown is None:
+            keys = new_keys()
+            self.allowed.allow(keys.public, str(process))
+            shown = Pass(keys, self.key)
+        client = DataClient(self.server.outer_address, JOB, process, channel, shown)
+        self.clients.append(client)
+        return client
+
+    def hear(self) -> tuple[bytes, Envelope[DataMessage]]:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            if (received := self.server.receive()) is not None:
+                return received
+            wait_readable(self.server.sockets, 0.05)
+        raise AssertionError("nothing came")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    keys, allowed = new_keys(), AllowList()
+    server = DataServer(f"ipc://{tmp_path}/d", JOB, SERVER, Gate(gate_at("127.0.0.1"), keys, allowed))
+    made = House(allowed, server, keys.public, [])
+    yield made
+    for client in made.clients:
+        client.close()
+    server.close()
+
+
+def test_large_frames_go_both_ways(house: House) -> None:
+    client = house.enter(WORKER, "push")
+    frames = [bytes(range(256)) * 4000, b"", bytes(PART_BYTES)]
+    client.send(Push(request=1, sequence=1, shard_map_epoch=1, counts=(1,)), frames)
+    peer, envelope = house.hear()
+    assert peer == b"worker-0.1/push"
+    assert [bytes(frame) for frame in envelope.frames] == frames
+    house.server.send(peer, DensePushed(request=1, sequence=1, version=1, samples_applied=0), frames)
+    assert wait_readable(client.sockets, PATIENCE_S)
+    answer = client.receive()
+    assert answer is not None and [bytes(frame) for frame in answer.frames] == frames
+
+
+def test_a_name_cannot_be_taken_before_its_owner_comes(house: House) -> None:
+    """Nobody knows under which name exactly a client will come: whoever guesses it shuts nobody out."""
+    keys = new_keys()
+    house.allowed.allow(keys.public, str(OTHER))
+    squatter = zmq.Context.instance().socket(zmq.DEALER)
+    squatter.setsockopt(zmq.LINGER, 0)
+    squatter.setsockopt(zmq.IDENTITY, b"worker-0.1/pull1")
+    present(Pass(keys, house.key), squatter)
+    squatter.connect(house.server.outer_address)
+    squatter.send(b"I was first")
+    with pytest.raises(ProtocolError, match=r"has the key of worker-1.1"):
+        house.hear()
+    owner = house.enter(WORKER, "pull1")
+    owner.send(DenseFetch(request=1))
+    assert house.hear()[0] == b"worker-0.1/pull1"
+    squatter.close()
+
+
+def test_who_comes_later_under_a_name_does_not_get_its_answers(house: House) -> None:
+    keys = new_keys()
+    house.allowed.allow(keys.public, str(WORKER))
+    first, second = (house.enter(WORKER, "pull1", Pass(keys, house.key)) for _ in range(2))
+    first.send(DenseFetch(request=1))
+    peer, _ = house.hear()
+    second.send(DenseFetch(request=2))
+    with pytest.raises(ProtocolError, match="comes a second time"):
+        house.hear()
+    house.server.send(peer, DensePushed(request=1, sequence=0, version=0, samples_applied=0))
+    assert wait_readable(first.sockets, PATIENCE_S)
+    assert second.receive() is None
+
+
+def test_conversations_with_one_life_are_bounded(house: House) -> None:
+    keys = new_keys()
+    house.allowed.allow(keys.public, str(WORKER))
+    peers = []
+    for number in range(MAX_ROUTES + 1):
+        house.enter(WORKER, f"c{number}", Pass(keys, house.key)).send(DenseFetch(request=1))
+        peers.append(house.hear()[0])
+    answer = DensePushed(request=1, sequence=0, version=0, samples_applied=0)
+    with pytest.raises(ProtocolError, match="cannot be reached"):
+        house.server.send(peers[0], answer)
+    house.server.send(peers[1], answer)
+
+
+def test_of_a_peer_that_reads_nothing_little_is_kept(house: House) -> None:
+    keys = new_keys()
+    house.allowed.allow(keys.public, str(WORKER))
+    deaf = zmq.Context.instance().socket(zmq.DEALER)
+    deaf.setsockopt(zmq.LINGER, 0)
+    deaf.setsockopt(zmq.RCVHWM, 1)
+    deaf.setsockopt(zmq.IDENTITY, b"worker-0.1/deaf#0")
+    present(Pass(keys, house.key), deaf)
+    speaker = house.enter(WORKER, "dense", Pass(keys, house.key))
+    deaf.connect(house.server.outer_address)
+    codec: Codec[DataMessage] = Codec(DataMessage, JOB, WORKER)
+    deaf.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetch(request=1))])  # type: ignore[arg-type]
+    peer, _ = house.hear()
+    answer, frame = DensePushed(request=1, sequence=0, version=0, samples_applied=0), bytes(8 << 20)
+    before_bytes, sent = psutil.Process().memory_info().rss, 0
+
+    def answer_on() -> None:
+        nonlocal sent
+        for _ in range(1000):
+            house.server.send(peer, answer, [frame])
+            sent += 1
+
+    with pytest.raises(ProtocolError, match="cannot be reached"):
+        answer_on()
+    assert sent <= DATA_WAITING.to_peer + 8, "what lies in the sockets' buffers beside what waits"
+    assert psutil.Process().memory_info().rss - before_bytes < 256 << 20
+    speaker.send(DenseFetch(request=1))
+    assert house.hear()[0] == b"worker-0.1/dense", "others are heard"
+    deaf.close()
+
+
+def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None:
+    """Whoever is let in, and sends it, is cut off; others go on."""
+    keys = new_keys()
+    house.allowed.allow(keys.public, str(WORKER))
+    guest = zmq.Context.instance().socket(zmq.DEALER)
+    guest.setsockopt(zmq.LINGER, 0)
+    guest.setsockopt(zmq.IDENTITY, b"worker-0.1/long#0")
+    present(Pass(keys, house.key), guest)
+    monitor = guest.get_monitor_socket(zmq.Event.DISCONNECTED)
+    guest.connect(house.server.outer_address)
+    guest.send(bytes(2 * PART_BYTES))
+    assert monitor.poll(int(PATIENCE_S * 1000)), "it is cut off"
+    assert house.server.receive() is None
+    house.enter(WORKER, "dense", Pass(keys, house.key)).send(DenseFetch(request=1))
+    assert house.hear()[0] == b"worker-0.1/dense"
+    guest.disable_monitor()
+    monitor.close()
+    guest.close()
+
+
+def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
+    """ZeroMQ looks only now and then at what a peer has read. This peer never leaves more unread than it may: none of
+    its answers may be lost, or it would wait for a second before it asks again."""
+    client = house.enter(WORKER, "dense")
+    client.send(DenseFetch(request=1))
+    peer, _ = house.hear()
+    answer = DensePushed(request=1, sequence=0, version=0, samples_applied=0)
+    for _ in range(ROUNDS):
+        for _ in range(DATA_WAITING.to_peer):
+            house.server.send(peer, answer)
+        for _ in range(DATA_WAITING.to_peer):
+            assert wait_readable(client.sockets, PATIENCE_S)
+            assert client.receive() is not None
+
+
+def test_a_gate_on_version_6(tmp_path: Path) -> None:
+    keys, of_worker, allowed = new_keys(), new_keys(), AllowList()
+    allowed.allow(of_worker.public, str(WORKER))
+    try:
+        server = DataServer(f"ipc://{tmp_path}/d", JOB, SERVER, Gate(gate_at("::1"), keys, allowed))
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    assert server.outer_address.startswith("tcp://[::1]:")
+    client = DataClient(server.outer_address, JOB, WORKER, "pull", Pass(of_worker, keys.public))
+    client.send(DenseFetch(request=1))
+    assert House(allowed, server, keys.public, []).hear()[0] == b"worker-0.1/pull"
+    client.close()
+    server.close()
+
+
+def test_an_address_that_is_taken_is_told(house: House) -> None:
+    with pytest.raises(OSError, match="in use"):
+        OuterRouter(Gate(house.server.outer_address, new_keys(), AllowList()), DATA_WAITING, zmq.Context.instance())

@@ -1,0 +1,24 @@
+"""CPU time of the thread that trains: what it computes, not what it waits."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from elastichost.worker.model.device import training_cpu_since
+
+
+def test_it_is_of_this_thread_and_without_waiting() -> None:
+    began_s, began_cpu_s = time.perf_counter(), time.thread_time()
+    time.sleep(0.2)
+    waited = training_cpu_since(began_cpu_s, torch.device("cpu"))
+    assert waited is not None and waited < 0.1
+    while time.thread_time() - began_cpu_s < 0.05:
+        pass
+    used = training_cpu_since(began_cpu_s, torch.device("cpu"))
+    assert used is not None and 0.05 <= used < time.perf_counter() - began_s
+
+
+def test_nobody_knows_it_where_a_gpu_computes() -> None:
+    assert training_cpu_since(time.thread_time(), torch.device("cuda", 0)) is None
