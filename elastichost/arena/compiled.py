@@ -46,16 +46,24 @@ def _stamp(kernel: Any, function: Callable[..., Any]) -> None:
     cache = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
     if cache is None:
         return  # nothing is compiled (NUMBA_DISABLE_JIT), or nothing can be kept
-    folders = {Path(__file__).parent, Path(function.__code__.co_filename).parent}
+    folders = {Path(__file__).parent, _part_of(Path(function.__code__.co_filename))}
     cache._source_stamp = (cache._source_stamp, *(_digest(folder) for folder in sorted(folders)))
+
+
+def _part_of(source: Path) -> Path:
+    """The folder whose sources a kernel may call: the part of this package that it is in, or its own folder."""
+    package = Path(__file__).parents[1]
+    if source.is_relative_to(package):
+        return package / source.relative_to(package).parts[0]
+    return source.parent
 
 
 @functools.cache
 def _digest(folder: Path) -> str:
-    """Of all Python sources in a directory."""
+    """Of all Python sources in a directory and below it."""
     found = hashlib.blake2b(digest_size=16)
-    for path in sorted(folder.glob("*.py")):
-        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(folder.rglob("*.py")):
+        found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 
 

@@ -19,8 +19,12 @@ from pathlib import Path
 __all__ = ["COMPILE_S", "KernelCache", "kernel_cache", "use_kernel_cache"]
 
 COMPILE_S = 30.0  # about what compiling all kernels takes a core
-PACKAGE = Path(__file__).parent
-PARTS_WITH_KERNELS = ("arena", "datasets", "simulator", "worker")
+PACKAGE = Path(__file__).parents[1]
+PARTS_WITH_KERNELS = (
+    *("arena", "arena/dense", "arena/index", "arena/rows"),
+    *("datasets/kernels", "datasets/synthetic", "datasets/text"),
+    *("simulator", "worker/model"),
+)
 VARIABLE = "NUMBA_CACHE_DIR"
 NAME = "elastichost-kernels"
 

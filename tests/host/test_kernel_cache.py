@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.host.kernel_cache import NAME, PACKAGE
+from elastichost.host.kernel_cache import NAME, PACKAGE, PARTS_WITH_KERNELS
 from elastichost.sharding import mix64
 from tests.system.beds import with_read_only
 
@@ -89,3 +89,10 @@ def test_doctor_compiles_a_kernel_and_says_what_will_happen(tmp_path: Path) -> N
     (tmp_path / f"{NAME}-{os.geteuid()}").chmod(0o777)
     done = with_read_only(PACKAGE, sys.executable, "-c", check, **environment)
     assert "verdict='warning'" in done.stdout and "export NUMBA_CACHE_DIR=" in done.stdout, done
+
+
+def test_every_folder_with_kernels_is_tried() -> None:
+    """numba keeps the machine code of a kernel beside its source."""
+    marks = ("\n@compiled", "\n@inlined", "njit(")
+    found = {path.parent for path in PACKAGE.rglob("*.py") if any(mark in path.read_text() for mark in marks)}
+    assert {PACKAGE / part for part in PARTS_WITH_KERNELS} >= found

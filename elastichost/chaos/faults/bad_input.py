@@ -132,7 +132,7 @@ class _Call:
 
 def _python_path() -> dict[str, str]:
     """The command line of this very package, wherever it is called from."""
-    root = str(Path(__file__).parent.parent.parent)
+    root = str(Path(__file__).parents[3])
     return {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
 
 

@@ -17,7 +17,7 @@ from elastichost.errors import ConfigError
 
 __all__ = ["register"]
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def register(app: typer.Typer) -> None:
