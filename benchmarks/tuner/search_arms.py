@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
 from elastichost.tuner.policy.candidates import as_configurations, enumerate_candidates, maximin, repaired
-from elastichost.tuner.policy.choice import Stakes, best_known, price_of
+from elastichost.tuner.policy.choice import DecisionCosts, best_known, price_of
 from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance, stakes_of
 from elastichost.tuner.policy.profile import Look, ProfileState, fold, joined
 
@@ -57,7 +57,7 @@ class _Search:
         self._is_over = True
         return best_known(self.observations, stakes).configuration
 
-    def _next(self, stakes: Stakes) -> Configuration | None:
+    def _next(self, stakes: DecisionCosts) -> Configuration | None:
         raise NotImplementedError
 
 
@@ -68,7 +68,7 @@ class RandomSearch(_Search):
         super().__init__(settings)
         self._random, self._tries = np.random.default_rng((seed, 21)), tries
 
-    def _next(self, stakes: Stakes) -> Configuration | None:
+    def _next(self, stakes: DecisionCosts) -> Configuration | None:
         if len(self.observations) > self._tries:
             return None
         bounds = self.settings.bounds
@@ -92,7 +92,7 @@ class BayesianSearch(_Search):
             space = space[np.sort(self._random.choice(len(space), self.CANDIDATES, replace=False))]
         self._space = space
 
-    def _next(self, stakes: Stakes) -> Configuration | None:
+    def _next(self, stakes: DecisionCosts) -> Configuration | None:
         seen = as_array([one.configuration for one in self.observations])
         if len(seen) > self.TRIES:
             return None

@@ -15,7 +15,7 @@ from elastichost.history.features import JobFeatures
 from elastichost.simulator.truth import Speed
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload, as_array
 from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
-from elastichost.tuner.policy.choice import Stakes, price_of
+from elastichost.tuner.policy.choice import DecisionCosts, price_of
 
 __all__ = ["NEAR", "Costs", "Family", "Job", "Met", "Truth", "World", "draw_family", "draw_job"]
 
@@ -113,7 +113,7 @@ class Job:
     space: ConfigurationArray
     speeds: Floats
     worth: Floats
-    stakes: Stakes
+    stakes: DecisionCosts
     seed: int
 
     def speed(self, configuration: Configuration) -> float:
@@ -142,7 +142,7 @@ def draw_job(family: Family, seed: int, min_gain: float, dearer: Costs | None = 
     truth = of.truth(family.costs.times(Costs(*jitter)).times(dearer or Costs()))
     space, bounds = _space(of), of.bounds
     speeds = truth.speeds(space)
-    stakes = Stakes(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
+    stakes = DecisionCosts(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
     return Job(family, truth, space, speeds, np.log(speeds) - price_of(space, stakes), stakes, seed)
 
 

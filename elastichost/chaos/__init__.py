@@ -2,5 +2,6 @@
 every promise is checked from the files the run left.
 
 Pure: `schedule` (what happens when), `scene` (what the journal says of the processes), `invariants`, `goodput`,
-`faults.message_faults`. They do: `driver` (the loop), `target` (the run), `faults/` (of processes, of messages, garbage).
+`faults.message_faults`. They do: `driver` (the loop), `target` (the run), `faults/` (of processes and
+messages, and garbage).
 """

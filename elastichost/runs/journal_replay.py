@@ -34,7 +34,7 @@ from elastichost.runs.events import (
 from elastichost.runs.facts import ArenaOrigin, Lineage, TornLife
 from elastichost.runs.result import RollBack
 
-__all__ = ["EndedSize", "Recollection", "replay"]
+__all__ = ["EndedSize", "ReplayedJournal", "replay"]
 
 
 class EndedSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class EndedSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     was_asked: bool = False
 
 
-class Recollection(msgspec.Struct, frozen=True):
+class ReplayedJournal(msgspec.Struct, frozen=True):
     """`arena`: path of the newest one, "" when there is none. `is_whole`: its rows were initialised or restored, or
     can be initialised by whoever comes. `has_ended`: the last supervisor ended the run itself and removed its arena.
     `hosts`: whose arenas the rows lay in. `ended`: with what the run trained at last, None: not known. `supervisors`:
@@ -74,9 +74,9 @@ class Recollection(msgspec.Struct, frozen=True):
         return tuple(found)
 
 
-def replay(lines: Iterable[JournalLine]) -> Recollection:
+def replay(lines: Iterable[JournalLine]) -> ReplayedJournal:
     """Folds a journal."""
-    known, lives = Recollection(), dict[str, int]()
+    known, lives = ReplayedJournal(), dict[str, int]()
     for line in lines:
         for name, life in _lives_of(line.event):
             lives[name] = max(lives.get(name, 0), life)
@@ -94,7 +94,7 @@ def _lives_of(event: AnyEvent) -> Iterable[tuple[str, int]]:
             return ()
 
 
-def _fold(known: Recollection, event: AnyEvent) -> Recollection:
+def _fold(known: ReplayedJournal, event: AnyEvent) -> ReplayedJournal:
     match event:
         case ArenaOpened():
             return _arena(known, event)
@@ -135,7 +135,7 @@ def _size(before: EndedSize | None, plan: PlanChanged) -> EndedSize | None:
     return EndedSize(plan.workers, plan.servers, plan.worker_cores, was_asked)
 
 
-def _arena(known: Recollection, event: ArenaOpened) -> Recollection:
+def _arena(known: ReplayedJournal, event: ArenaOpened) -> ReplayedJournal:
     goes_on = event.origin == "arena"
     return msgspec.structs.replace(
         known,
@@ -147,5 +147,5 @@ def _arena(known: Recollection, event: ArenaOpened) -> Recollection:
     )
 
 
-def _with(known: Recollection, **changes: object) -> Recollection:
+def _with(known: ReplayedJournal, **changes: object) -> ReplayedJournal:
     return msgspec.structs.replace(known, lineage=msgspec.structs.replace(known.lineage, **changes))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.agenda import Situation
 
 __all__ = ["situation_of", "word_of"]
 
 
-def situation_of(run: Run, parts: Parts, *, is_stopping: bool) -> Situation:
+def situation_of(run: Run, parts: Components, *, is_stopping: bool) -> Situation:
     """is_stopping: the run was asked to."""
     ledger, fleet = parts.training.ledger, run.fleet
     return Situation(
@@ -30,7 +30,7 @@ def situation_of(run: Run, parts: Parts, *, is_stopping: bool) -> Situation:
     )
 
 
-def word_of(parts: Parts, before: str, *, is_stopping: bool) -> str:
+def word_of(parts: Components, before: str, *, is_stopping: bool) -> str:
     """What the run does, for people. before: the word of the turn before."""
     if is_stopping:
         return "stopping"

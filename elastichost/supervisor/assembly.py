@@ -30,12 +30,12 @@ from elastichost.runs.events import ArenaOpened, ArenaRejected, ArenaReused, Bat
 from elastichost.runs.facts import ArenaOrigin, Lineage
 from elastichost.sharding import even_shard_map
 from elastichost.specs import ModelSpec
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.checkpoints import Checkpointer
-from elastichost.supervisor.controllers.evaluations import Judge
+from elastichost.supervisor.controllers.checkpoints import CheckpointController
+from elastichost.supervisor.controllers.evaluations import EvaluationController
 from elastichost.supervisor.controllers.leases import Training
-from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.controllers.sync_crew import CrewTraining
 from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.elastic_hosts.arena_replica import Double
@@ -47,9 +47,9 @@ from elastichost.supervisor.memory.gauge import MemoryGauge
 from elastichost.supervisor.memory.lookups import LookupCount
 from elastichost.supervisor.memory.monitor import MemoryWatch
 from elastichost.supervisor.rebalancer import Balancer
-from elastichost.supervisor.startup.arena_takeover import Claim, Misfit, Rescued, rescue
+from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, rescue
 from elastichost.supervisor.startup.preflight import Preparation
-from elastichost.supervisor.startup.resume_source import Heritage, newest_kept, starting_point
+from elastichost.supervisor.startup.resume_source import ResumeSource, newest_kept, starting_point
 from elastichost.tuner.cold_start import resized_plan
 
 __all__ = ["assemble"]
@@ -66,7 +66,7 @@ class _Beginning:
     lineage: Lineage
     restore_from: Path | None = None
     kept: tuple[Path, RunRecord] | None = None
-    rescued: Rescued | None = None
+    rescued: TakenOver | None = None
 
 
 def assemble(
@@ -74,16 +74,16 @@ def assemble(
     prepared: Preparation,
     model: ModelSpec,
     initial: npt.NDArray[np.float32],
-    heritage: Heritage,
+    heritage: ResumeSource,
     is_draining: Callable[[], bool],
-) -> Parts:
+) -> Components:
     """Makes the arena, or takes one over, and everything that works on it.
 
     initial: float32 [dense.elements], the model's own initial dense part. Raises ArenaFullError, CheckpointError.
     """
     settings = _ledger_settings(run, prepared)
     found = _from_arena(run, model, settings, heritage, prepared.cores)
-    if isinstance(found, Misfit):
+    if isinstance(found, TakeoverRefusal):
         beginning = _anew(run, prepared, model, initial, settings, heritage, found.reason)
     else:
         beginning = found
@@ -94,20 +94,20 @@ def assemble(
 
 
 def _from_arena(
-    run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage, cores: tuple[int, ...]
-) -> _Beginning | Misfit:
-    """A Misfit, with the reason in the journal, when there is no arena to go on from, or it does not fit. It is left as
-    it is then, and still held."""
+    run: Run, model: ModelSpec, settings: LedgerSettings, heritage: ResumeSource, cores: tuple[int, ...]
+) -> _Beginning | TakeoverRefusal:
+    """A TakeoverRefusal, with the reason in the journal, when there is no arena to go on from, or it does not fit. The
+    arena is left as it is then, and still held."""
     claim = heritage.claim
     if claim is None:
-        return Misfit("the run is a new one")
+        return TakeoverRefusal("the run is a new one")
     rescued = _rescue(run, claim, model, settings)
-    if isinstance(rescued, Misfit) and rescued.needs_servers:
+    if isinstance(rescued, TakeoverRefusal) and rescued.needs_servers:
         resized = resized_plan(run.plan, f"resume: {rescued.reason}", servers=rescued.needs_servers)
         run.plan = pin(resized, cores, run.cores_elsewhere).plan
         run.decided(run.plan.reason)
         rescued = _rescue(run, claim, model, settings)
-    if isinstance(rescued, Misfit):
+    if isinstance(rescued, TakeoverRefusal):
         if not claim.recollection.has_ended:
             run.note(ArenaRejected(rescued.reason))
         return rescued
@@ -125,7 +125,7 @@ def _from_arena(
     return _Beginning(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
 
 
-def _rescue(run: Run, claim: Claim, model: ModelSpec, settings: LedgerSettings) -> Rescued | Misfit:
+def _rescue(run: Run, claim: ArenaClaim, model: ModelSpec, settings: LedgerSettings) -> TakenOver | TakeoverRefusal:
     job = run.job
     return rescue(
         claim,
@@ -139,7 +139,7 @@ def _rescue(run: Run, claim: Claim, model: ModelSpec, settings: LedgerSettings) 
     )
 
 
-def _give_up(run: Run, claim: Claim) -> None:
+def _give_up(run: Run, claim: ArenaClaim) -> None:
     """Its memory is needed: the checkpoint is what counts from now on."""
     if claim.held is None:
         return
@@ -159,7 +159,7 @@ def _anew(
     model: ModelSpec,
     initial: npt.NDArray[np.float32],
     settings: LedgerSettings,
-    heritage: Heritage,
+    heritage: ResumeSource,
     why_not_arena: str,
 ) -> _Beginning:
     source = starting_point(run, model, settings, heritage, why_not_arena)
@@ -238,10 +238,10 @@ def _note_arena(run: Run, arena: Arena, origin: ArenaOrigin, lineage: Lineage | 
 
 def _parts(
     run: Run, prepared: Preparation, model: ModelSpec, beginning: _Beginning, is_draining: Callable[[], bool]
-) -> Parts:
+) -> Components:
     ledger = beginning.ledger
     is_sync, every_samples = run.job.train.mode == "sync", run.job.evaluate.every_samples
-    checkpointer = Checkpointer(
+    checkpointer = CheckpointController(
         run,
         model,
         ledger,
@@ -253,7 +253,7 @@ def _parts(
     )
     lookups = LookupCount(run, beginning.lineage.lookups)
     left = beginning.rescued.left if beginning.rescued is not None else None
-    roster = Roster(run, model.tables, beginning.restore_from, left)
+    roster = ShardMapController(run, model.tables, beginning.restore_from, left)
 
     def may_evaluate() -> bool:
         return not checkpointer.holds_workers and not is_draining() and roster.was_published
@@ -281,7 +281,7 @@ def _parts(
         if is_sync
         else Training(run, ledger, may_grant, begun)
     )
-    judge = Judge(run, test_units, model.num_labels, may_evaluate)
+    judge = EvaluationController(run, test_units, model.num_labels, may_evaluate)
     judge.recall(beginning.lineage.evaluations)
     if beginning.kept is not None:
         newest, record = beginning.kept
@@ -293,7 +293,7 @@ def _parts(
     memory = MemoryWatch(run, gauges, roster, budgets, prepared.beginning.first.memory)
     balancer = Balancer(run, memory, roster)
     losses = HostLosses(run, beginning.arena, roster, checkpointer, memory)
-    return Parts(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory, losses, lookups)
+    return Components(run, beginning.arena, roster, training, judge, checkpointer, balancer, memory, losses, lookups)
 
 
 def _other_gauges(run: Run) -> Iterator[MemoryGauge]:

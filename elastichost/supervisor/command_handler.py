@@ -25,17 +25,17 @@ from elastichost.runs.events import (
 )
 from elastichost.runs.events.text import text_of
 from elastichost.sharding import MAX_SERVERS
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.core.plan_change import Dip, Pace, Watch, figures_of, gpu_refusal, refusal
-from elastichost.supervisor.elastic_hosts.join import Guests, join_refusal
+from elastichost.supervisor.elastic_hosts.join import HostJoin, join_refusal
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.tuner.cold_start import resized_plan
 from elastichost.tuner.placement.gpu_shares import most_sharing
 from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Lend, Reached, Refused, Scale
 
-__all__ = ["Commander", "refuse_all"]
+__all__ = ["CommandHandler", "refuse_all"]
 
 COMMANDS_PER_TURN = 16
 SAMPLE_S = 0.02  # the throughput is looked at so often while nothing changes
@@ -43,10 +43,10 @@ SHORT_TURNS_S = 10.0  # and as often as can be for so long when something does
 NOTED_REFUSALS = 20  # what is no command is noted so often, or a peer could fill the journal
 
 
-class Commander:
+class CommandHandler:
     """Makes a new size the run's plan. prepared: with the cores and GPUs of the job."""
 
-    def __init__(self, run: Run, parts: Parts, prepared: Preparation) -> None:
+    def __init__(self, run: Run, parts: Components, prepared: Preparation) -> None:
         self._run, self._parts, self._cores = run, parts, prepared.cores
         self._gpus = tuple(gpu.index for gpu in prepared.beginning.request.gpus)
         self._dense, self._watermarks = DenseStore(parts.arena), Watermarks(parts.arena.directory)
@@ -57,7 +57,7 @@ class Commander:
         self._refusals = 0
         self.why_not = ""  # a reason to refuse everything: the run is stopping
         self.was_asked = False  # somebody has chosen a size: it is his to change
-        self._guests: Guests | None = None  # machines that are to join
+        self._guests: HostJoin | None = None  # machines that are to join
         self._hosting, self._hosting_cause = b"", ""  # the command that asked for them
         self._hosts_changed = False
         self._moved_s: float | None = None  # training lost by the change that was over last
@@ -167,17 +167,17 @@ class Commander:
             run.commands.reply(peer, refused)
             return
         assert run.machines is not None
-        self._guests = Guests(run, run.machines, self._parts.arena.layout, hosts, size, self._parts.memory.gain)
+        self._guests = HostJoin(run, run.machines, self._parts.arena.layout, hosts, size, self._parts.memory.gain)
         self._hosting, self._hosting_cause = peer, run.cause
         names = ", ".join(host.shown for host in hosts.hosts)
         run.note(HostJoinAsked(tuple(host.shown for host in hosts.hosts)))
         run.commands.reply(peer, Accepted(f"{names} {'is' if len(hosts.hosts) == 1 else 'are'} called"))
 
-    def _look_at_guests(self, guests: Guests, now_s: float) -> None:
+    def _look_at_guests(self, guests: HostJoin, now_s: float) -> None:
         with self._run.caused_by(self._hosting_cause):
             self._take_guests(guests, now_s)
 
-    def _take_guests(self, guests: Guests, now_s: float) -> None:
+    def _take_guests(self, guests: HostJoin, now_s: float) -> None:
         all_joined = guests.turn(now_s)
         if guests.reasons:
             self._dismiss("; ".join(guests.reasons))
@@ -191,7 +191,7 @@ class Commander:
             self.follow(plan, now_s)
             self._peers = [self._hosting]
 
-    def _with_guests(self, guests: Guests) -> Scale:
+    def _with_guests(self, guests: HostJoin) -> Scale:
         plan, size = self._run.plan, guests.size
         threads = size.worker_cores or max((spec.threads for spec in plan.workers), default=1)
         workers = size.workers or min(MAX_WORKERS, len(plan.workers) + max(1, guests.cores // threads))

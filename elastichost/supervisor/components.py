@@ -8,10 +8,10 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
 from elastichost.runs.events import EarlyStopped
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.checkpoints import Checkpointer
-from elastichost.supervisor.controllers.evaluations import Judge
+from elastichost.supervisor.controllers.checkpoints import CheckpointController
+from elastichost.supervisor.controllers.evaluations import EvaluationController
 from elastichost.supervisor.controllers.leases import Training
-from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.elastic_hosts.loss import HostLosses
 from elastichost.supervisor.memory.lookups import LookupCount
@@ -19,19 +19,19 @@ from elastichost.supervisor.memory.monitor import MemoryWatch
 from elastichost.supervisor.rebalancer import Balancer
 from elastichost.wire.control import EvaluationScores
 
-__all__ = ["Parts"]
+__all__ = ["Components"]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """What happens to one of them that the others must know of goes through here."""
 
     run: Run
     arena: Arena
-    roster: Roster
+    roster: ShardMapController
     training: Training
-    judge: Judge
-    checkpointer: Checkpointer
+    judge: EvaluationController
+    checkpointer: CheckpointController
     balancer: Balancer
     memory: MemoryWatch
     losses: HostLosses

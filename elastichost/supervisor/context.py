@@ -127,7 +127,7 @@ class Run:
         self.note(HostLost(event.host, event.name, event.reason), host_cause(event.host))
         self.elsewhere.pop(event.host, None)
 
-    def deafen(self, host: int) -> None:
+    def detach_host(self, host: int) -> None:
         """What happens on that machine is of no account."""
         assert isinstance(self.launcher, HostsLauncher)
         self.launcher.there.pop(host, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elastichost.appending import space_words
 from elastichost.errors import DiskFullError
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.wire.applied import APPLIED_FILE
 
@@ -16,7 +16,7 @@ __all__ = ["look_at_space", "without_space"]
 STOP_WITHOUT_SPACE_S = 10.0  # whoever asked may free some meanwhile
 
 
-def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None, parts: Parts | None) -> None:
+def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None, parts: Components | None) -> None:
     """Call it every turn. others: files without which training goes on -> why they can not be written, "" when they
     can; stopping_s: since when the run is to stop. Raises DiskFullError when it can not save itself before that."""
     run.recorder.flush()

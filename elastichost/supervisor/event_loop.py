@@ -21,11 +21,11 @@ from elastichost.supervisor.agenda_input import situation_of, word_of
 from elastichost.supervisor.assembly import assemble
 from elastichost.supervisor.autoscale.stragglers import StragglerWatch
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner, open_tuner
-from elastichost.supervisor.command_handler import Commander, refuse_all
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.command_handler import CommandHandler, refuse_all
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.arena_watch import ArenaWatch
-from elastichost.supervisor.controllers.processes import Holdings, Recovery
+from elastichost.supervisor.controllers.processes import Holdings, ProcessController
 from elastichost.supervisor.core.agenda import (
     BeginCheckpoint,
     BeginEpoch,
@@ -45,12 +45,12 @@ from elastichost.supervisor.elastic_hosts.loss import plan_without
 from elastichost.supervisor.launch.events import AgentLost, Exited
 from elastichost.supervisor.launch.messages import Prepared
 from elastichost.supervisor.launch.waiting import wait_readable
-from elastichost.supervisor.message_router import Described, Dispatcher
+from elastichost.supervisor.message_router import Described, MessageRouter
 from elastichost.supervisor.rollback import roll_back
 from elastichost.supervisor.run_result import conclude, reckon
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.startup.preflight import Preparation
-from elastichost.supervisor.startup.resume_source import Heritage
+from elastichost.supervisor.startup.resume_source import ResumeSource
 from elastichost.supervisor.status import Reporter
 from elastichost.tuner.records import FirstPlanMade
 from elastichost.wire.control import Stop
@@ -71,14 +71,14 @@ class _KilledError(Exception):
 class Supervisor:
     """One run, from the first process to the last."""
 
-    def __init__(self, run: Run, prepared: Preparation, heritage: Heritage, signals: StopSignals) -> None:
+    def __init__(self, run: Run, prepared: Preparation, heritage: ResumeSource, signals: StopSignals) -> None:
         self._run, self._prepared, self._heritage, self._signals = run, prepared, heritage, signals
-        self._recovery = Recovery(run, self._ended, self._holdings, self._host_lost)
-        self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
+        self._recovery = ProcessController(run, self._ended, self._holdings, self._host_lost)
+        self._dispatcher = MessageRouter(run, self._recovery, lambda: self._parts)
         self._reporter = Reporter(run)
         self._stragglers = StragglerWatch(run)
-        self._parts: Parts | None = None
-        self._commander: Commander | None = None
+        self._parts: Components | None = None
+        self._commander: CommandHandler | None = None
         self._was_asked = prepared.beginning.first.is_asked  # for a size, before a resume or a roll back
         self._tuner: AutoTuner | None = None
         self._exits: list[tuple[float, Exited]] = []
@@ -142,7 +142,7 @@ class Supervisor:
             except (NonFiniteError, HostLostError) as error:
                 self._heritage = self._roll_back(error, described)
 
-    def _train_from(self, described: Described, heritage: Heritage) -> Finish:
+    def _train_from(self, described: Described, heritage: ResumeSource) -> Finish:
         message, initial = described
         self._parts = assemble(
             self._run, self._prepared, message.model, initial, heritage, lambda: bool(self._why_stop())
@@ -150,7 +150,7 @@ class Supervisor:
         parts = self._parts
         here = [path for host, path in self._run.other_arenas.items() if host not in self._run.elsewhere]
         self._arenas = ArenaWatch(self._run, (self._run.arena, *here), lambda: parts.checkpointer.newest)
-        self._commander = Commander(self._run, self._parts, self._prepared)
+        self._commander = CommandHandler(self._run, self._parts, self._prepared)
         self._commander.was_asked = self._was_asked
         self._tuner = open_tuner(self._run, self._prepared, self._parts, self._commander)
         while True:
@@ -161,7 +161,7 @@ class Supervisor:
                 self._run.note(events.RunFinishing(finish.reason))
                 return finish
 
-    def _roll_back(self, error: NonFiniteError | HostLostError, described: Described) -> Heritage:
+    def _roll_back(self, error: NonFiniteError | HostLostError, described: Described) -> ResumeSource:
         """Everything but this object, the run directory and the fork server begins anew. Raises `error` when the job
         does not want that, or it cannot be."""
         parts, run = self._parts, self._run
@@ -181,8 +181,8 @@ class Supervisor:
         self._parts, self._commander, self._tuner = None, None, None
         self._stopping_s, self._state = None, "starting"
         self._exits.clear()
-        self._recovery = Recovery(run, self._ended, self._holdings, self._host_lost)
-        self._dispatcher = Dispatcher(run, self._recovery, lambda: self._parts)
+        self._recovery = ProcessController(run, self._ended, self._holdings, self._host_lost)
+        self._dispatcher = MessageRouter(run, self._recovery, lambda: self._parts)
         self._dispatcher.described = described
         self._turned_s = run.now_s()
         return heritage
@@ -253,7 +253,7 @@ class Supervisor:
         self._take_launch_events()
         self._dispatcher.take()
         now_s = run.now_s()
-        self._bury(now_s)
+        self._handle_due_exits(now_s)
         if commander is not None:
             commander.turn(now_s)
             if self._parts is not None and commander.take_hosts_changed():
@@ -292,7 +292,7 @@ class Supervisor:
         now_s = self._run.now_s()
         stood_s, self._turned_s = now_s - self._turned_s, now_s
         if stood_s > STALL_S:
-            self._run.fleet.excuse(stood_s)
+            self._run.fleet.extend_deadlines(stood_s)
             self._run.note(events.SupervisorStalled(stood_s))
         return now_s
 
@@ -318,7 +318,7 @@ class Supervisor:
         if prepared.threads > 1:
             self._run.note(events.ForkServerThreads(prepared.threads))
 
-    def _bury(self, now_s: float) -> None:
+    def _handle_due_exits(self, now_s: float) -> None:
         due = [event for due_s, event in self._exits if due_s <= now_s]
         self._exits = [(due_s, event) for due_s, event in self._exits if due_s > now_s]
         for event in due:
@@ -358,7 +358,7 @@ class Supervisor:
         if self._tuner is not None:
             self._tuner = open_tuner(run, self._prepared, parts, commander)
 
-    def _advance(self, parts: Parts) -> Finish | None:
+    def _advance(self, parts: Components) -> Finish | None:
         situation = situation_of(self._run, parts, is_stopping=self._stopping_s is not None)
         step = next_step(situation, self._policy, self._run.now_s())
         accounted = parts.training.ledger.samples_accounted

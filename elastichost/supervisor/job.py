@@ -35,7 +35,7 @@ from elastichost.runs.events import (
     Warned,
 )
 from elastichost.runs.journal import Journal
-from elastichost.runs.journal_replay import EndedSize, Recollection
+from elastichost.runs.journal_replay import EndedSize, ReplayedJournal
 from elastichost.runs.observer import RunObserver, SilentObserver
 from elastichost.runs.result import RunResult
 from elastichost.supervisor.context import Run
@@ -52,10 +52,10 @@ from elastichost.supervisor.remote.messages import SourceFile
 from elastichost.supervisor.remote.multi_host_launcher import HostsLauncher
 from elastichost.supervisor.rollback import barred
 from elastichost.supervisor.signals import StopSignals
-from elastichost.supervisor.startup.arena_takeover import Claim, claim_arena
+from elastichost.supervisor.startup.arena_takeover import ArenaClaim, claim_arena
 from elastichost.supervisor.startup.emulation import EMULATED
 from elastichost.supervisor.startup.preflight import Preparation, preflight
-from elastichost.supervisor.startup.resume_source import Heritage, look_for_checkpoint
+from elastichost.supervisor.startup.resume_source import ResumeSource, look_for_checkpoint
 from elastichost.wire.applied import is_audited
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.crash import arm
@@ -144,7 +144,7 @@ class _Opened:
     run_id: str
     directory: RunDirectory
     prepared: Preparation
-    heritage: Heritage
+    heritage: ResumeSource
 
     def close(self) -> None:
         if self.heritage.claim is not None:
@@ -164,7 +164,7 @@ def _open_new(
     prepared = preflight(job, lent=lent, elsewhere=elsewhere)
     run_id = _new_run_id()
     path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
-    heritage = Heritage(source, found=found, trains_anew=source is not None)
+    heritage = ResumeSource(source, found=found, trains_anew=source is not None)
     return _Opened(run_id, RunDirectory.open(path, job, resume=False, run_id=run_id), prepared, heritage)
 
 
@@ -178,7 +178,7 @@ def _open_again(
 ) -> _Opened:
     """The arena first: its guardian keeps it for a few seconds only."""
     directory: RunDirectory | None = None
-    claim: Claim | None = None
+    claim: ArenaClaim | None = None
     try:
         run_id = _new_run_id()
         directory = RunDirectory.open(run_dir, job, resume=True, run_id=run_id)
@@ -192,7 +192,7 @@ def _open_again(
         found = look_for_checkpoint(source, claim) if claim.held is None else None
         remove_staging(directory.checkpoints)
         known = claim.recollection
-        heritage = Heritage(source, claim, found, known.next_lease_id, barred(known.roll_backs))
+        heritage = ResumeSource(source, claim, found, known.next_lease_id, barred(known.roll_backs))
         return _Opened(run_id, directory, prepared, heritage)
     except ElastichostError:
         for one in (*held, *((claim.held,) if claim is not None and claim.held is not None else ())):
@@ -204,7 +204,7 @@ def _open_again(
         raise
 
 
-def _ended_size(directory: RunDirectory, job: JobSpec, known: Recollection) -> EndedSize | None:
+def _ended_size(directory: RunDirectory, job: JobSpec, known: ReplayedJournal) -> EndedSize | None:
     """None: not known, or the job file says anew what to begin with."""
     try:
         before = load_job(directory.resolved, environ={})
@@ -311,7 +311,7 @@ def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> Run
             print(f"the end of {run.directory.journal} is not written: {run.journal.problem}", file=sys.stderr)
 
 
-def _remember(run: Run, recollection: Recollection) -> None:
+def _remember(run: Run, recollection: ReplayedJournal) -> None:
     """What the supervisor before this one had counted."""
     run.roll_backs += recollection.roll_backs
     run.supervisor_number = recollection.supervisors + 1

@@ -9,9 +9,9 @@ import numpy as np
 
 from elastichost.errors import IllegalTransitionError, ProtocolError
 from elastichost.runs.events import MessageRefused, ProcessConnected, ProcessReady, ProcessRepinned
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.processes import Recovery
+from elastichost.supervisor.controllers.processes import ProcessController
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import Event, State, next_state
 from elastichost.supervisor.launch.events import Started
@@ -42,17 +42,17 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.security.refusals import Refusals
 
-__all__ = ["Described", "Dispatcher"]
+__all__ = ["Described", "MessageRouter"]
 
 MESSAGES_PER_TURN = 1000  # whoever floods the socket keeps nobody from the rest of the loop
 
 Described = tuple[ModelDescribed, "np.ndarray[tuple[int], np.dtype[np.float32]]"]
 
 
-class Dispatcher:
+class MessageRouter:
     """`parts` gives the run's parts, None before the arena exists (the probe is the only process then)."""
 
-    def __init__(self, run: Run, recovery: Recovery, parts: Callable[[], Parts | None]) -> None:
+    def __init__(self, run: Run, recovery: ProcessController, parts: Callable[[], Components | None]) -> None:
         self._run, self._recovery, self._parts = run, recovery, parts
         self.described: Described | None = None
         self._refusals = Refusals()
@@ -140,7 +140,7 @@ class Dispatcher:
         self._run.fleet.apply(record, Event.STOP, now_s)  # it exits by itself
 
     def _part(
-        self, parts: Parts, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]
+        self, parts: Components, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]
     ) -> None:
         match message:
             case Ready() as ready:
@@ -183,14 +183,14 @@ class Dispatcher:
             case other:
                 raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
 
-    def _progressed(self, parts: Parts, record: ProcessRecord, message: LeaseProgress) -> None:
+    def _progressed(self, parts: Components, record: ProcessRecord, message: LeaseProgress) -> None:
         """Whose account cannot be must not go on: its end is settled by what the PS have applied of it."""
         try:
             parts.training.progressed(record.process, message)
         except ProtocolError as error:
-            self._recovery.expel(record.process, error.message)
+            self._recovery.kill_invalid(record.process, error.message)
 
-    def _ready(self, parts: Parts, record: ProcessRecord, message: Ready) -> None:
+    def _ready(self, parts: Components, record: ProcessRecord, message: Ready) -> None:
         _require(record, Event.READY)
         was_new = record.state == State.CONNECTED
         self._run.fleet.apply(record, Event.READY, self._run.now_s())

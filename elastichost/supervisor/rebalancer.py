@@ -16,7 +16,7 @@ from elastichost.runs.events import BalancingOff, BucketsStay
 from elastichost.sharding import ShardMap, rows_per_bucket
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.migration import moves_between
-from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.migration import Move
 from elastichost.supervisor.memory.gauge import row_costs
 from elastichost.supervisor.memory.monitor import MemoryWatch
@@ -35,7 +35,7 @@ MOST_COPY_S = 10.0  # over the slowest link; buckets are copied while the job tr
 class Balancer:
     """`look` does nothing until a few seconds have passed, nor with one PS. memory: has the arenas of all hosts."""
 
-    def __init__(self, run: Run, memory: MemoryWatch, roster: Roster) -> None:
+    def __init__(self, run: Run, memory: MemoryWatch, roster: ShardMapController) -> None:
         self._run, self._memory, self._roster = run, memory, roster
         model = memory.arenas[0].model
         self._tables, self._row_bytes = model.tables, row_costs(model).copy

@@ -18,12 +18,12 @@ from elastichost.checkpoint.places import CheckpointSource
 from elastichost.errors import HostLostError, NonFiniteError, ProtocolError, SampleRange
 from elastichost.runs.events import DirectoryLeftBehind, RollBackRefused, RolledBack
 from elastichost.runs.result import RollBack
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.launch.shutdown import remove_directories
 from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint, read_record
-from elastichost.supervisor.startup.resume_source import Heritage
+from elastichost.supervisor.startup.resume_source import ResumeSource
 
 __all__ = ["MAX_ROLL_BACKS", "barred", "refusal", "roll_back"]
 
@@ -53,7 +53,9 @@ def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
 # --- the deed -----------------------------------------------------------------------------------------------------
 
 
-def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, heritage: Heritage) -> Heritage:
+def roll_back(
+    run: Run, parts: Components, error: NonFiniteError | HostLostError, heritage: ResumeSource
+) -> ResumeSource:
     """Ends what there is, and gives what the run begins anew from. `parts` cannot be used any more. Machines that are
     lost meanwhile are used no more; the plan may still have processes there.
 
@@ -84,7 +86,7 @@ def roll_back(run: Run, parts: Parts, error: NonFiniteError | HostLostError, her
     number = len(barred(run.roll_backs)) if entry.stop else 0
     run.note(RolledBack(entry, number, MAX_ROLL_BACKS), cause)  # a resumed run leaves the positions out as well
     _clear_away(run, parts)
-    return Heritage(
+    return ResumeSource(
         source=source,
         found=found,
         next_lease_id=parts.training.ledger.next_lease_id,
@@ -109,7 +111,7 @@ def _end_processes(run: Run) -> None:
     run.deaths.clear()
 
 
-def _source(run: Run, parts: Parts, heritage: Heritage) -> CheckpointSource | None:
+def _source(run: Run, parts: Components, heritage: ResumeSource) -> CheckpointSource | None:
     """Where checkpoints of this run may be; None: it has made none, and began from none."""
     newest = parts.checkpointer.newest
     if newest is not None and newest.parent in run.directory.checkpoint_source.places:
@@ -123,7 +125,7 @@ def _samples_of(found: FoundCheckpoint | None) -> int:
     return read_record(found.manifest).samples_applied if found is not None else 0
 
 
-def _clear_away(run: Run, parts: Parts) -> None:
+def _clear_away(run: Run, parts: Components) -> None:
     parts.checkpointer.close()
     parts.memory.close()
     parts.arena.close()

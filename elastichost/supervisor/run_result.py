@@ -8,7 +8,7 @@ import msgspec
 
 from elastichost.errors import ExitCode, JobFailedError
 from elastichost.runs.result import Lookups, ProcessCounts, RunOutcome, RunResult, SampleCounts
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.memory.lookups import why_incomplete
@@ -19,7 +19,7 @@ __all__ = ["Conclusion", "conclude", "reckon"]
 
 
 def reckon(
-    run: Run, prepared: Preparation, parts: Parts | None, reporter: Reporter, status: RunOutcome, code: ExitCode
+    run: Run, prepared: Preparation, parts: Components | None, reporter: Reporter, status: RunOutcome, code: ExitCode
 ) -> RunResult:
     """`parts` None: it ended before the model was known."""
     common = RunResult(
@@ -43,7 +43,7 @@ def reckon(
     return common if parts is None else _with_training(common, parts)
 
 
-def _with_training(result: RunResult, parts: Parts) -> RunResult:
+def _with_training(result: RunResult, parts: Components) -> RunResult:
     ledger, newest = parts.training.ledger, parts.checkpointer.newest
     return msgspec.structs.replace(
         result,

@@ -9,7 +9,7 @@ import msgspec
 from elastichost.appending import is_out_of_space
 from elastichost.host.process_meter import Meter, MetricsStore, Usage
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.fleet import ProcessRecord
 
@@ -39,7 +39,7 @@ class Reporter:
     def elapsed_s(self) -> float:
         return self._run.now_s() - self._began_s
 
-    def tick(self, state: str, parts: Parts | None, now_s: float) -> None:
+    def tick(self, state: str, parts: Components | None, now_s: float) -> None:
         if parts is not None:  # each turn, which every message begins: some of it is there for a moment only
             self._copies_bytes = parts.copies_bytes()
             self._takes(self._meter.private_bytes())
@@ -56,7 +56,7 @@ class Reporter:
         of_fleet = [record.pid for record in here if record.is_live and record.pid]
         return [run.supervisor_pid, run.launcher.server_pid, *of_fleet]
 
-    def report(self, state: str, parts: Parts | None, now_s: float, *, thoroughly: bool = False) -> None:
+    def report(self, state: str, parts: Components | None, now_s: float, *, thoroughly: bool = False) -> None:
         """thoroughly: with all memory as it is now."""
         live = [record for record in self._run.fleet if record.is_live]
         usage = self._meter.measure(self._pids(), now_s, thoroughly=thoroughly)
@@ -101,7 +101,7 @@ class Reporter:
         own = sum(machines.own_private_bytes(host) for host in self._run.elsewhere)
         return own + sum(usage.private_bytes for usage in away if usage is not None)
 
-    def _status(self, state: str, parts: Parts | None, processes: tuple[ProcessStatus, ...]) -> RunStatus:
+    def _status(self, state: str, parts: Components | None, processes: tuple[ProcessStatus, ...]) -> RunStatus:
         run = self._run
         common = RunStatus(
             run_dir=str(run.directory.path),
@@ -140,7 +140,7 @@ def _with_usage(record: ProcessRecord, usage: Usage) -> ProcessStatus:
     )
 
 
-def _with_progress(status: RunStatus, parts: Parts, run: Run) -> RunStatus:
+def _with_progress(status: RunStatus, parts: Components, run: Run) -> RunStatus:
     ledger = parts.training.ledger
     rate = sum(record.samples_per_s for record in run.fleet.working("worker"))
     losses = [record.losses for record in run.fleet if record.process.role == "worker"]

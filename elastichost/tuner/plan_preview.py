@@ -12,7 +12,7 @@ from elastichost.history.features import JobFeatures, JobRecord
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload
 from elastichost.tuner.models.base import Fit, Prior, fit
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
-from elastichost.tuner.policy.choice import Stakes, price_of
+from elastichost.tuner.policy.choice import DecisionCosts, price_of
 from elastichost.tuner.policy.policy import Forecast
 from elastichost.tuner.policy.profile import merged
 from elastichost.tuner.policy.space import search_space
@@ -63,7 +63,7 @@ def foresee(
     if not observations and prior is None:
         return None
     fitted: Fit = fit(model, workload, observations, prior)
-    stakes = Stakes(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
+    stakes = DecisionCosts(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
 
     def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
         speeds = np.maximum(fitted.predict(array).samples_per_s, 1e-9)

@@ -22,12 +22,12 @@ from elastichost.runs.events import (
     TunerDecided,
 )
 from elastichost.runs.facts import ArenaOrigin, DataSize, EvaluationMemory, Lineage, Quarantined, TornLife
-from elastichost.runs.journal_replay import EndedSize, Recollection, replay
+from elastichost.runs.journal_replay import EndedSize, ReplayedJournal, replay
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.decision import Decision
 
 
-def replayed(*events: AnyEvent) -> Recollection:
+def replayed(*events: AnyEvent) -> ReplayedJournal:
     return replay(JournalLine("2026-01-01T00:00:00.000Z", 0.0, event) for event in events)
 
 
@@ -60,7 +60,7 @@ STORY: tuple[AnyEvent, ...] = (
 
 
 def test_an_empty_journal_tells_nothing() -> None:
-    assert replayed() == Recollection()
+    assert replayed() == ReplayedJournal()
 
 
 def test_everything_of_the_present_arena_is_known() -> None:

@@ -31,7 +31,7 @@ from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.startup.initial_plan import Beginning
 from elastichost.supervisor.startup.preflight import Preparation
-from elastichost.supervisor.startup.resume_source import Heritage
+from elastichost.supervisor.startup.resume_source import ResumeSource
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.wire.commands import Scale
 from elastichost.wire.entry import decode_arguments, failure_report
@@ -110,7 +110,7 @@ class Stage:
         first = first_plan(request)
         beginning = Beginning(request, first, pin(first.plan, CORES).plan, JobFeatures("simulated"), ())
         prepared = Preparation(MODEL.tables, description(self.samples), None, CORES, 1 << 28, beginning, ())
-        self.supervisor = SimSupervisor(run, prepared, Heritage(), self.signals)
+        self.supervisor = SimSupervisor(run, prepared, ResumeSource(), self.signals)
         result: Any = self.supervisor.run()
         self.result = result
         self.world.note(f"ended: {result}")

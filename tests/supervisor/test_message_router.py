@@ -14,7 +14,7 @@ from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.runs.events import MessageRefused
 from elastichost.supervisor.core.fleet import MOST_BEATS, Fleet, ProcessRecord
 from elastichost.supervisor.core.lifecycle import Event, State
-from elastichost.supervisor.message_router import MESSAGES_PER_TURN, Dispatcher
+from elastichost.supervisor.message_router import MESSAGES_PER_TURN, MessageRouter
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
     Admitted,
@@ -67,7 +67,7 @@ class Scene:
             raise ProtocolError("more than there are")
         self.told.append("progress")
 
-    def dispatcher(self) -> Dispatcher:
+    def dispatcher(self) -> MessageRouter:
         def reported(record: ProcessRecord, report: FailureReport) -> None:
             record.failure = report  # type: ignore[assignment]
             self.told.append("failure")
@@ -87,8 +87,10 @@ class Scene:
             now_s=lambda: 1.0,
             **self.noted.attributes,
         )
-        recovery: Any = SimpleNamespace(reported=reported, expel=lambda process, reason: self.expelled.append(process))
-        return Dispatcher(run, recovery, lambda: parts)
+        recovery: Any = SimpleNamespace(
+            reported=reported, kill_invalid=lambda process, reason: self.expelled.append(process)
+        )
+        return MessageRouter(run, recovery, lambda: parts)
 
 
 def said(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elastichost.runs.events import ProcessSlow
 from elastichost.supervisor.context import Run, exit_cause
 from elastichost.supervisor.controllers.leases import Training
-from elastichost.supervisor.controllers.processes import Recovery
+from elastichost.supervisor.controllers.processes import ProcessController
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.tuner.health import HealthSettings, HealthState, Remark, WorkerSpeed, observe
@@ -31,7 +31,7 @@ class StragglerWatch:
         self._recorded_s = 0.0
         self._workers: tuple[tuple[int, int], ...] | None = None  # of that look
 
-    def look(self, training: Training, recovery: Recovery, now_s: float) -> None:
+    def look(self, training: Training, recovery: ProcessController, now_s: float) -> None:
         """Call it only while workers are free to train."""
         if self._settings.after_s <= 0 or now_s < self._next_s:
             return

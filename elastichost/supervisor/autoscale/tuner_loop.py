@@ -12,8 +12,8 @@ from elastichost.runs.journal import utc_now
 from elastichost.supervisor.autoscale.counters import Counter
 from elastichost.supervisor.autoscale.history_writer import record_of, remember
 from elastichost.supervisor.autoscale.plan_trial import Change, begun, failed_newcomer, without, without_room
-from elastichost.supervisor.command_handler import Commander
-from elastichost.supervisor.components import Parts
+from elastichost.supervisor.command_handler import CommandHandler
+from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run, exit_cause
 from elastichost.supervisor.core.backoff import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.startup.preflight import Preparation
@@ -38,7 +38,7 @@ class AutoTuner:
     """What its models need takes 0.3 s to import, what NSGA-II needs a little more: that is done in a thread, and looks
     begin when it is."""
 
-    def __init__(self, run: Run, parts: Parts, commander: Commander, settings: TunerSettings) -> None:
+    def __init__(self, run: Run, parts: Components, commander: CommandHandler, settings: TunerSettings) -> None:
         self._run, self._parts, self._commander = run, parts, commander
         self.settings, self.state = settings, TunerState()
         self._dense = DenseStore(parts.arena)
@@ -206,7 +206,7 @@ def _servers(count: int) -> str:
     return f"{count} PS"
 
 
-def open_tuner(run: Run, prepared: Preparation, parts: Parts, commander: Commander) -> AutoTuner | None:
+def open_tuner(run: Run, prepared: Preparation, parts: Components, commander: CommandHandler) -> AutoTuner | None:
     """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
     cores = len(prepared.cores)
     all_cores = run.all_cores(cores)

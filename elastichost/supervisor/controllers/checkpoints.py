@@ -57,7 +57,7 @@ from elastichost.supervisor.ledger.checkpoint_record import RunRecord
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
 
-__all__ = ["Checkpointer"]
+__all__ = ["CheckpointController"]
 
 RETRY_S = 2.0  # twice as long after each failure in a row, up to
 MAX_RETRY_S = 15.0
@@ -80,7 +80,7 @@ class _Open:
     failure: CheckpointError | None = None  # what a PS said of its disk
 
 
-class Checkpointer:
+class CheckpointController:
     """One checkpoint at a time. `not_before_s`: when the next periodic one is due."""
 
     def __init__(

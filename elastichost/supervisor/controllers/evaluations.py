@@ -16,10 +16,10 @@ from elastichost.supervisor.ledger.early_stopping import EarlyStop, Verdict
 from elastichost.supervisor.ledger.evaluation import EvaluationRound, ScoreTable
 from elastichost.wire.control import EvaluationScores
 
-__all__ = ["Judge"]
+__all__ = ["EvaluationController"]
 
 
-class Judge:
+class EvaluationController:
     """One evaluation at a time. `units[i]`: samples of test unit i; no units: there is no test set."""
 
     def __init__(self, run: Run, units: Sequence[int], num_labels: int, may_grant: Callable[[], bool]) -> None:

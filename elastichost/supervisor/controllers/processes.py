@@ -48,7 +48,7 @@ from elastichost.wire import control as wire_control
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.security.keys import KeyPair
 
-__all__ = ["Holdings", "Recovery"]
+__all__ = ["Holdings", "ProcessController"]
 
 STACK_DUMP_S = 0.25  # between the request for stacks and the kill of a process that hangs
 LOG_LINES = 20
@@ -56,7 +56,7 @@ QUIET_S = 1.6  # an agent says something every second
 REUNION_S = 5.0  # once it can be reached again: TCP tries again ever more seldom
 
 
-class Bereaved(Protocol):
+class OnProcessExit(Protocol):
     """Whoever has to know that a life has ended. `asked`: it held nothing, or was told to stop."""
 
     def __call__(self, record: ProcessRecord, *, asked: bool) -> None: ...
@@ -69,14 +69,14 @@ class Holdings(NamedTuple):
     is_handed_over: bool = True
 
 
-class Recovery:
+class ProcessController:
     """Starts, stops and buries processes. `ended` is called once for every life that ends; `holdings` tells who owns
     buckets; `host_lost` is called before the ends of the processes that were there are told."""
 
     def __init__(
         self,
         run: Run,
-        ended: Bereaved,
+        ended: OnProcessExit,
         holdings: Callable[[], Holdings],
         host_lost: Callable[[AgentLost], None],
     ) -> None:
@@ -204,13 +204,13 @@ class Recovery:
         passed_s, self._reconciled_s = now_s - self._reconciled_s, now_s
         run = self._run
         if run.space.holds_training:
-            run.fleet.excuse(passed_s)
+            run.fleet.extend_deadlines(passed_s)
         if run.machines is None:
             return
         if run.machines.silent_s(run.elsewhere) > QUIET_S:
             self._excused_until_s = now_s + REUNION_S
         if now_s < self._excused_until_s:
-            run.fleet.excuse(passed_s)
+            run.fleet.extend_deadlines(passed_s)
 
     def _perform(self, action: Action, now_s: float) -> None:
         match action:
@@ -303,7 +303,7 @@ class Recovery:
         """Kills a life that is too slow; its next one is started as after any loss."""
         self._kill(Kill(process, "slow", reason), self._run.now_s())
 
-    def expel(self, process: ProcessId, reason: str) -> None:
+    def kill_invalid(self, process: ProcessId, reason: str) -> None:
         """Kills a life that says what cannot be; its key is revoked with it, and its next one gets another."""
         record = self._run.fleet.find(process)
         if record is not None and record.state != State.KILLING:

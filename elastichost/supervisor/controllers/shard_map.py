@@ -23,10 +23,10 @@ from elastichost.supervisor.remote.hosts import RESTORED
 from elastichost.wire.control import BucketsMeasured, Copied, Forgotten, Membership, Ready, Restore, ShardMapUpdate
 from elastichost.wire.facts import CommittedBatch, ServerAddress
 
-__all__ = ["Roster"]
+__all__ = ["ShardMapController"]
 
 
-class Roster:
+class ShardMapController:
     """Publishes owners and members. `restore_from`: the checkpoint that PS fill their buckets from at first. left:
     after a supervisor that died, what its workers had committed of what is staged."""
 

@@ -155,7 +155,7 @@ class Fleet:
         record.spec, record.asked = record.asked, None
         return True
 
-    def excuse(self, seconds: float) -> None:
+    def extend_deadlines(self, seconds: float) -> None:
         """Nobody answers for a time in which the supervisor itself stood still, perhaps with everybody else."""
         for record in self:
             record.since_s += seconds

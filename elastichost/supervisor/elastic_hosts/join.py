@@ -39,7 +39,7 @@ from elastichost.supervisor.remote.preflight import Own, failures_of, repair_of
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from elastichost.wire.commands import Refused, Scale
 
-__all__ = ["TRANSITIONS", "GuestState", "Guests", "Seen", "join_refusal", "keep_hosts", "next_state"]
+__all__ = ["TRANSITIONS", "GuestState", "HostJoin", "Seen", "join_refusal", "keep_hosts", "next_state"]
 
 JOIN_TIMEOUT_S = 120.0  # libraries are imported there meanwhile
 
@@ -107,7 +107,7 @@ class _Guest:
     reason: str = ""
 
 
-class Guests:
+class HostJoin:
     """Those of one command, all or none. size: how large the run is to be with them; hosts: as the command names them;
     gain: takes the gauge of a host's memory, and its budget."""
 
@@ -196,7 +196,7 @@ class Guests:
     def dismiss(self) -> None:
         """They are not wanted any more."""
         for guest in self._guests:
-            self._run.deafen(guest.number)
+            self._run.detach_host(guest.number)
             self._machines.dismiss(guest.number)
         self._guests = []
 

@@ -17,8 +17,8 @@ from elastichost.plan import Plan
 from elastichost.runs.events import RowsRolledBack
 from elastichost.runs.result import LostHost
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.checkpoints import Checkpointer
-from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.controllers.checkpoints import CheckpointController
+from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint, read_record
 from elastichost.supervisor.memory.monitor import MemoryWatch
@@ -40,7 +40,14 @@ def plan_without(plan: Plan, run: Run) -> Plan:
 class HostLosses:
     """Of one run. arena: of host 0."""
 
-    def __init__(self, run: Run, arena: Arena, roster: Roster, checkpointer: Checkpointer, memory: MemoryWatch) -> None:
+    def __init__(
+        self,
+        run: Run,
+        arena: Arena,
+        roster: ShardMapController,
+        checkpointer: CheckpointController,
+        memory: MemoryWatch,
+    ) -> None:
         self._run, self._arena, self._roster = run, arena, roster
         self._checkpointer, self._memory = checkpointer, memory
         self._open: list[tuple[int, tuple[Key, ...], FoundCheckpoint | None, str]] = []  # places in run.lost_hosts

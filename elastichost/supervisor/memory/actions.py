@@ -14,13 +14,13 @@ from elastichost.runs.events import MemoryActed, MemoryActionMeasured, MemoryMov
 from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
 from elastichost.specs import TableSpec
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemoryLook
 from elastichost.tuner.memory.forecast import MemoryState, predict
 from elastichost.wire.commands import Scale
 
 if TYPE_CHECKING:
-    from elastichost.supervisor.command_handler import Commander
+    from elastichost.supervisor.command_handler import CommandHandler
 
 __all__ = ["MemoryActor", "acted", "relocated", "total_of"]
 
@@ -43,7 +43,9 @@ class _Effect:
 class MemoryActor:
     """boards: of the arenas of all hosts. What is in force outlives a supervisor, in the boards."""
 
-    def __init__(self, run: Run, roster: Roster, boards: Sequence[MemoryBoard], tables: Sequence[TableSpec]) -> None:
+    def __init__(
+        self, run: Run, roster: ShardMapController, boards: Sequence[MemoryBoard], tables: Sequence[TableSpec]
+    ) -> None:
         self._run, self._roster, self._boards = run, roster, boards
         self._dynamic = [table for table in tables if table.is_dynamic]
         ages = [(table, boards[0].horizon(table.index)) for table in self._dynamic]
@@ -58,7 +60,7 @@ class MemoryActor:
         return bool(self._effects)
 
     def perform(
-        self, decision: MemoryDecision, look: MemoryLook, state: MemoryState, commander: Commander, now_s: float
+        self, decision: MemoryDecision, look: MemoryLook, state: MemoryState, commander: CommandHandler, now_s: float
     ) -> None:
         """decision: of another kind than "stay" and "warn"."""
         match decision.kind:
@@ -91,13 +93,13 @@ class MemoryActor:
             is_own = table.evict_after_samples > 0
             board.set_horizon(table.index, 0 if is_own and not shortens_own else horizon)
 
-    def _resize(self, command: Scale, reason: str, commander: Commander, now_s: float) -> None:
+    def _resize(self, command: Scale, reason: str, commander: CommandHandler, now_s: float) -> None:
         plan, warnings = commander.resized(command, reason)
         for warning in warnings:
             self._run.note(Warned(warning))
         commander.follow(plan, now_s)
 
-    def _move(self, decision: MemoryDecision, commander: Commander, now_s: float) -> None:
+    def _move(self, decision: MemoryDecision, commander: CommandHandler, now_s: float) -> None:
         """Where no PS is, one is started first: it gets its share of the buckets by the plan."""
         hosts = self._roster.hosts
         if decision.target not in hosts.values():

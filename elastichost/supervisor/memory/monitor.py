@@ -23,7 +23,7 @@ from elastichost.resources import bounds_of
 from elastichost.runs.events import Inaction, MemoryBudgetSet, MemoryForecastFailed, MemoryWarned
 from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.memory.actions import MemoryActor, acted
 from elastichost.supervisor.memory.exhaustion import Shortage, budget_error
@@ -37,7 +37,7 @@ from elastichost.tuner.memory.prior import learnt
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 if TYPE_CHECKING:
-    from elastichost.supervisor.command_handler import Commander
+    from elastichost.supervisor.command_handler import CommandHandler
 
 __all__ = ["MemoryWatch"]
 
@@ -59,7 +59,7 @@ class MemoryWatch:
         self,
         run: Run,
         gauges: Sequence[MemoryGauge],
-        roster: Roster,
+        roster: ShardMapController,
         budgets_bytes: Sequence[int],
         memory: Estimates = Estimates(),  # noqa: B008, frozen
     ) -> None:
@@ -142,7 +142,7 @@ class MemoryWatch:
 
     # --- every turn -------------------------------------------------------------------------------------------
 
-    def look(self, ledger: Ledger, commander: Commander | None, private: Mapping[int, int], now_s: float) -> None:
+    def look(self, ledger: Ledger, commander: CommandHandler | None, private: Mapping[int, int], now_s: float) -> None:
         """Call it every turn. commander: None while no plan can change. private: memory of its own of each process that
         was measured, by pid. Raises MemoryBudgetError."""
         if not self.is_active or now_s < self._grant_at_s:
@@ -246,7 +246,7 @@ class MemoryWatch:
     # --- once a second ----------------------------------------------------------------------------------------
 
     def _look(
-        self, facts: Sequence[HostFacts], ledger: Ledger, commander: Commander | None, private: Mapping[int, int]
+        self, facts: Sequence[HostFacts], ledger: Ledger, commander: CommandHandler | None, private: Mapping[int, int]
     ) -> MemoryLook:
         assert self._dense is not None
         costs, is_dynamic = self._costs.all, self._granters[0].is_dynamic
@@ -307,7 +307,7 @@ class MemoryWatch:
         most = look.workers + more
         return most if self._workers_left is None else min(most, self._workers_left)
 
-    def _possible(self, commander: Commander | None) -> tuple[Action, ...]:
+    def _possible(self, commander: CommandHandler | None) -> tuple[Action, ...]:
         if self._mode != "act" or commander is None or commander.why_not:
             return ()
         drops: tuple[Action, ...] = () if self._is_sync else ("evict", "admit")
@@ -368,7 +368,9 @@ class MemoryWatch:
             return "watch"
         return "sync" if self._is_sync else "none_helps"
 
-    def _follow(self, decision: MemoryDecision, look: MemoryLook, commander: Commander | None, now_s: float) -> None:
+    def _follow(
+        self, decision: MemoryDecision, look: MemoryLook, commander: CommandHandler | None, now_s: float
+    ) -> None:
         self._actor.measure(self._state, look, now_s)
         if decision.kind == "warn":
             if decision.is_news:

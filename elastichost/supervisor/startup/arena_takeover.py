@@ -30,7 +30,7 @@ from elastichost.errors import ArenaError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE, micro_ranges
 from elastichost.runs.facts import Lineage, Quarantined, TornLife
 from elastichost.runs.journal import read_journal
-from elastichost.runs.journal_replay import Recollection, replay
+from elastichost.runs.journal_replay import ReplayedJournal, replay
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.ledger.replay import ledger_of_applied
@@ -38,7 +38,7 @@ from elastichost.supervisor.ledger.state import LedgerSettings
 from elastichost.wire.applied import AppliedFold, AppliedRecords, micros_left_out, read_applied_content
 from elastichost.wire.facts import CommittedBatch
 
-__all__ = ["Claim", "Misfit", "Rescued", "claim_arena", "model_difference", "rescue"]
+__all__ = ["ArenaClaim", "TakenOver", "TakeoverRefusal", "claim_arena", "model_difference", "rescue"]
 
 USERS_END_S = 10.0  # a process with a large arena mapped takes a while to end
 LOOK_EVERY_S = 0.02
@@ -47,10 +47,10 @@ Life = tuple[int, int]  # (worker, life)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ArenaClaim:
     """What is left of the run that is resumed. `held`: its arena, or None, and `reason` says why."""
 
-    recollection: Recollection
+    recollection: ReplayedJournal
     held: Hold | None = None
     reason: str = ""
 
@@ -61,10 +61,10 @@ class Claim:
             return 0
         return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(self.held.path))
 
-    def without_arena(self, reason: str) -> Claim:
+    def without_arena(self, reason: str) -> ArenaClaim:
         """Its arena is let go of."""
         self.release()
-        return Claim(self.recollection, None, reason)
+        return ArenaClaim(self.recollection, None, reason)
 
     def release(self) -> None:
         """Lets go of the arena; it is its guardian's again, unless it was taken over."""
@@ -73,7 +73,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class TakeoverRefusal:
     """Why the arena cannot be gone on from, in words. needs_servers: with so many PS it could."""
 
     reason: str
@@ -81,7 +81,7 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True)
-class Rescued:
+class TakenOver:
     """An arena that is this supervisor's now. `committed`: the last batch of every worker life that ever committed one;
     `staged`: lives of which rows may wait at these PS; `torn`: lives that died within batches, not counted before."""
 
@@ -103,7 +103,7 @@ class Rescued:
 # --- the claim --------------------------------------------------------------------------------------------------
 
 
-def claim_arena(run_dir: Path, early: Sequence[Hold] = ()) -> Claim:
+def claim_arena(run_dir: Path, early: Sequence[Hold] = ()) -> ArenaClaim:
     """Holds the arena that the run's last supervisor left. The caller holds the run directory, so that supervisor is
     dead. Other directories that earlier ones left are removed. Never raises for what it finds.
 
@@ -120,19 +120,19 @@ def claim_arena(run_dir: Path, early: Sequence[Hold] = ()) -> Claim:
     return claim
 
 
-def _claim(run_dir: Path, early: Mapping[Path, Hold]) -> Claim:
+def _claim(run_dir: Path, early: Mapping[Path, Hold]) -> ArenaClaim:
     journal = run_dir / "journal.jsonl"
     if not journal.exists():
-        return Claim(Recollection(), reason="the run has no journal")
+        return ArenaClaim(ReplayedJournal(), reason="the run has no journal")
     try:
         known = replay(read_journal(journal))
     except msgspec.MsgspecError as error:
-        return Claim(Recollection(), reason=f"its journal cannot be read: {error}")
+        return ArenaClaim(ReplayedJournal(), reason=f"its journal cannot be read: {error}")
     if not known.arena:
-        return Claim(known, reason="it had made no arena")
+        return ArenaClaim(known, reason="it had made no arena")
     if known.hosts > 1:
-        return Claim(known, reason=f"its rows lay in the arenas of {known.hosts} hosts; a checkpoint has them all")
-    return Claim(known, *_hold(Path(known.arena), run_dir, early))
+        return ArenaClaim(known, reason=f"its rows lay in the arenas of {known.hosts} hosts; a checkpoint has them all")
+    return ArenaClaim(known, *_hold(Path(known.arena), run_dir, early))
 
 
 def _hold(path: Path, run_dir: Path, early: Mapping[Path, Hold]) -> tuple[Hold | None, str]:
@@ -179,7 +179,7 @@ def _remove_remains(path: Path) -> None:
 
 
 def rescue(
-    claim: Claim,
+    claim: ArenaClaim,
     run_dir: Path,
     model: ModelSpec,
     seed: int,
@@ -188,7 +188,7 @@ def rescue(
     *,
     in_place: bool,
     micros: int,
-) -> Rescued | Misfit:
+) -> TakenOver | TakeoverRefusal:
     """Looks whether the held arena fits this job and its record, and takes it over. servers: PS of the plan. in_place:
     workers may have changed rows themselves, before a commit. micros: micro-batches of a step of sync mode.
 
@@ -197,21 +197,21 @@ def rescue(
     """
     held, known = claim.held, claim.recollection
     if held is None:
-        return Misfit(claim.reason)
+        return TakeoverRefusal(claim.reason)
     if not known.is_whole:
-        return Misfit("its rows were not all restored from the checkpoint yet")
+        return TakeoverRefusal("its rows were not all restored from the checkpoint yet")
     if known.lineage.data != settings.data:
-        return Misfit(f"it is of data with {known.lineage.data}; the data now has {settings.data}")
+        return TakeoverRefusal(f"it is of data with {known.lineage.data}; the data now has {settings.data}")
     if misfit := _layout_misfit(read_layout(held.path), model, seed):
-        return Misfit(misfit)
+        return TakeoverRefusal(misfit)
     if users := _wait_unused(held.path):
-        return Misfit(f"processes of the old run still use it: {', '.join(map(str, users))}")
+        return TakeoverRefusal(f"processes of the old run still use it: {', '.join(map(str, users))}")
     try:
         arena = Arena.attach(held.path)
     except ArenaError as error:
-        return Misfit(str(error))
+        return TakeoverRefusal(str(error))
     found = _recover(arena, held.path, run_dir, known, settings, servers, micros)
-    if isinstance(found, Misfit):
+    if isinstance(found, TakeoverRefusal):
         arena.close()
         return found
     if in_place:
@@ -256,26 +256,28 @@ def _recover(
     arena: Arena,
     path: Path,
     run_dir: Path,
-    known: Recollection,
+    known: ReplayedJournal,
     settings: LedgerSettings,
     servers: Sequence[int],
     micros: int,
-) -> Rescued | Misfit:
+) -> TakenOver | TakeoverRefusal:
     dense = DenseStore(arena)
     version = dense.version()
     if version < 1:
-        return Misfit("its dense vector was never filled")
+        return TakeoverRefusal("its dense vector was never filled")
     try:
         content = read_applied_content(run_dir)
     except ProtocolError as error:
-        return Misfit(error.message)
+        return TakeoverRefusal(error.message)
     records, fold = content.records[: max(0, version - content.first)], content.fold  # versions count from 1
     is_whole = content.first <= version <= content.end and bool((records["sequence"] > 0).all())
     if not is_whole:
-        return Misfit(f"the record of committed batches does not hold all {version - 1}")
+        return TakeoverRefusal(f"the record of committed batches does not hold all {version - 1}")
     samples = int(records["samples"].sum()) + (fold.samples if fold is not None else 0)
     if samples != dense.samples_applied():
-        return Misfit(f"{samples} samples are recorded as committed, its dense vector has {dense.samples_applied()}")
+        return TakeoverRefusal(
+            f"{samples} samples are recorded as committed, its dense vector has {dense.samples_applied()}"
+        )
     steps = records if fold is None else np.concatenate([fold.left_out_records(), records])
     quarantined = _with_left_out(known.lineage.quarantined, steps, micros)
     try:
@@ -289,12 +291,12 @@ def _recover(
             stopped_early=known.lineage.stopped_early,
         )
     except ProtocolError as error:
-        return Misfit(f"the record of committed batches does not fit: {error.message}")
+        return TakeoverRefusal(f"the record of committed batches does not fit: {error.message}")
     staged = _staged(path, len(arena.model.tables), servers)
-    if isinstance(staged, Misfit):
+    if isinstance(staged, TakeoverRefusal):
         return staged
     committed = {**dict.fromkeys(known.lives_of("worker"), 0), **_committed(records, fold)}
-    return Rescued(arena, dense, ledger, known.lineage, committed, staged)
+    return TakenOver(arena, dense, ledger, known.lineage, committed, staged)
 
 
 def _with_left_out(
@@ -333,7 +335,7 @@ def _torn(watermarks: Watermarks, committed: Mapping[Life, int], counted: Sequen
     return tuple(TornLife(*life, batches) for life, batches in begun.items() if batches > 0 and life not in known)
 
 
-def _staged(path: Path, tables: int, servers: Sequence[int]) -> dict[Life, frozenset[int]] | Misfit:
+def _staged(path: Path, tables: int, servers: Sequence[int]) -> dict[Life, frozenset[int]] | TakeoverRefusal:
     """Lives with rows that wait at some PS for word whether they are committed, and at which."""
     found: dict[Life, set[int]] = {}
     for server in sorted({int(entry.name.split("-")[1]) for entry in path.glob("staged-*")}):
@@ -344,7 +346,7 @@ def _staged(path: Path, tables: int, servers: Sequence[int]) -> dict[Life, froze
     left = {int(entry.name.split("-")[1]) for entry in path.glob("undo-*") if _is_within(path, entry, tables)}
     missing = sorted(left.union(*found.values()) - set(servers))
     if missing:
-        return Misfit(
+        return TakeoverRefusal(
             f"PS {', '.join(map(str, missing))} of it may hold rows that are not applied yet, and the plan has "
             f"{len(servers)}",
             needs_servers=max(missing) + 1,

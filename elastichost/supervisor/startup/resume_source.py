@@ -1,8 +1,8 @@
 """What a run begins with that is not new: the arena of its dead supervisor, its own checkpoint, or what another run has
 trained.
 
-`Heritage` says where to look. `starting_point` reads all of it that can be wrong before anything that is left of the
-run is given up.
+`ResumeSource` says where to look. `starting_point` reads everything that can be wrong before it gives up anything that
+is left of the run.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from elastichost.supervisor.ledger.checkpoint_record import RunRecord, find_chec
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.ledger.state import LedgerSettings, LedgerState
 from elastichost.supervisor.startup.applied_restart import keep_applied
-from elastichost.supervisor.startup.arena_takeover import Claim, model_difference
+from elastichost.supervisor.startup.arena_takeover import ArenaClaim, model_difference
 
-__all__ = ["Heritage", "StartingPoint", "look_for_checkpoint", "newest_kept", "starting_point"]
+__all__ = ["ResumeSource", "StartingPoint", "look_for_checkpoint", "newest_kept", "starting_point"]
 
 NEW = Lineage()
 
 
 @dataclass(frozen=True, slots=True)
-class Heritage:
+class ResumeSource:
     """What a run goes on from; nothing: it is a new one. `source`: where its checkpoints are looked for, or those of
     another run that it begins from. `trains_anew`: it takes over rows and dense part, and trains all of its data.
     `found`: the checkpoint; None while it may not be needed, because `claim` holds the arena. `next_lease_id`: leases
     of lower numbers were granted before; `barred`: positions that are not trained any more."""
 
     source: CheckpointSource | None = None
-    claim: Claim | None = None
+    claim: ArenaClaim | None = None
     found: FoundCheckpoint | None = None
     next_lease_id: int = 1
     barred: tuple[SampleRange, ...] = ()
@@ -61,7 +61,7 @@ class StartingPoint:
     record: RunRecord | None = None
 
 
-def look_for_checkpoint(source: CheckpointSource, claim: Claim | None) -> FoundCheckpoint:
+def look_for_checkpoint(source: CheckpointSource, claim: ArenaClaim | None) -> FoundCheckpoint:
     """The newest good one. Raises CheckpointError, which also says why the arena cannot be used."""
     try:
         return find_checkpoint(source)
@@ -71,7 +71,7 @@ def look_for_checkpoint(source: CheckpointSource, claim: Claim | None) -> FoundC
         raise CheckpointError(f"{error.message}, and there is no arena: {claim.reason}", hint=error.hint) from error
 
 
-def newest_kept(heritage: Heritage) -> tuple[Path, RunRecord] | None:
+def newest_kept(heritage: ResumeSource) -> tuple[Path, RunRecord] | None:
     """The newest checkpoint and its record. Not verified: it is not read now."""
     if heritage.source is not None:
         with contextlib.suppress(CheckpointError):
@@ -81,7 +81,7 @@ def newest_kept(heritage: Heritage) -> tuple[Path, RunRecord] | None:
 
 
 def starting_point(
-    run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage, why_not_arena: str
+    run: Run, model: ModelSpec, settings: LedgerSettings, heritage: ResumeSource, why_not_arena: str
 ) -> StartingPoint:
     """The checkpoint that the run goes on from, read and checked. Raises CheckpointError where there is none, or it
     does not fit the model or the data, and CpuDiffersError: an arena that is left stays there then."""
@@ -102,7 +102,7 @@ def starting_point(
     return point
 
 
-def _read(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Heritage) -> StartingPoint:
+def _read(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: ResumeSource) -> StartingPoint:
     found = heritage.found
     if found is None and heritage.source is not None:
         found = look_for_checkpoint(heritage.source, heritage.claim)
@@ -140,7 +140,7 @@ def _is_own(run: Run, found: FoundCheckpoint) -> bool:
     return found.manifest.run_id == run.directory.identity.run_id
 
 
-def _started_from(run: Run, found: FoundCheckpoint, heritage: Heritage) -> str:
+def _started_from(run: Run, found: FoundCheckpoint, heritage: ResumeSource) -> str:
     """In words; "": the run has begun from nobody else's checkpoint."""
     if not _is_own(run, found):
         return f"{found.directory} of run {found.manifest.run_id} (job {found.manifest.job_name})"
@@ -157,7 +157,7 @@ def _tell(run: Run, found: FoundCheckpoint, lineage: Lineage) -> None:
         run.note(StartedFromCheckpoint(lineage.started_from, is_foreign=True))
 
 
-def _ledger(settings: LedgerSettings, state: LedgerState, heritage: Heritage) -> Ledger:
+def _ledger(settings: LedgerSettings, state: LedgerState, heritage: ResumeSource) -> Ledger:
     """Raises CheckpointError when the state is of other data."""
     number = max(state.next_lease_id, heritage.next_lease_id)
     ledger = Ledger.from_state(settings, msgspec.structs.replace(state, next_lease_id=number))

@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions
 
-__all__ = ["Stakes", "Values", "best_known", "price_of", "values"]
+__all__ = ["DecisionCosts", "Values", "best_known", "price_of", "values"]
 
 Floats = npt.NDArray[np.float64]
 
 
-class Stakes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DecisionCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is at stake. remaining_s: at the best speed known. moving_s: training lost by one move. block_s: how long a
     trial is measured, log_error: how exactly. min_gain: what using all cores must gain over using none, as a share of
     the speed: configurations that differ by less are told apart by their cores."""
@@ -50,14 +50,14 @@ class Values(msgspec.Struct, frozen=True):
     holds: Floats
 
 
-def price_of(configurations: ConfigurationArray, stakes: Stakes) -> Floats:
+def price_of(configurations: ConfigurationArray, stakes: DecisionCosts) -> Floats:
     """In log speed, float64 [n]: what its cores must bring. configurations: float64 [n, 4]."""
     cores = configurations[:, 0] * configurations[:, 2] + configurations[:, 1] * configurations[:, 3]
     priced: Floats = stakes.min_gain * cores / max(1, stakes.most_cores)
     return priced
 
 
-def best_known(observations: tuple[Observation, ...], stakes: Stakes) -> Observation:
+def best_known(observations: tuple[Observation, ...], stakes: DecisionCosts) -> Observation:
     """The observed configuration with the best speed, its cores' price taken off. Raises ValueError when there is
     none."""
     if not observations:
@@ -65,7 +65,7 @@ def best_known(observations: tuple[Observation, ...], stakes: Stakes) -> Observa
     return max(observations, key=lambda one: (_worth(one, stakes), _negative(one.configuration)))
 
 
-def _worth(observation: Observation, stakes: Stakes) -> float:
+def _worth(observation: Observation, stakes: DecisionCosts) -> float:
     price = stakes.min_gain * observation.configuration.cores / max(1, stakes.most_cores)
     return math.log(max(observation.samples_per_s, 1e-9)) - price
 
@@ -79,7 +79,7 @@ def values(
     configurations: ConfigurationArray,
     predictions: Predictions,
     best: Observation,
-    stakes: Stakes,
+    stakes: DecisionCosts,
     floor: float,
     most: Floats | None = None,
 ) -> Values:

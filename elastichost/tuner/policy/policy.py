@@ -15,7 +15,7 @@ from elastichost.tuner.models.base import Fit, Prior, fit
 from elastichost.tuner.models.fitting import observe
 from elastichost.tuner.models.residual_gp import Surface, surface
 from elastichost.tuner.policy.candidates import contains
-from elastichost.tuner.policy.choice import Stakes, best_known, price_of
+from elastichost.tuner.policy.choice import DecisionCosts, best_known, price_of
 from elastichost.tuner.policy.decision import Decision, Forecast, Kind, TunerSettings, TunerState, measured
 from elastichost.tuner.policy.floor import glimpse, is_below, slow_budget_s
 from elastichost.tuner.policy.profile import (
@@ -143,7 +143,7 @@ class _Sight(msgspec.Struct, frozen=True):
     best: Observation
     advantage: float
     fitted: Fit
-    stakes: Stakes
+    stakes: DecisionCosts
     options: Options
     has_gained: bool
 
@@ -175,7 +175,9 @@ def _seen(state: TunerState, block: Observation, samples_left: int, settings: Tu
     )
 
 
-def _open_space(ground: Surface, state: TunerState, stakes: Stakes, settings: TunerSettings) -> ConfigurationArray:
+def _open_space(
+    ground: Surface, state: TunerState, stakes: DecisionCosts, settings: TunerSettings
+) -> ConfigurationArray:
     """float64 [n, 4]: what was neither measured nor asked for in vain."""
 
     def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
@@ -189,10 +191,10 @@ def _open_space(ground: Surface, state: TunerState, stakes: Stakes, settings: Tu
 
 def stakes_of(
     state: TunerState, samples_left: int, settings: TunerSettings, block: Observation | None = None
-) -> Stakes:
+) -> DecisionCosts:
     """Something was observed. block: the next one is taken to be as long and as noisy as that."""
     fastest = max(one.samples_per_s for one in state.observations)
-    return Stakes(
+    return DecisionCosts(
         remaining_s=samples_left / max(fastest, 1e-9),
         moving_s=settings.moving_s if state.moving_s is None else state.moving_s,
         block_s=(settings.block.least_s if block is None else block.seconds) + settings.block.warm_up_s,
@@ -290,7 +292,7 @@ def _gain(sight: _Sight, chosen: Chosen) -> float:
     return float(np.log(sight.options.predictions.samples_per_s[chosen.index] / sight.best.samples_per_s))
 
 
-def _least_advantage(stakes: Stakes) -> float:
+def _least_advantage(stakes: DecisionCosts) -> float:
     """That going back pays, and is worth the trouble."""
     share = stakes.moving_s / stakes.remaining_s if stakes.remaining_s > 0 else 1.0
     return max(TIE, -float(np.log1p(-share))) if share < 1.0 else float("inf")

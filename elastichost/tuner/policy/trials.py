@@ -32,7 +32,7 @@ import numpy.typing as npt
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.policy.candidates import as_configurations
 from elastichost.tuner.policy.ceiling import RELIEF
-from elastichost.tuner.policy.choice import Stakes, Values, values
+from elastichost.tuner.policy.choice import DecisionCosts, Values, values
 from elastichost.tuner.policy.decision import Forecast, Kind, TunerSettings
 from elastichost.tuner.policy.profile import error_beside_others
 
@@ -97,7 +97,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def choose(
-    options: Options, best: Observation, stakes: Stakes, settings: TunerSettings, progress: Progress
+    options: Options, best: Observation, stakes: DecisionCosts, settings: TunerSettings, progress: Progress
 ) -> Chosen | None:
     """The configuration that is worth most, of those that surely pay and those that may be tried. None: nothing is
     worth it."""
@@ -134,7 +134,9 @@ def choose(
     return _most(Values(worth.gain, doubted * stakes.remaining_s, worth.sure, worth.holds), allowed, sure)
 
 
-def _doubted(options: Options, best: Observation, stakes: Stakes, settings: TunerSettings, most: Floats) -> Floats:
+def _doubted(
+    options: Options, best: Observation, stakes: DecisionCosts, settings: TunerSettings, most: Floats
+) -> Floats:
     """Of the time that is left, that a look is expected to save if the model may be wrong in its form; float64 [n]."""
     predicted = options.predictions
     doubted = msgspec.structs.replace(predicted, log_error=np.hypot(predicted.log_error, UNSEEN * options.unfamiliar))
@@ -157,6 +159,6 @@ def _most(worth: Values, allowed: npt.NDArray[np.bool_], sure: npt.NDArray[np.bo
     return Chosen(index, "move" if sure[index] else "try", worth)
 
 
-def _share(worth: Values, stakes: Stakes) -> Floats:
+def _share(worth: Values, stakes: DecisionCosts) -> Floats:
     """Of the time that is left, that a look is expected to save; float64 [n]."""
     return worth.net_s / stakes.remaining_s if stakes.remaining_s > 0 else np.zeros(len(worth.net_s))

@@ -96,8 +96,8 @@ class DirectLookup:
         for part in self._parts:
             pool_bags(part.rows, call.entries[part.entries], call.values, call.offsets, output)
 
-    def learn(self, call: BagCall, gradient: Float32Array) -> None:
-        """`RowSource.learn`: one update of each distinct row."""
+    def apply_gradients(self, call: BagCall, gradient: Float32Array) -> None:
+        """`RowSource.apply_gradients`: one update of each distinct row."""
         self._workspace.reserve(len(call.values))
         self._updates_made += 1
         seed = np.uint64(mix64(self._stream ^ np.uint64(self._updates_made)))

@@ -43,7 +43,7 @@ class MixedLookup(DirectLookup):
             entries, pulled_at = call.entries[part.entries], self._pulled_at[part.entries]
             pool_placed_bags(part.rows, self._pulled, entries, pulled_at, call.values, call.offsets, output)
 
-    def learn(self, call: BagCall, gradient: Float32Array) -> None:
-        """`RowSource.learn`: one update of each distinct mapped row; the others' gradients are added to their sums."""
-        super().learn(call, gradient)
+    def apply_gradients(self, call: BagCall, gradient: Float32Array) -> None:
+        """`RowSource.apply_gradients`: one update of each distinct mapped row; gradients of the others are added up."""
+        super().apply_gradients(call, gradient)
         scatter_pulled(self._sums, call.entries, self._pulled_at, call.values, call.offsets, gradient)

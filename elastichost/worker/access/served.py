@@ -78,8 +78,8 @@ class _Loaded:
         """`RowSource.read`."""
         pool_bags(self.rows, call.entries, call.values, call.offsets, output)
 
-    def learn(self, call: BagCall, gradient: Float32Array) -> None:
-        """`RowSource.learn`: added to the sums."""
+    def apply_gradients(self, call: BagCall, gradient: Float32Array) -> None:
+        """`RowSource.apply_gradients`: added to the sums."""
         scatter_gradients(self.sums, call.entries, call.values, call.offsets, gradient)
 
 

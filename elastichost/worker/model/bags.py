@@ -47,7 +47,7 @@ class RowSource(Protocol):
 
     def read(self, call: BagCall, output: Float32Array) -> None: ...
 
-    def learn(self, call: BagCall, gradient: Float32Array) -> None: ...
+    def apply_gradients(self, call: BagCall, gradient: Float32Array) -> None: ...
 
 
 class BagPlan:
@@ -143,7 +143,7 @@ class _LookUp(torch.autograd.Function):
         flat = gradients[0].to(torch.float32).contiguous().view(-1)
         if not is_finite(flat):
             raise NonFiniteGradientError
-        context.source.learn(context.call, flat.numpy())
+        context.source.apply_gradients(context.call, flat.numpy())
         return None, None, None
 
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from elastichost.plan import Access, Plan, ProcessId, ProcessSpec
 from elastichost.runs.events import AnyEvent, BucketsMoved, BucketsMoving, MoveAborted, ShardMapPublished
 from elastichost.specs import TableSpec
-from elastichost.supervisor.controllers.shard_map import Roster
+from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core import migration
 from elastichost.supervisor.core.backoff import FREED_BYTES
 from elastichost.supervisor.core.fleet import Fleet
@@ -107,7 +107,7 @@ class World(RuleBasedStateMachine):
             elsewhere={},
             address_of=self.address_of,
         )
-        self.roster = Roster(self.run, TABLES, None)  # type: ignore[arg-type]
+        self.roster = ShardMapController(self.run, TABLES, None)  # type: ignore[arg-type]
 
     # --- what the roster does -------------------------------------------------------------------------------
 

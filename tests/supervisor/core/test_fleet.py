@@ -96,7 +96,7 @@ def test_nobody_is_blamed_for_the_time_the_supervisor_stood_still() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     fleet.heartbeat(record, Heartbeat(1, StepSample()), 1.0)
-    fleet.excuse(60.0)
+    fleet.extend_deadlines(60.0)
     (seen,) = fleet.observed()
     assert (seen.since_s, seen.moved_s) == (60.0, 61.0)
 

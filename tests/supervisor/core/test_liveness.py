@@ -94,7 +94,7 @@ def test_the_longest_silence_is_counted_from_the_first_work_on() -> None:
     fleet.heartbeat(record, beat(4, steps=1), 23.0)
     fleet.heartbeat(record, beat(5, steps=9), 23.5)
     assert record.signs == Signs(has_worked=True, longest_s=2.5)
-    fleet.excuse(7.0)  # the supervisor stood still
+    fleet.extend_deadlines(7.0)  # the supervisor stood still
     fleet.heartbeat(record, beat(6, steps=9), 31.0)
     assert record.signs.longest_s == 2.5
 

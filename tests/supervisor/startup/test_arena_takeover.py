@@ -26,7 +26,7 @@ from elastichost.runs.events import AnyEvent, ArenaOpened, BatchTorn, JournalLin
 from elastichost.runs.facts import ArenaOrigin, Lineage, TornLife
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.ledger.state import LedgerSettings
-from elastichost.supervisor.startup.arena_takeover import Claim, Misfit, Rescued, claim_arena, rescue
+from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, claim_arena, rescue
 from elastichost.wire.applied import APPLIED_RECORD, applied_bytes, read_applied_content
 from elastichost.wire.applied_fold import fold_records
 from elastichost.wire.facts import CommittedBatch
@@ -61,7 +61,7 @@ class Left:
         servers: tuple[int, ...] = (0,),
         seed: int = SEED,
         settings: LedgerSettings = SETTINGS,
-    ) -> Rescued | Misfit:
+    ) -> TakenOver | TakeoverRefusal:
         claim = claim_arena(self.run_dir)
         try:
             return rescue(claim, self.run_dir, model or model_of(), seed, settings, servers, in_place=True, micros=1)
@@ -70,7 +70,7 @@ class Left:
 
     def misfit(self, **more: Any) -> str:
         found = self.try_it(**more)
-        assert isinstance(found, Misfit)
+        assert isinstance(found, TakeoverRefusal)
         assert not self.arena.exists() or host.read_owner(self.arena) == self.owner
         return found.reason
 
@@ -130,7 +130,7 @@ def test_everything_is_recovered_and_the_arena_is_taken_over(left: Left, first: 
     Watermarks(left.arena).note_begun(1, 2, 3)  # two batches on the way
     left.note(BatchTorn(ProcessId("worker", 0, 1)))
     found = left.try_it()
-    assert isinstance(found, Rescued)
+    assert isinstance(found, TakenOver)
     assert (found.dense.version(), found.ledger.trained, found.ledger.samples_accounted) == (4, 12, 12)
     assert found.committed == {(0, 1): 2, (1, 1): 0, (1, 2): 1}
     assert found.torn == (TornLife(1, 2, 2),)
@@ -158,7 +158,7 @@ def test_a_record_beyond_the_version_was_never_committed(left: Left) -> None:
     with (left.run_dir / "applied.bin").open("ab") as file:
         file.write(beyond.tobytes() + b"half")
     found = left.try_it()
-    assert isinstance(found, Rescued)
+    assert isinstance(found, TakenOver)
     assert found.ledger.trained == 12
 
 
@@ -172,10 +172,10 @@ def stage(left: Left, server: int) -> None:
 def test_rows_that_wait_are_known_and_where(left: Left) -> None:
     stage(left, 1)
     misfit = left.try_it(servers=(0,))
-    assert isinstance(misfit, Misfit)
+    assert isinstance(misfit, TakeoverRefusal)
     assert misfit.needs_servers == 2
     found = left.try_it(servers=(0, 1))
-    assert isinstance(found, Rescued)
+    assert isinstance(found, TakenOver)
     assert found.staged == {(1, 2): frozenset({1})}
     assert CommittedBatch(1, 2, found.committed[1, 2]) in found.left
 
@@ -239,7 +239,7 @@ def test_an_arena_in_use_is_waited_for_and_then_refused(left: Left, monkeypatch:
 
 
 def claim_reason(left: Left) -> str:
-    claim: Claim = claim_arena(left.run_dir)
+    claim: ArenaClaim = claim_arena(left.run_dir)
     assert claim.held is None
     assert claim.bytes == 0
     return claim.reason

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, Observation, Predictions, as_array
-from elastichost.tuner.policy.choice import Stakes, best_known, values
+from elastichost.tuner.policy.choice import DecisionCosts, best_known, values
 
-STAKES = Stakes(remaining_s=1000.0, moving_s=1.0, block_s=5.0, min_gain=0.0, most_cores=8)
+STAKES = DecisionCosts(remaining_s=1000.0, moving_s=1.0, block_s=5.0, min_gain=0.0, most_cores=8)
 BEST = Observation(Configuration(2, 1), 100.0, 0.01)
 
 
@@ -53,7 +53,7 @@ def test_with_a_limit_too_and_nothing_is_hoped_for_beyond_it(ratio: float, log_e
 
 
 def test_near_the_end_nothing_is_worth_a_move() -> None:
-    ending = Stakes(remaining_s=1.0, moving_s=2.0, block_s=5.0, min_gain=0.0, most_cores=8)
+    ending = DecisionCosts(remaining_s=1.0, moving_s=2.0, block_s=5.0, min_gain=0.0, most_cores=8)
     found = values(as_array([Configuration(4, 1)]), expecting(200.0, 0.05), BEST, ending, 0.9)
     assert found.net_s[0] < 0
     assert found.sure[0] == 0
@@ -61,7 +61,7 @@ def test_near_the_end_nothing_is_worth_a_move() -> None:
 
 def test_cores_have_their_price() -> None:
     """A little faster with all cores is no better than a little slower with few."""
-    priced = Stakes(remaining_s=1000.0, moving_s=0.0, block_s=0.0, min_gain=0.1, most_cores=8)
+    priced = DecisionCosts(remaining_s=1000.0, moving_s=0.0, block_s=0.0, min_gain=0.1, most_cores=8)
     small, large = Observation(Configuration(1, 1), 100.0, 0.001), Observation(Configuration(6, 2), 103.0, 0.001)
     assert best_known((large, small), priced) == small
     assert best_known((large, small), STAKES) == large

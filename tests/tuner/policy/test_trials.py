@@ -11,7 +11,7 @@ import pytest
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.models.base import interval
 from elastichost.tuner.policy.candidates import Bounds
-from elastichost.tuner.policy.choice import Stakes
+from elastichost.tuner.policy.choice import DecisionCosts
 from elastichost.tuner.policy.decision import TunerSettings
 from elastichost.tuner.policy.trials import DARING_TRIALS, MOST_MOVES, Chosen, Options, Progress, choose
 
@@ -21,7 +21,7 @@ SETTINGS = TunerSettings(
     Workload(batch_size=1000, host_cores=8),
     Bounds(Configuration(1, 1), Configuration(16, 4, 8), cores=8, oversubscription=2.0),
 )
-STAKES = Stakes(remaining_s=3600.0, moving_s=0.5, block_s=5.0, min_gain=0.03, most_cores=8, log_error=0.01)
+STAKES = DecisionCosts(remaining_s=3600.0, moving_s=0.5, block_s=5.0, min_gain=0.03, most_cores=8, log_error=0.01)
 
 PROGRESS = {"trials": 0, "moves": 0, "has_gained": False, "has_changed": False}
 ELSEWHERE = msgspec.structs.replace(BEST, configuration=Configuration(9, 1))
