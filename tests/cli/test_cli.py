@@ -13,8 +13,7 @@ import pytest
 from elastichost import __version__
 from elastichost.cli.failure import failure_text, report_failure
 from elastichost.errors import ConfigError, DataError, ModelError, RestartBudgetError
-
-from .conftest import Elastichost
+from tests.cli.conftest import Elastichost
 
 ROOT = Path(__file__).parent.parent.parent
 VERBS = (

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from elastichost.cli.maintenance import bench
-
-from .conftest import Elastichost
+from tests.cli.conftest import Elastichost
 
 
 def test_alone_it_lists_what_there_is(elastichost: Elastichost) -> None:

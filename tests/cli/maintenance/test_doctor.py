@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from elastichost.cli.maintenance.doctor import Check, _shared_memory, check_triple, diagnose
+from tests.cli.conftest import Elastichost
 from tests.system.beds import small_tmpfs
-
-from .conftest import Elastichost
 
 GOOD = {"torch": "2.13.0+cpu", "torchrec": "1.8.0", "fbgemm-gpu": "1.8.0+cpu.shim", "fbgemm-gpu-cpu": "1.8.0"}
 

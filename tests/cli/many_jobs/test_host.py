@@ -16,8 +16,7 @@ import pytest
 from elastichost.cli.many_jobs.batch import exit_code_of
 from elastichost.dispatcher.facts import HostStatus, JobState, JobStatus
 from elastichost.wire.commands import Cancel, Command, CommandServer, Reached, Refused, Reply, Submit
-
-from .conftest import Elastichost
+from tests.cli.conftest import Elastichost
 
 JOBS = (
     JobStatus(job="ads", state="running", run_dir="/r/ads", kind="dense", workers=2, servers=1, samples_planned=100),

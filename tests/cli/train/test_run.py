@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from elastichost.cli.runs import find_run
-
-from .conftest import Elastichost
+from tests.cli.conftest import Elastichost
 
 ROOT = Path(__file__).parents[3]
 TINY = """

@@ -14,8 +14,7 @@ import pytest
 from elastichost.config.hosts import hosts_of_text
 from elastichost.metrics import RunStatus
 from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Reached, Refused, Reply, Scale
-
-from .conftest import Elastichost, write_status
+from tests.cli.conftest import Elastichost, write_status
 
 
 @pytest.mark.parametrize(

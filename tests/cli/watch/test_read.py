@@ -30,8 +30,7 @@ from elastichost.runs.events import (
 from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import LEASES_FILE, Journal
-
-from .conftest import JOB, Elastichost, write_status
+from tests.cli.conftest import JOB, Elastichost, write_status
 
 
 @pytest.fixture
