@@ -15,20 +15,8 @@ PACKAGE = ROOT / "elastichost"
 # Decisions depend on their arguments only: no clock, no randomness, no environment, no sockets, no threads.
 IMPURE = frozenset({"asyncio", "datetime", "os", "random", "secrets", "socket", "threading", "time", "uuid", "zmq"})
 PURE_OF_LEDGER = ("early_stopping", "evaluation", "ledger", "replay", "state")
-PURE_OF_DISPATCHER = (
-    "containing",
-    "core",
-    "demands",
-    "effects",
-    "endings",
-    "entries",
-    "examinations",
-    "life",
-    "shapes",
-    "tending",
-)
 PURE_OF_EMULATION = ("batches", "costs", "load", "model", "prices", "server_queue", "timeline")
-PURE_OF_CHAOS = ("goodput", "invariants", "message_faults", "scene", "schedule", "verdicts")
+PURE_OF_CHAOS = ("faults/message_faults", "goodput", "invariants", "scene", "schedule", "verdicts")
 PURE_MODULES = (
     *sorted((PACKAGE / "supervisor" / "core").glob("*.py")),
     *(PACKAGE / "supervisor" / "ledger" / f"{name}.py" for name in PURE_OF_LEDGER),
@@ -36,9 +24,9 @@ PURE_MODULES = (
     PACKAGE / "runs" / "journal_replay.py",
     *sorted((PACKAGE / "runs" / "events").glob("*.py")),
     *(PACKAGE / "chaos" / f"{name}.py" for name in PURE_OF_CHAOS),
-    *(PACKAGE / "dispatcher" / f"{name}.py" for name in PURE_OF_DISPATCHER),
+    *sorted((PACKAGE / "dispatcher" / "core").glob("*.py")),
     *(PACKAGE / "emulation" / f"{name}.py" for name in PURE_OF_EMULATION),
-    PACKAGE / "worker" / "exchange.py",
+    PACKAGE / "worker" / "commit" / "exchange.py",
     PACKAGE / "ps" / "session.py",
     PACKAGE / "sharding.py",
     *sorted((PACKAGE / "tuner").rglob("*.py")),

@@ -53,7 +53,7 @@ def test_the_first_place_that_can_be_written_is_taken(tmp_path: Path, variable: 
     chosen.mkdir()
     below = {"NUMBA_CACHE_DIR": "", "HOME": f".cache/{NAME}"}.get(variable, NAME)
     assert compiled(tmp_path, **{variable: str(chosen)})[2] == str(chosen / below)
-    assert list((chosen / below).glob("arena_*/*.nbi")), "numba's own files"
+    assert list((chosen / below).glob("index_*/*.nbi")), "numba's own files"
 
 
 def test_what_is_not_ones_own_is_never_used_and_without_a_place_kernels_are_compiled_all_the_same(

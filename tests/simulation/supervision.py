@@ -40,7 +40,7 @@ class SimSupervisor(Supervisor):
 
 
 class SimLauncher(Endpoint):
-    """`launch.local.LocalLauncher`. A process needs a while to come, and its end a while to be seen."""
+    """`launch.fork_server_client.LocalLauncher`. A process needs a while to come, and its end a while to be seen."""
 
     def __init__(self, owner: Actor, entries: dict[str, Spawner]) -> None:
         super().__init__(owner)

@@ -6,7 +6,7 @@ Requests come as JSON packets on an inherited socket (`launch.messages`); nothin
 A child is forked twice, so the kernel hands it to the supervisor (a child subreaper), which alone reaps it. It waits
 at a gate until its pid was sent to the supervisor: a fork server that dies in between leaves no process that nobody
 knows of. When the supervisor's end of the socket closes, however that came, the fork server kills what it forked,
-removes the directories it was told of, keeps the arena for as long as it was told (`launch.guardian`), and exits.
+removes the directories it was told of, keeps the arena for as long as it was told (`launch.arena_reaper`), and exits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the supervisor and the agent of a host say to each other (`launch.pipe`). First the supervisor's."""
+"""What the supervisor and the agent of a host say to each other (`remote.framing`). First the supervisor's."""
 
 from __future__ import annotations
 

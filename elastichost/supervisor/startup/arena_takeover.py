@@ -1,6 +1,6 @@
 """Going on from the arena of a supervisor that died: nothing trained is lost, and nothing is trained twice.
 
-`claim_arena` holds it, at the very beginning of a resume, before its guardian removes it. `rescue` looks whether it
+`claim_arena` holds it, at the very beginning of a resume, before the arena reaper removes it. `rescue` looks whether it
 fits once the model is known, and takes it over. Its rows, dense vector and applied records are as its processes left
 them: the PS repair what is theirs when they open it, as the successors of killed ones do. The ledger is rebuilt from
 the committed batches that the dense vector's version names.

@@ -1,6 +1,6 @@
 """A Ray cluster as hosts of a run: each of its nodes but the one that `run` is called on, which is host 0.
 
-A process of its own asks the cluster (`launch.ray_nodes`): this one never imports ray.
+A process of its own asks the cluster (`remote.ray.nodes`): this one never imports ray.
 """
 
 from __future__ import annotations

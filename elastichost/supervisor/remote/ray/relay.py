@@ -2,7 +2,7 @@
 
     python -m elastichost.supervisor.remote.ray.relay CLUSTER NODE CORES COMMAND...
 
-An actor (`launch.ray_carrier`), pinned to that node, starts COMMAND there. It has all of the node's CPUs, so nobody
+An actor (`remote.ray.carrier`), pinned to that node, starts COMMAND there. It has all of the node's CPUs, so nobody
 else is sent there meanwhile. It is not detached: Ray itself ends it with this process, however that ends; and the agent
 ends with the actor.
 """

@@ -76,10 +76,10 @@ def test_hosts_over_ssh_are_not_listed_anew() -> None:
 def test_a_relay_stands_where_ssh_would() -> None:
     host = hosts_of(cluster(node(2, "a"))).hosts[0]
     python, *arguments = agent_command(host.model_copy(update={"python": "/there/python"}), None)
-    module = "elastichost.supervisor.launch"
+    module = "elastichost.supervisor.remote"
     there = ["/there/python", "-m", f"{module}.agent"]
     assert [python, *arguments] == [
-        *(sys.executable, "-m", f"{module}.ray_relay", "10.0.0.1:6379", "02" * 28, "4"),
+        *(sys.executable, "-m", f"{module}.ray.relay", "10.0.0.1:6379", "02" * 28, "4"),
         *there,
     ]
 
