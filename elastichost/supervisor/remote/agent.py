@@ -2,7 +2,7 @@
 
 It owns what is of this host: the fork server and its children, the run's directories, the arena, the measuring. It
 knows nothing of jobs; it does what it is told, and tells what happened. It speaks on its standard streams
-(`remote.framing`), which ssh carries. It ends when its input does, when it is told to, or when nobody has spoken to it for
+(`remote.framing`), which ssh carries. It ends when its input does, when it is told to, or when it has heard nothing for
 `LONELY_S`: its host was cut off, and the run goes on without it. Whichever it is, even SIGKILL, nothing of the run
 stays here.
 """
