@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent
-TESTS = ("arena_layout", "arena_arena", "arena_index", "index_growth", "memory_board", "staging", "crafted_ids")
+TESTS = (
+    *("test_arena_layout.py", "test_arena_arena.py", "test_arena_index.py", "test_crafted_ids.py"),
+    *("index/test_growth.py", "test_memory_board.py", "recovery/test_staging.py"),
+)
 # Their figures are those of pages of 4 KiB, or they start processes of their own.
 LEFT_OUT = (
     "fixed_bytes_count_rows or growth_is_spread_over or pages_count_whole or index_that_may_not_grow or "
@@ -32,7 +35,7 @@ sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", f"not ({sys.ar
 
 @pytest.mark.parametrize("page_bytes", [16_384, 65_536])
 def test_the_arena_holds_its_promises_with_larger_pages(page_bytes: int) -> None:
-    files = [str(FOLDER / f"test_{name}.py") for name in TESTS]
+    files = [str(FOLDER / name) for name in TESTS]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(page_bytes), LEFT_OUT, *files],
         capture_output=True,
