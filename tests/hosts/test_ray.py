@@ -178,7 +178,7 @@ def test_what_is_wrong_with_a_node_comes_with_what_helps(
 
 def test_a_node_whose_cores_are_taken_says_so(launcher: RemoteLauncher) -> None:
     _, _, module, *arguments = agent_command(launcher.host, None)
-    assert module.endswith("ray_relay")
+    assert module.endswith("ray.relay")
     done = subprocess.run(
         [sys.executable, "-c", IMPATIENT, *arguments], capture_output=True, text=True, timeout=LIMIT_S
     )
