@@ -34,10 +34,9 @@ from elastichost.reporting.run.words import (
     facts_of,
     lead_of,
     machine_facts_of,
-    plural,
     without_course_words,
 )
-from elastichost.wording import bytes_words
+from elastichost.wording import bytes_words, plural
 
 __all__ = ["page_of"]
 

@@ -16,9 +16,9 @@ from elastichost.reporting.run.facts import (
     ProcessCourse,
     TunerDecision,
 )
-from elastichost.reporting.run.words import moment_words, plural
+from elastichost.reporting.run.words import moment_words
 from elastichost.tuner.policy.policy import Forecast
-from elastichost.wording import bytes_words, count_words, duration_words
+from elastichost.wording import bytes_words, count_words, duration_words, plural
 
 __all__ = [
     "bucket_table",

@@ -8,7 +8,7 @@ from statistics import median
 from elastichost.metrics import FINISHED_STATES
 from elastichost.reporting.run.facts import Overview, Report
 from elastichost.tuner.policy.policy import Forecast
-from elastichost.wording import bytes_words, count_words, duration_words
+from elastichost.wording import bytes_words, count_words, duration_words, plural
 
 __all__ = [
     "accuracy_words",
@@ -17,15 +17,10 @@ __all__ = [
     "lead_of",
     "machine_facts_of",
     "moment_words",
-    "plural",
     "rate_words",
     "speed_words",
     "without_course_words",
 ]
-
-
-def plural(count: int, word: str) -> str:
-    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def rate_words(samples_per_s: float) -> str:

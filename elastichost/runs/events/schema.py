@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from elastichost.runs.events.base import Category, Event
+from elastichost.runs.events.base import Category, Event, kind_of
 from elastichost.runs.events.line import AnyEvent, JournalLine
 
 __all__ = ["event_classes", "events_page", "line_schema"]
@@ -52,7 +52,7 @@ def _section(category: Category) -> str:
 
 
 def _entry(kind: type[Event]) -> Iterator[str]:
-    yield f"\n### `{msgspec.inspect.type_info(kind).tag}`"  # type: ignore[attr-defined]
+    yield f"\n### `{kind_of(kind.__name__)}`"
     yield ""
     yield " ".join((inspect.getdoc(kind) or "").split())
     fields = msgspec.structs.fields(kind)

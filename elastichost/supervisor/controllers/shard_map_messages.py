@@ -12,7 +12,7 @@ from elastichost.supervisor.core.handover import SendMap
 from elastichost.wire.control import ShardMapUpdate
 from elastichost.wire.facts import ServerAddress
 
-__all__ = ["for_servers", "for_workers", "named", "owner_frames"]
+__all__ = ["for_servers", "for_workers", "owner_frames"]
 
 
 def for_workers(
@@ -45,9 +45,3 @@ def for_servers(sent: SendMap, addresses: tuple[ServerAddress, ...], checkpoint:
 def owner_frames(shard_map: ShardMap) -> list[bytes]:
     """Owner of each bucket, uint16, a frame for each table."""
     return [np.asarray(row, dtype=np.uint16).tobytes() for row in shard_map.owners]
-
-
-def named(shard_map: ShardMap) -> str:
-    """`server-0: 52, server-1: 52 buckets`"""
-    owners = sorted(shard_map.servers())
-    return ", ".join(f"server-{index}: {len(shard_map.buckets_of(index))}" for index in owners) + " buckets"
