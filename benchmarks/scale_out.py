@@ -34,7 +34,7 @@ from elastichost.arena.dense.store import DenseStore
 from elastichost.chaos.tails import JournalTail
 from elastichost.metrics import RunStatus
 from elastichost.runs.events import JournalLine
-from elastichost.wire.commands import Accepted, CommandClient, Reached, Scale
+from elastichost.wire.commands import AcceptedMsg, CommandClient, ReachedMsg, ScaleMsg
 
 __all__ = ["main"]
 
@@ -128,16 +128,16 @@ class RunUnderWay:
         status = msgspec.json.decode(self._status.read_bytes(), type=RunStatus) if self._status.exists() else None
         return status.commands if status is not None else None
 
-    def ask(self, command: Scale, *, until_reached: bool = False) -> Reached | None:
+    def ask(self, command: ScaleMsg, *, until_reached: bool = False) -> ReachedMsg | None:
         """Returns when it is accepted, or so. Raises RuntimeError when it is refused."""
         client = CommandClient(self._commands)
         try:
             client.send(command)
             while True:
                 reply = client.receive(LIMIT_S)
-                if isinstance(reply, Reached):
+                if isinstance(reply, ReachedMsg):
                     return reply
-                if not isinstance(reply, Accepted):
+                if not isinstance(reply, AcceptedMsg):
                     raise RuntimeError(f"{command}: {reply}")
                 if not until_reached:
                     return None
@@ -186,7 +186,7 @@ def scale_out(run: RunUnderWay, life: int) -> ScaleOut:
     """Asks for the worker, watches this life of it come and train a little, and sends it away again."""
     name = f"worker-{WORKER}"
     asked_s = time.monotonic()
-    run.ask(Scale(workers=2))
+    run.ask(ScaleMsg(workers=2))
     trained_s = run.wait(lambda: run.committed_s(life, 1))
     moments = [asked_s, run.wait(lambda: run.line("process_starting", name, asked_s)).monotonic_s]
     for kind in ("process_started", "process_connected", "process_ready", "lease_granted"):
@@ -195,7 +195,7 @@ def scale_out(run: RunUnderWay, life: int) -> ScaleOut:
     steps_s = {step: after - before for step, (before, after) in zip(STEPS, pairwise(moments), strict=True)}
     run.wait(lambda: run.committed_s(life, BATCHES_BETWEEN))
     left_s = time.monotonic()
-    run.ask(Scale(workers=1))
+    run.ask(ScaleMsg(workers=1))
     gone_s = run.wait(lambda: run.line("process_ended", name, left_s)).monotonic_s
     run.lines.clear()
     return ScaleOut(steps_s, gone_s - left_s)
@@ -203,7 +203,7 @@ def scale_out(run: RunUnderWay, life: int) -> ScaleOut:
 
 def hand_over(run: RunUnderWay, servers: int) -> HandOver:
     """Another number of PS, watched until all is calm again."""
-    reached = run.ask(Scale(servers=servers), until_reached=True)
+    reached = run.ask(ScaleMsg(servers=servers), until_reached=True)
     assert reached is not None
     run.lines.clear()
     figures = msgspec.convert(reached.data, type=_HandOverFigures)

@@ -1,7 +1,7 @@
 """Every error elastichost raises on purpose, with the exit code the command line ends with.
 
 An error names what it is about (file, row, key, table, process) and says what to do next. Processes
-report their errors to the supervisor as a `FailureReport` (see `wire.control`), so an error raised in
+report their errors to the supervisor as a `FailureReportMsg` (see `wire.control`), so an error raised in
 a worker reaches the screen as the same typed error.
 """
 

@@ -35,7 +35,7 @@ from elastichost.metrics import ProcessStatus
 from elastichost.runs.events import Counts, LeaseGranted, PlanChanged, PlanReached
 from elastichost.simulator.micro import simulate, throughputs
 from elastichost.tuner.facts import Configuration
-from elastichost.wire.commands import Scale
+from elastichost.wire.commands import ScaleMsg
 
 __all__ = ["main"]
 
@@ -124,7 +124,7 @@ def scale_out(run: EmulatedRun, before: int, after: int) -> ScaleOut:
     """Returns when everyone has trained."""
     run.wait(lambda: len(run.processes("worker")) == before)
     asked_s = time.monotonic()
-    reached = run.scale(Scale(workers=after))
+    reached = run.scale(ScaleMsg(workers=after))
     first = msgspec.convert(reached.data["request_to_first_sample_s"], dict[str, float | None])
     run.look()
 
@@ -202,7 +202,7 @@ def trial(folder: Path, workshop: Workshop, name: str, at: Configuration, slowdo
     with running(folder, workshop, settings) as run:
         run.wait(lambda: len(run.processes("worker")) == at.workers)
         if at.worker_cores > 1:
-            run.scale(Scale(worker_cores=at.worker_cores))
+            run.scale(ScaleMsg(worker_cores=at.worker_cores))
         time.sleep(3.0)  # what was begun in another configuration is over
         dense, began_s = run.dense(), time.monotonic()
         samples = dense.samples_applied()

@@ -25,8 +25,8 @@ from elastichost.metrics import ProcessStatus, RunStatus, read_status
 from elastichost.runs.events import ArenaOpened, JournalLine
 from elastichost.supervisor import run_job
 from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
-from elastichost.wire.commands import Accepted, CommandClient, Reached, Scale
-from elastichost.wire.control import Heartbeat
+from elastichost.wire.commands import AcceptedMsg, CommandClient, ReachedMsg, ScaleMsg
+from elastichost.wire.control import HeartbeatMsg
 
 __all__ = ["JOB", "EmulatedRun", "running"]
 
@@ -91,13 +91,13 @@ class EmulatedRun:
         known = status.processes if status is not None else ()
         return [one for one in known if one.role == role and one.state in ("training", "late", "serving")]
 
-    def scale(self, command: Scale) -> Reached:
+    def scale(self, command: ScaleMsg) -> ReachedMsg:
         status = self.wait(self.status)
         client = CommandClient(status.commands)
         try:
             client.send(command)
-            while not isinstance(reply := client.receive(LIMIT_S), Reached):
-                if not isinstance(reply, Accepted):
+            while not isinstance(reply := client.receive(LIMIT_S), ReachedMsg):
+                if not isinstance(reply, AcceptedMsg):
                     raise RuntimeError(f"{command}: {reply}")
             return reply
         finally:
@@ -139,7 +139,7 @@ def supervise(folder: Path, settings: Sequence[str]) -> int:
     plain = Fleet.heartbeat
     with (folder / "beats").open("wb", buffering=BEAT.size) as file:
 
-        def heartbeat(fleet: Fleet, record: ProcessRecord, beat: Heartbeat, now_s: float) -> None:
+        def heartbeat(fleet: Fleet, record: ProcessRecord, beat: HeartbeatMsg, now_s: float) -> None:
             if beat.sample.taken_s:
                 now_s = time.monotonic()
                 file.write(BEAT.pack(now_s, now_s - beat.sample.taken_s))

@@ -30,7 +30,7 @@ from elastichost.tuner.policy.candidates import as_configurations, enumerate_can
 from elastichost.tuner.policy.policy import TunerSettings
 from elastichost.tuner.policy.profile import ProfileState, fold
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened
-from elastichost.wire.commands import CommandClient, Reached, Refused, Scale
+from elastichost.wire.commands import CommandClient, ReachedMsg, RefusedMsg, ScaleMsg
 
 __all__ = ["COMMON", "ENDLESS", "Looks", "main", "measure"]
 
@@ -149,12 +149,12 @@ def measure(run_dir: Path, looks: Looks, configuration: Configuration) -> Observ
     client = CommandClient(read_status(run_dir).commands)
     until_s = time.monotonic() + PATIENCE_S
     try:
-        client.send(Scale(configuration.workers, configuration.servers, configuration.worker_cores))
+        client.send(ScaleMsg(configuration.workers, configuration.servers, configuration.worker_cores))
         while time.monotonic() < until_s:
             reply = client.receive(1.0)
-            if isinstance(reply, Refused):
+            if isinstance(reply, RefusedMsg):
                 raise PreflightError(f"{configuration}: {reply.message}")
-            if isinstance(reply, Reached):
+            if isinstance(reply, ReachedMsg):
                 break
     finally:
         client.close()

@@ -13,7 +13,7 @@ from elastichost.tuner.facts import Configuration, ConfigurationArray, Observati
 from elastichost.tuner.policy.candidates import as_configurations, enumerate_candidates, maximin, repaired
 from elastichost.tuner.policy.choice import DecisionCosts, best_known, price_of
 from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance, stakes_of
-from elastichost.tuner.policy.profile import Look, ProfileState, fold, joined
+from elastichost.tuner.policy.profile import ProfileSample, ProfileState, fold, joined
 
 __all__ = ["BayesianSearch", "GaussianProcess", "RandomSearch", "Tuned"]
 
@@ -28,7 +28,7 @@ class Tuned:
     state: TunerState = field(default_factory=TunerState)
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
 
-    def look(self, look: Look, samples_left: int) -> Configuration | None:
+    def look(self, look: ProfileSample, samples_left: int) -> Configuration | None:
         self.state, decision = advance(self.state, look, samples_left, self.settings)
         if decision is None:
             return None
@@ -44,7 +44,7 @@ class _Search:
         self.observations: tuple[Observation, ...] = ()
         self._profile, self._is_over = ProfileState(), False
 
-    def look(self, look: Look, samples_left: int) -> Configuration | None:
+    def look(self, look: ProfileSample, samples_left: int) -> Configuration | None:
         self._profile, block = fold(self._profile, look, self.settings.workload, self.settings.block)
         if block is None or self._is_over or block.configuration != look.configuration:
             return None

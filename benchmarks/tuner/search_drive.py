@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.tuner.search_world import Job
 from elastichost.simulator import calibration as world
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.policy.profile import Look, Totals
+from elastichost.tuner.policy.profile import ProfileSample, Totals
 
 __all__ = ["Change", "Course", "Policy", "Visit", "drive"]
 
@@ -28,7 +28,7 @@ CHANGE_S = (0.2, 0.5)  # measured: from the request until what runs is what is w
 
 
 class Policy(Protocol):
-    def look(self, look: Look, samples_left: int) -> Configuration | None:
+    def look(self, look: ProfileSample, samples_left: int) -> Configuration | None:
         """What should run from now on; None: what runs."""
         ...
 
@@ -86,7 +86,7 @@ def drive(
         if change is not None and at_s >= change.at_s:
             counted.become(change.after, present)
             change = None
-        look = Look(
+        look = ProfileSample(
             at_s=at_s,
             configuration=present,
             is_steady=True,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.life import LOCK_FILE, begin_life, end_life, has_lock, is_led, is_living
+from elastichost.arena.life import LOCK_FILE, has_lock, is_led, is_living, lead_directory, release_directory
 from elastichost.arena.owner import Owner, is_alive, is_same
 from elastichost.errors import ArenaError, PreflightError
 
@@ -122,7 +122,7 @@ def create_directory(path: Path, owner: Owner) -> None:
         making.mkdir(mode=0o700)
         try:
             if owner.pid == os.getpid():
-                begin_life(making, path)
+                lead_directory(making, path)
             descriptor = os.open(making / OWNER_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(owner))
@@ -132,7 +132,7 @@ def create_directory(path: Path, owner: Owner) -> None:
             making.rename(path)
         except OSError:
             shutil.rmtree(making)
-            end_life(path)
+            release_directory(path)
             raise
     except OSError as error:
         raise ArenaError(
@@ -172,7 +172,7 @@ class Hold:
         making = self.path / f"{OWNER_FILE}.new"
         try:
             if owner.pid == os.getpid():
-                begin_life(self.path)
+                lead_directory(self.path)
             descriptor = os.open(making, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(owner))
@@ -183,7 +183,7 @@ class Hold:
     def remove(self) -> None:
         """Whoever is killed within it leaves a directory that still has its owner, so it is stale, and no LAYOUT.json,
         so nobody resumes from it. Raises OSError."""
-        end_life(self.path)
+        release_directory(self.path)
         for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):  # capitals come first
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -329,7 +329,7 @@ def reclaim(path: Path, *, is_kept: bool = False) -> None:
         if held is None:
             raise ArenaError(f"{path} is being resumed from just now: not removed")
         with held:
-            end_life(path)
+            release_directory(path)
             if is_led(path) or (is_living(path) and not is_kept):
                 raise ArenaError(f"{path} is in use (a running process holds {path / LOCK_FILE}): not removed")
             held.remove()

@@ -15,7 +15,7 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["LOCK_FILE", "Keeping", "begin_life", "end_life", "has_lock", "is_led", "is_living"]
+__all__ = ["LOCK_FILE", "SharedDirectoryLock", "has_lock", "is_led", "is_living", "lead_directory", "release_directory"]
 
 LOCK_FILE = "LOCK"
 # Longer than the moment for which somebody who only looks has the lock.
@@ -25,10 +25,10 @@ KEEP_PATIENCE_S, LOOK_EVERY_S = 0.2, 0.005
 _led: dict[Path, tuple[int, int]] = {}
 
 
-def begin_life(directory: Path, name: Path | None = None) -> None:
-    """This process leads the directory from now on, until `end_life` or its own end. name: that the directory is going
-    to have. The lock is a new file in place of an old one, which the keeper that is left behind may have. Raises
-    OSError."""
+def lead_directory(directory: Path, name: Path | None = None) -> None:
+    """This process leads the directory from now on, until `release_directory` or its own end. name: that the directory
+    is going to have. The lock is a new file in place of an old one, which the keeper that is left behind may have.
+    Raises OSError."""
     making = directory / f"{LOCK_FILE}.new"
     descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -37,11 +37,11 @@ def begin_life(directory: Path, name: Path | None = None) -> None:
     except OSError:
         os.close(descriptor)
         raise
-    end_life(name or directory)
+    release_directory(name or directory)
     _led[name or directory] = os.getpid(), descriptor
 
 
-def end_life(directory: Path) -> None:
+def release_directory(directory: Path) -> None:
     """This process leads it no more; nothing happens if it did not."""
     pid, descriptor = _led.pop(directory, (0, -1))
     if pid == os.getpid():
@@ -83,7 +83,7 @@ def _open(directory: Path) -> int:
     return -1
 
 
-class Keeping:
+class SharedDirectoryLock:
     """A directory whose owner has died, kept until `close`: `clean` leaves it alone. It keeps nothing while somebody
     leads it, or if it is gone."""
 

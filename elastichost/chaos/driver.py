@@ -14,7 +14,14 @@ from elastichost.arena.host import socket_directory
 from elastichost.chaos.facts import RunFacts, read_facts
 from elastichost.chaos.faults.bad_input import check_refusals, feed_bad_input, send_garbage
 from elastichost.chaos.faults.message_faults import MessageRates
-from elastichost.chaos.faults.process_faults import FAULTS, Fault, KillForkServer, Open, Recovered, ReplaceSupervisor
+from elastichost.chaos.faults.process_faults import (
+    FAULTS,
+    Fault,
+    KillForkServer,
+    OpenFault,
+    Recovered,
+    ReplaceSupervisor,
+)
 from elastichost.chaos.faults.processes import MARK, marked_processes
 from elastichost.chaos.faults.proxy import FaultProxy
 from elastichost.chaos.goodput import Goodput
@@ -74,7 +81,7 @@ class ChaosReport:
     verdicts: tuple[Verdict, ...] = ()
     struck: Counter[str] = field(default_factory=Counter)
     kills: int = 0
-    recovered: list[tuple[Open, Recovered]] = field(default_factory=list)
+    recovered: list[tuple[OpenFault, Recovered]] = field(default_factory=list)
     goodput: Goodput = field(default_factory=Goodput)
     trained: int = 0
     messages: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -140,7 +147,7 @@ class _Soak:
         self._proxy: FaultProxy | None = None
         self._proxied: set[str] = set()
         self._began_s = 0.0
-        self.open: list[Open] = []
+        self.open: list[OpenFault] = []
         self.never: list[str] = []
 
     # --- the course -----------------------------------------------------------------------------------------

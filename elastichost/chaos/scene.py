@@ -22,11 +22,11 @@ from elastichost.runs.events import (
     RunStarted,
 )
 
-__all__ = ["Life", "Scene"]
+__all__ = ["Incarnation", "Scene"]
 
 
 @dataclass(slots=True)
-class Life:
+class Incarnation:
     """One life of a process; times are of the monotonic clock, None: not yet."""
 
     process: ProcessId
@@ -59,7 +59,7 @@ class Scene:
     fork_server_ready_s: float | None = None
     fork_servers_lost: int = 0
     lost_hosts: list[str] = field(default_factory=list)  # their names, in the order they were lost
-    _lives: dict[str, list[Life]] = field(default_factory=dict)
+    _lives: dict[str, list[Incarnation]] = field(default_factory=dict)
 
     def take(self, line: JournalLine) -> None:
         """Folds in the next line."""
@@ -85,7 +85,7 @@ class Scene:
             case PlanChanged(processes=processes, access=access):
                 self.wanted, self.access = frozenset(processes), access
             case ProcessStarted(process=process, pid=pid):
-                self._lives.setdefault(process.name, []).append(Life(process, pid, line.monotonic_s))
+                self._lives.setdefault(process.name, []).append(Incarnation(process, pid, line.monotonic_s))
             case ProcessReady(process=process) if (life := self.life(process)) is not None:
                 life.ready_s = line.monotonic_s
             case ProcessEnded(process=process) if (life := self.life(process)) is not None:
@@ -94,14 +94,14 @@ class Scene:
                 if (life := self.life(process)) is not None:
                     life.ended_s, life.is_lost = line.monotonic_s, True
 
-    def life(self, process: ProcessId) -> Life | None:
+    def life(self, process: ProcessId) -> Incarnation | None:
         return next((life for life in self._lives.get(process.name, ()) if life.process == process), None)
 
-    def newest(self, name: str) -> Life | None:
+    def newest(self, name: str) -> Incarnation | None:
         lives = self._lives.get(name)
         return lives[-1] if lives else None
 
-    def working(self, role: str) -> tuple[Life, ...]:
+    def working(self, role: str) -> tuple[Incarnation, ...]:
         """The newest lives of a role that are ready and have not ended, by index."""
         newest = (lives[-1] for name, lives in sorted(self._lives.items()) if name.startswith(f"{role}-"))
         return tuple(sorted((life for life in newest if life.works), key=lambda life: life.process.index))
@@ -111,7 +111,7 @@ class Scene:
         """Of everyone that the present supervisor has started."""
         return frozenset(life.pid for lives in self._lives.values() for life in lives)
 
-    def wants(self, life: Life) -> bool:
+    def wants(self, life: Incarnation) -> bool:
         """The newest plan has a process of this name."""
         return life.process.name in self.wanted
 

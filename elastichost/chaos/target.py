@@ -22,7 +22,7 @@ from elastichost.errors import ConfigError, JobFailedError
 from elastichost.metrics import read_status
 from elastichost.supervisor.launch.child import set_parent_death_signal
 from elastichost.supervisor.remote.agent_launcher import AGENT_MODULE
-from elastichost.wire.commands import Accepted, Command, CommandClient, Join, Reached
+from elastichost.wire.commands import AcceptedMsg, Command, CommandClient, JoinMsg, ReachedMsg
 from elastichost.wire.sockets import VIA_VARIABLE
 
 __all__ = ["RunUnderChaos"]
@@ -206,7 +206,7 @@ class RunUnderChaos:
 
     def join(self, name: str) -> Callable[[], int | None]:
         again = tuple(host for host in self._machines_file.hosts if host.shown == name)
-        command = Join(self._machines_file.model_copy(update={"hosts": again}).model_dump_json())
+        command = JoinMsg(self._machines_file.model_copy(update={"hosts": again}).model_dump_json())
         is_done, again_s = self.command(command), 0.0
 
         def code() -> int | None:
@@ -239,7 +239,7 @@ class RunUnderChaos:
             reply = client.receive(0.0)
             if self.exit_code is not None:
                 return False
-            return None if reply is None or isinstance(reply, Accepted) else isinstance(reply, Reached)
+            return None if reply is None or isinstance(reply, AcceptedMsg) else isinstance(reply, ReachedMsg)
 
         return is_done
 

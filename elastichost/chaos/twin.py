@@ -28,7 +28,7 @@ from elastichost.config.job import load_job
 from elastichost.errors import JobFailedError
 from elastichost.ps.audit import AUDIT_VARIABLE
 from elastichost.wire.applied import read_applied
-from elastichost.wire.commands import Scale
+from elastichost.wire.commands import ScaleMsg
 
 __all__ = ["Outcome", "check_twins", "run_twins"]
 
@@ -137,7 +137,7 @@ class _Faults:
             return
         self._number, self._batches = number + 1, run.applied.records
         if number in SIZES:
-            self._scaling = run.command(Scale(*SIZES[number]))
+            self._scaling = run.command(ScaleMsg(*SIZES[number]))
             return
         role = "worker" if unit_draw(self._seed, number, 0) < 0.5 else "server"
         lives = run.scene.working(role)

@@ -28,7 +28,17 @@ from elastichost.datasets.reader import UnitReader
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
 
-__all__ = ["BURST_S", "Link", "RemoteRate", "RemoteReader", "asked", "batch_bytes", "cut_off", "opened", "remote_rate"]
+__all__ = [
+    "BURST_S",
+    "RemoteConnection",
+    "RemoteRate",
+    "RemoteReader",
+    "asked",
+    "batch_bytes",
+    "cut_off",
+    "opened",
+    "remote_rate",
+]
 
 BURST_S = 0.25  # that much of the rate fits into the buffers between store and reader
 MOST_WAIT_S = 1.0  # between two looks at the clock: what is to be waited for may be longer than any timer can take
@@ -43,19 +53,19 @@ class RemoteRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class RemoteConnection:
     """A connection. free_s: when all that it was asked for has come."""
 
     rate: RemoteRate
     free_s: float
 
 
-def opened(link: Link, now_s: float) -> Link:
+def opened(link: RemoteConnection, now_s: float) -> RemoteConnection:
     """A unit is asked for: nothing of it can have come before."""
     return replace(link, free_s=max(link.free_s, now_s) + link.rate.latency_s)
 
 
-def asked(link: Link, size_bytes: float, now_s: float) -> tuple[Link, float]:
+def asked(link: RemoteConnection, size_bytes: float, now_s: float) -> tuple[RemoteConnection, float]:
     """The next bytes of the unit are asked for: the link after it, and the seconds until they are there (>= 0).
 
     From a batch asked for at t to one that comes at t', no more than rate * (t' - t + BURST_S) bytes come.
@@ -65,7 +75,7 @@ def asked(link: Link, size_bytes: float, now_s: float) -> tuple[Link, float]:
     return replace(link, free_s=free_s), max(0.0, free_s - now_s)
 
 
-def cut_off(link: Link, now_s: float) -> Link:
+def cut_off(link: RemoteConnection, now_s: float) -> RemoteConnection:
     """What is under way is not wanted any more: the rest of it does not come."""
     return replace(link, free_s=min(link.free_s, now_s))
 
@@ -94,7 +104,7 @@ class RemoteReader:
         self, reader: Reader, rate: RemoteRate, wait: Callable[[float], bool], now_s: Callable[[], float]
     ) -> None:
         self._reader, self._wait, self._now_s = reader, wait, now_s
-        self._link = Link(rate, now_s())
+        self._link = RemoteConnection(rate, now_s())
         self._unit: tuple[Unit, int | None] | None = None
         self._position_bytes: float | None = None  # of that unit; None: it lies in no file that is known
 

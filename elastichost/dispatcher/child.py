@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.appending import write_atomically
-from elastichost.dispatcher.facts import FAILURE_FILE, Failure
+from elastichost.dispatcher.facts import FAILURE_FILE, JobFailure
 from elastichost.errors import ElastichostError
 
 __all__ = ["leave_failure", "leave_unforeseen", "work_in"]
@@ -37,5 +37,5 @@ def leave_unforeseen(folder: Path, error: Exception, log: str) -> None:
 
 
 def _leave(folder: Path, error: Exception, message: str, hint: str) -> None:
-    failure = Failure(type(error).__name__, message, hint)
+    failure = JobFailure(type(error).__name__, message, hint)
     write_atomically(folder / FAILURE_FILE, msgspec.json.encode(failure))

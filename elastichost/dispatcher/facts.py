@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.dispatcher.core.demands import Look
+from elastichost.dispatcher.core.demands import JobSample
 from elastichost.errors import PreflightError
 from elastichost.metrics import SCHEMA, RunStatus
 
@@ -17,12 +17,12 @@ __all__ = [
     "HOST_FILE",
     "JOB_FILE",
     "OVER_STATES",
-    "Failure",
     "HostStatus",
+    "JobFailure",
+    "JobObservation",
     "JobRequest",
     "JobState",
     "JobStatus",
-    "Seen",
     "Size",
     "read_host",
 ]
@@ -58,7 +58,7 @@ class Size(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker_cores: int
 
 
-class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JobFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a job ended with an error: `failure.json` in its folder."""
 
     kind: str
@@ -66,7 +66,7 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hint: str = ""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class JobObservation(msgspec.Struct, frozen=True):
     """A job's run as it stands. look: over the time since the last one, None: too little of it has passed.
     memory_bytes: rows, copies and private memory as its supervisor measures them, without what all jobs share since
     they were forked; grown_bytes: what its workers and PS have taken since that was measured: this is seen at once.
@@ -75,7 +75,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     job: str
     status: RunStatus | None
-    look: Look | None
+    look: JobSample | None
     cpu_cores: float
     memory_bytes: int
     grown_bytes: int

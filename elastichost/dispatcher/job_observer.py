@@ -8,15 +8,15 @@ from pathlib import Path
 
 import psutil
 
-from elastichost.dispatcher.core.demands import Look
-from elastichost.dispatcher.facts import Seen
+from elastichost.dispatcher.core.demands import JobSample
+from elastichost.dispatcher.facts import JobObservation
 from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage
 from elastichost.errors import PreflightError
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import RunStatus, read_status
 
-__all__ = ["Watch"]
+__all__ = ["JobObserver"]
 
 WINDOW_S = 1.5  # a job's status comes once a second: a look is over so long at least
 
@@ -55,7 +55,7 @@ class _Taken:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _ObservedJob:
     mark: _Mark | None = None
     cpu: tuple[float, float] | None = None  # when, and CPU seconds by then
     cores: float = 0.0
@@ -67,14 +67,14 @@ class _Watched:
 
 
 @dataclass(slots=True)
-class Watch:
+class JobObserver:
     """cores: of the host, that jobs may use."""
 
     cores: int
     gpu_meter: GpuMeter = field(default_factory=lambda: GpuMeter(()))
-    _watched: dict[str, _Watched] = field(default_factory=dict)
+    _watched: dict[str, _ObservedJob] = field(default_factory=dict)
 
-    def look(self, pids: Mapping[str, int], run_dirs: Mapping[str, Path], now_s: float) -> tuple[Seen, ...]:
+    def look(self, pids: Mapping[str, int], run_dirs: Mapping[str, Path], now_s: float) -> tuple[JobObservation, ...]:
         """pids: of each job's supervisor."""
         for gone in self._watched.keys() - pids.keys():
             del self._watched[gone]
@@ -87,7 +87,7 @@ class Watch:
     def _take_gpus(self, trees: Mapping[str, TreeUsage], uses: Sequence[GpuUse]) -> None:
         """What is nobody's on a GPU is divided evenly among the jobs that have memory there."""
         for job in trees:
-            self._watched.setdefault(job, _Watched()).gpu_memory_bytes = 0
+            self._watched.setdefault(job, _ObservedJob()).gpu_memory_bytes = 0
         for use in uses:
             there = [job for job, tree in trees.items() if not use.memory_bytes.keys().isdisjoint(tree.pids)]
             for job in there:
@@ -100,8 +100,8 @@ class Watch:
 
     def _seen(
         self, job: str, tree: TreeUsage, processes: HostProcesses, run_dir: Path, busy_s: float, now_s: float
-    ) -> Seen:
-        watched = self._watched.setdefault(job, _Watched())
+    ) -> JobObservation:
+        watched = self._watched.setdefault(job, _ObservedJob())
         is_new = _read_newer(watched, run_dir, tree.pids)
         if watched.cpu is not None and now_s > watched.cpu[0]:
             share = min(1.0, (now_s - watched.cpu[0]) / 1.0)
@@ -111,13 +111,13 @@ class Watch:
         look = self._look(watched, tree, processes, busy_s, now_s) if is_new else None
         status = watched.status
         memory = status.arena_bytes + status.private_bytes if status is not None else 0
-        return Seen(
+        return JobObservation(
             job, status, look, watched.cores, memory, _grown(watched, is_new), tree.pids, watched.gpu_memory_bytes
         )
 
     def _look(
-        self, watched: _Watched, tree: TreeUsage, processes: HostProcesses, busy_s: float, now_s: float
-    ) -> Look | None:
+        self, watched: _ObservedJob, tree: TreeUsage, processes: HostProcesses, busy_s: float, now_s: float
+    ) -> JobSample | None:
         status = watched.status
         if status is None or status.state != "training":
             watched.mark = None
@@ -132,7 +132,7 @@ class Watch:
         if seconds < WINDOW_S:
             return None
         watched.mark = mark
-        return Look(
+        return JobSample(
             seconds=seconds,
             samples=mark.samples - before.samples,
             worker_cpu_s=max(0.0, mark.worker_cpu_s - before.worker_cpu_s),
@@ -145,7 +145,7 @@ class Watch:
         )
 
 
-def _grown(watched: _Watched, is_new: bool) -> int:
+def _grown(watched: _ObservedJob, is_new: bool) -> int:
     """What workers and PS have taken since their memory was measured: that is done seldom, and whoever takes much is
     to be seen at once."""
     before, watched.taken, grown = watched.taken, {}, 0
@@ -163,7 +163,7 @@ def _grown(watched: _Watched, is_new: bool) -> int:
     return grown
 
 
-def _read_newer(watched: _Watched, run_dir: Path, pids: tuple[int, ...]) -> bool:
+def _read_newer(watched: _ObservedJob, run_dir: Path, pids: tuple[int, ...]) -> bool:
     """Whether the status file is another than at the last look; it is read then. What a supervisor before this one
     left tells nothing: its memory is free."""
     try:

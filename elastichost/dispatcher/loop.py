@@ -23,26 +23,26 @@ from elastichost.config.job import JobSpec, load_job, to_toml
 from elastichost.dispatcher.admission_probe import EXAMINED_FILE
 from elastichost.dispatcher.core.core import Core
 from elastichost.dispatcher.core.demands import Examined
-from elastichost.dispatcher.core.effects import Effect, Kill, Note, Spawn
+from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob
 from elastichost.dispatcher.core.shapes import shape_of
 from elastichost.dispatcher.directory import HostDirectory, Kept
 from elastichost.dispatcher.facts import (
     ENDED_STATES,
     FAILURE_FILE,
     OVER_STATES,
-    Failure,
     HostStatus,
+    JobFailure,
     JobRequest,
     JobStatus,
 )
 from elastichost.dispatcher.isolation.gpu_meter import GpuMeter
 from elastichost.dispatcher.isolation.power import power_of
 from elastichost.dispatcher.isolation.tiers import probe
-from elastichost.dispatcher.job_observer import Watch
+from elastichost.dispatcher.job_observer import JobObserver
 from elastichost.dispatcher.options import HostOptions
 from elastichost.dispatcher.performer import Performer
-from elastichost.dispatcher.processes import CHECK, Crew, Ended
-from elastichost.dispatcher.refusals import Refusals
+from elastichost.dispatcher.processes import CHECK, Ended, JobProcesses
+from elastichost.dispatcher.refusals import CommandRefusals
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.dispatcher.timeline import Timeline
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
@@ -53,7 +53,7 @@ from elastichost.runs.journal import Journal, utc_now
 from elastichost.runs.result import RunResult
 from elastichost.supervisor.core.disk_space import DiskSpace
 from elastichost.supervisor.signals import StopSignals
-from elastichost.wire.commands import Cancel, CommandServer, Reached, Refused, Submit
+from elastichost.wire.commands import CancelMsg, CommandServer, ReachedMsg, RefusedMsg, SubmitMsg
 
 __all__ = ["HostLoop"]
 
@@ -104,7 +104,7 @@ class HostLoop:
         self._closing.callback(self._let_go, *self._held)
         self._isolation = probe(has_gpus=bool(inventory.gpus))
         self._closing.callback(self._isolation.close)
-        self._crew = self._closing.enter_context(Crew())
+        self._crew = self._closing.enter_context(JobProcesses())
         self._journal = Journal(self._directory.journal)
         self._space = DiskSpace()
         self._closing.callback(self._journal.close)
@@ -118,7 +118,7 @@ class HostLoop:
         self._began_s = self._clock.now_s()
         gpu_meter = GpuMeter(inventory.gpus)
         self._closing.callback(gpu_meter.close)
-        self._watch = Watch(len(inventory.cores), gpu_meter)
+        self._watch = JobObserver(len(inventory.cores), gpu_meter)
         self._core = Core(options.settings, inventory, power_of(inventory), options.memory_bytes)
         self._performer = Performer(
             self._core, self._crew, self._lender, self._isolation, inventory, options.keeps_sizes, self._clock
@@ -127,7 +127,7 @@ class HostLoop:
         self._asked_to_stop = 0
         self._kept_last: tuple[Kept, ...] | None = None
         self._over_last: tuple[JobStatus, ...] | None = None
-        self._refusals = Refusals()
+        self._refusals = CommandRefusals()
         self._state = "starting"
         for kept in queue:
             self._do(self._core.submit(kept.request, self._elapsed_s(), has_run=kept.has_run))
@@ -232,9 +232,9 @@ class HostLoop:
         else:
             self._crew.adopt(self._performer.pids(ended.job))
             oom_kills = self._performer.ended(ended.job)
-            failure = _read(folder / FAILURE_FILE, Failure) if ended.code else None
+            failure = _read(folder / FAILURE_FILE, JobFailure) if ended.code else None
             if ended.code and oom_kills:
-                failure = Failure(
+                failure = JobFailure(
                     "MemoryBudgetError", f"{oom_kills} of its processes were ended at the wall of its memory"
                 )
             result = _read(self._core.run_dir(ended.job) / "result.json", RunResult)
@@ -245,7 +245,7 @@ class HostLoop:
         examined = _read(folder / EXAMINED_FILE, Examined) if ended.code == 0 else None
         if examined is not None:
             return self._core.examined(examined, now_s)
-        failure = _read(folder / FAILURE_FILE, Failure)
+        failure = _read(folder / FAILURE_FILE, JobFailure)
         effects = self._core.ended(ended.job, ended.code, ended.cause, failure, now_s)
         if self._core.state(ended.job) in ENDED_STATES:
             self._let_go(ended.job)
@@ -264,39 +264,39 @@ class HostLoop:
                 break
             peer, command = received
             match command:
-                case Submit():
+                case SubmitMsg():
                     reply = self._submitted(command)
-                case Cancel():
+                case CancelMsg():
                     reply = self._cancelled(command, now_s)
                 case _:
-                    reply = Refused(f"{type(command).__name__} is for one run", "name the run: see `queue`", True)
+                    reply = RefusedMsg(f"{type(command).__name__} is for one run", "name the run: see `queue`", True)
             self._commands.reply(peer, reply)
         if (refused := self._refusals.note(now_s)) is not None:
             self._note(refused)
 
-    def _submitted(self, command: Submit) -> Reached | Refused:
+    def _submitted(self, command: SubmitMsg) -> ReachedMsg | RefusedMsg:
         if self._asked_to_stop:
-            return Refused("the host is stopping")
+            return RefusedMsg("the host is stopping")
         try:
             spec = _spec_of(command.toml, self._directory.path)
             job = self.submit(spec, Path(command.working_directory), command.name, command.weight)
         except ConfigError as error:
-            return Refused(str(error), is_usage=True)
-        return Reached(f"{job} is in the queue", {"job": job})
+            return RefusedMsg(str(error), is_usage=True)
+        return ReachedMsg(f"{job} is in the queue", {"job": job})
 
-    def _cancelled(self, command: Cancel, now_s: float) -> Reached | Refused:
+    def _cancelled(self, command: CancelMsg, now_s: float) -> ReachedMsg | RefusedMsg:
         for job in self._earlier:
             if job.job == command.job:
-                return Refused(f"{job.job} is {job.state} already", "`queue` lists them", True)
+                return RefusedMsg(f"{job.job} is {job.state} already", "`queue` lists them", True)
         try:
             effects = self._core.cancel(command.job, now_s)
         except ConfigError as error:
-            return Refused(error.message, error.hint, True)
+            return RefusedMsg(error.message, error.hint, True)
         self._do(effects)
         self._keep_queue()
         if self._core.state(command.job) == "cancelled":
-            return Reached(f"{command.job} is cancelled")
-        return Reached(f"{command.job} is being cancelled: it saves what it has trained and ends; see `queue`")
+            return ReachedMsg(f"{command.job} is cancelled")
+        return ReachedMsg(f"{command.job} is being cancelled: it saves what it has trained and ends; see `queue`")
 
     def _let_go(self, *jobs: str) -> None:
         """Of what earlier runs of these left, for their supervisors to take over."""
@@ -305,10 +305,10 @@ class HostLoop:
 
     def _do(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
-            if isinstance(effect, Note):
+            if isinstance(effect, NoteEvent):
                 self._note(effect.event)
             else:
-                if isinstance(effect, Spawn | Kill):
+                if isinstance(effect, StartJob | KillJob):
                     self._let_go(effect.job)
                 for problem in self._performer.perform(effect):
                     self._note(HostWarned(problem))

@@ -11,20 +11,30 @@ import msgspec
 from elastichost.clock import Clock
 from elastichost.dispatcher.admission_probe import ExamineArguments
 from elastichost.dispatcher.core.core import Core
-from elastichost.dispatcher.core.effects import Examine, Fence, Freeze, Kill, Renice, Resize, Spawn, Stop, Thaw
-from elastichost.dispatcher.facts import FAILURE_FILE, JOB_FILE, Seen
-from elastichost.dispatcher.isolation.limits import Limits
+from elastichost.dispatcher.core.effects import (
+    ConfineJob,
+    ExamineJob,
+    FreezeJob,
+    KillJob,
+    ReniceJob,
+    ResizeJob,
+    StartJob,
+    StopJob,
+    ThawJob,
+)
+from elastichost.dispatcher.facts import FAILURE_FILE, JOB_FILE, JobObservation
+from elastichost.dispatcher.isolation.limits import JobLimits
 from elastichost.dispatcher.isolation.process_meter import HostProcesses
 from elastichost.dispatcher.isolation.tiers import Isolation
 from elastichost.dispatcher.job_process import JobArguments
-from elastichost.dispatcher.processes import Crew, send
+from elastichost.dispatcher.processes import JobProcesses, send
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.host.priority import give_way
 from elastichost.resources import GpuDevice, HostInventory
 
 __all__ = ["Performer"]
 
-Deed = Examine | Spawn | Resize | Fence | Renice | Freeze | Thaw | Stop | Kill
+Deed = ExamineJob | StartJob | ResizeJob | ConfineJob | ReniceJob | FreezeJob | ThawJob | StopJob | KillJob
 
 
 class Performer:
@@ -33,7 +43,7 @@ class Performer:
     def __init__(
         self,
         core: Core,
-        crew: Crew,
+        crew: JobProcesses,
         lender: Lender,
         isolation: Isolation,
         inventory: HostInventory,
@@ -43,8 +53,8 @@ class Performer:
         self._core, self._crew, self._lender, self._isolation = core, crew, lender, isolation
         self._inventory, self._keeps_sizes, self._clock = inventory, keeps_sizes, clock
         self._later: dict[str, float] = {}  # jobs that are to be looked at, and when
-        self._limits: dict[str, Limits] = {}
-        self.seen: dict[str, Seen] = {}
+        self._limits: dict[str, JobLimits] = {}
+        self.seen: dict[str, JobObservation] = {}
         self._reniced: dict[int, int] = {}  # pids that are still to be
 
     def ended(self, job: str) -> int:
@@ -66,28 +76,28 @@ class Performer:
     def perform(self, effect: Deed) -> tuple[str, ...]:
         """What went wrong, in words; never an end of the job."""
         match effect:
-            case Examine(job, after_s):
+            case ExamineJob(job, after_s):
                 if after_s > 0:
                     self._later[job] = self._clock.now_s() + after_s
                 else:
                     self._examine(job)
-            case Spawn():
+            case StartJob():
                 return self._spawn(effect)
-            case Resize():
+            case ResizeJob():
                 return self._resize(effect)
-            case Fence(job, cores):
+            case ConfineJob(job, cores):
                 return self._fence(job, cores=cores)
-            case Renice(job, nice):
+            case ReniceJob(job, nice):
                 self._reniced.update(dict.fromkeys(self.pids(job), nice))  # `turn` follows
                 return self._fence(job, nice=nice)
-            case Freeze(job):
+            case FreezeJob(job):
                 send(self.pids(job), signal.SIGSTOP)  # its supervisor first: it blames nobody for standing still
-            case Thaw(job):
+            case ThawJob(job):
                 send(self.pids(job)[::-1], signal.SIGCONT)
-            case Stop(job):
+            case StopJob(job):
                 send(self.pids(job)[::-1], signal.SIGCONT)
                 self._crew.signal(job, signal.SIGTERM)
-            case Kill(job):
+            case KillJob(job):
                 self._later.pop(job, None)
                 self._crew.end_examination(job)
                 self._crew.signal(job, signal.SIGKILL)
@@ -114,7 +124,7 @@ class Performer:
         (folder / FAILURE_FILE).unlink(missing_ok=True)
         self._crew.examine(job, msgspec.json.encode(arguments), Path(arguments.log))
 
-    def _spawn(self, spawn: Spawn) -> tuple[str, ...]:
+    def _spawn(self, spawn: StartJob) -> tuple[str, ...]:
         folder, lent = self._core.folder(spawn.job), spawn.lent
         request = self._core.request(spawn.job)
         gpus = tuple(
@@ -122,7 +132,7 @@ class Performer:
             for gpu in self._inventory.gpus
             if gpu.index == lent.gpu
         )
-        self._limits[spawn.job] = limits = Limits(
+        self._limits[spawn.job] = limits = JobLimits(
             spawn.charged_bytes, spawn.threads, spawn.nice, self._fewer(lent.cores)
         )
         problems = self._isolation.admit(spawn.job, None, limits)
@@ -142,7 +152,7 @@ class Performer:
         self._crew.start(spawn.job, spawn.life, arguments, Path(arguments.log))
         return problems
 
-    def _resize(self, resize: Resize) -> tuple[str, ...]:
+    def _resize(self, resize: ResizeJob) -> tuple[str, ...]:
         problems = self._fence(resize.job, cores=resize.cores) if resize.cores is not None else ()
         seen = self.seen.get(resize.job)
         self._lender.lend(seen.status.commands if seen is not None and seen.status is not None else "", resize)

@@ -19,7 +19,7 @@ from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 
-__all__ = ["CHECK", "JOB", "Crew", "Ended"]
+__all__ = ["CHECK", "JOB", "Ended", "JobProcesses"]
 
 JOB, CHECK = "job", "check"  # roles: a job's supervisor; what looks at a job before it may start
 # What every supervisor needs besides what its workers and PS need; its fork server is this module by that name.
@@ -48,7 +48,7 @@ class Ended:
     cpu_s: float = 0.0
 
 
-class Crew:
+class JobProcesses:
     """Use as a context manager: on leaving, nothing it started is left."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Crew:
         self._orphans: set[int] = set()  # of killed ones; some are no more, or never were orphans
         self.pids: dict[str, int] = {}  # of the jobs' supervisors
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> JobProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:

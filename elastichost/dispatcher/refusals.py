@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from elastichost.runs.events import MessageRefused
 
-__all__ = ["Refusals"]
+__all__ = ["CommandRefusals"]
 
 EVERY_S = 60.0  # whoever sends nonsense may send much of it
 
 
 @dataclass(slots=True)
-class Refusals:
+class CommandRefusals:
     """untold: since the last note; last: what was wrong with the last of these."""
 
     untold: int = 0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from elastichost.clock import Clock, MonotonicClock
 from elastichost.dispatcher.core.allocation_drift import Answer
-from elastichost.dispatcher.core.effects import Resize
+from elastichost.dispatcher.core.effects import ResizeJob
 from elastichost.errors import ProtocolError
-from elastichost.wire.commands import Accepted, CommandClient, Lend, Refused, Reply
+from elastichost.wire.commands import AcceptedMsg, CommandClient, LendMsg, RefusedMsg, Reply
 
 __all__ = ["Lender"]
 
@@ -22,7 +22,7 @@ UNDONE_S = 300.0  # from the answer that it is being done: workers that start im
 class _Asked:
     """until_s: then it is given up. is_newest: of the commands to its run."""
 
-    resize: Resize
+    resize: ResizeJob
     client: CommandClient
     until_s: float
     is_newest: bool = True
@@ -38,7 +38,7 @@ class Lender:
         self._answers: list[Answer] = []
         self._problems: list[str] = []
 
-    def lend(self, address: str, resize: Resize) -> None:
+    def lend(self, address: str, resize: ResizeJob) -> None:
         """address: where the run takes commands; "": it does not yet."""
         if not address:
             self._refused(resize, "it takes no commands yet")
@@ -46,7 +46,7 @@ class Lender:
         size = resize.size
         client = CommandClient(address)
         client.send(
-            Lend(
+            LendMsg(
                 cores=resize.cores,
                 memory_bytes=resize.memory_bytes,
                 workers=size.workers if size is not None else None,
@@ -102,18 +102,18 @@ class Lender:
                 return True
             self._refused(one.resize, "it did not answer in time", one.is_newest)
             return False
-        if isinstance(reply, Refused):
+        if isinstance(reply, RefusedMsg):
             self._refused(one.resize, reply.message, one.is_newest)
             return False
         self._answers.append(Answer(one.resize))
         one.until_s = now_s + UNDONE_S
-        return isinstance(reply, Accepted)
+        return isinstance(reply, AcceptedMsg)
 
     def _give_up(self, one: _Asked) -> None:
         self._refused(one.resize, "too many others have not answered", one.is_newest)
         one.client.close()
 
-    def _refused(self, resize: Resize, why: str, is_newest: bool = True) -> None:
+    def _refused(self, resize: ResizeJob, why: str, is_newest: bool = True) -> None:
         if is_newest:
             self._answers.append(Answer(resize, why))
             self._problems.append(f"{resize.job} keeps what it has: {why}")

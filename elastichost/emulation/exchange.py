@@ -15,7 +15,7 @@ from elastichost.emulation.model import NEW_IDS, Keys, Part, owner_of_new, parts
 from elastichost.emulation.prices import Pricing
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import Envelope, Frame
-from elastichost.wire.data import DataMessage, Pull, Pulled, Retry
+from elastichost.wire.data import DataMessage, PulledMsg, PullMsg, RetryMsg
 from elastichost.worker.access.routing import Directory
 from elastichost.worker.commit.channel import POLL_S, Channel, DirectoryHolder, FencedError, Resend
 
@@ -36,7 +36,7 @@ class Call:
     done_s: float
     new_ids: Keys
     epoch: int = 0  # of the shard map by which it was cut
-    waiting: dict[int, tuple[int, Pull, tuple[Frame, ...]]] = field(default_factory=dict)  # request -> PS, message
+    waiting: dict[int, tuple[int, PullMsg, tuple[Frame, ...]]] = field(default_factory=dict)  # request -> PS, message
     retry_s: float | None = None  # a PS has another shard map: cut it anew then, if no newer one comes before
     resend: Resend = field(default_factory=lambda: Resend(time.monotonic()))
 
@@ -103,7 +103,7 @@ class Exchange(Channel):
             price = self._pricing.request(call.kind, call.samples, part.share, call.sent_s, is_dense_owner=is_owner)
             counts, keys = _asked(part, call.kind, new.pop(part.server, []))
             request = self.next_request()
-            message = Pull(request, directory.epoch, create=len(call.new_ids) > 0, weights=False, counts=counts)
+            message = PullMsg(request, directory.epoch, create=len(call.new_ids) > 0, weights=False, counts=counts)
             call.waiting[request] = (part.server, message, (keys, price.encode()))
         self._send(call.waiting.values())
 
@@ -112,7 +112,7 @@ class Exchange(Channel):
             self._parts = directory.epoch, parts_of(directory, self._skew)
         return self._parts[1]
 
-    def _send(self, requests: Iterable[tuple[int, Pull, tuple[Frame, ...]]]) -> None:
+    def _send(self, requests: Iterable[tuple[int, PullMsg, tuple[Frame, ...]]]) -> None:
         directory = self._holder.current()
         for server, message, frames in requests:
             self.client(directory, server).send(message, frames)
@@ -120,7 +120,7 @@ class Exchange(Channel):
     def _take(self, envelope: Envelope[DataMessage]) -> None:
         message = envelope.message
         call = next((call for call in self._open if message.request in call.waiting), None)
-        if isinstance(message, Retry):
+        if isinstance(message, RetryMsg):
             if message.final:
                 raise FencedError(f"a PS refuses {self._process}: {message.reason}")
             if call is not None:
@@ -128,7 +128,7 @@ class Exchange(Channel):
             return
         if call is None:
             return  # it answers a cut of an older shard map
-        if not isinstance(message, Pulled) or len(envelope.frames) < 2 or envelope.frames[1].nbytes != DONE.size:
+        if not isinstance(message, PulledMsg) or len(envelope.frames) < 2 or envelope.frames[1].nbytes != DONE.size:
             raise ProtocolError(f"{envelope.sender} does not answer as an emulated PS does")
         del call.waiting[message.request]
         call.done_s = max(call.done_s, *DONE.unpack(envelope.frames[1]))

@@ -16,7 +16,7 @@ from elastichost.emulation.server import EmulatedServer
 from elastichost.emulation.worker import EmulatedWorker
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Codec
-from elastichost.wire.control import ControlMessage, Hello, ModelDescribed
+from elastichost.wire.control import ControlMessage, HelloMsg, ModelDescribedMsg
 from elastichost.wire.data import DataMessage
 from elastichost.wire.entry import Loop, run_child, run_loop
 from elastichost.wire.sockets import ControlClient
@@ -50,10 +50,10 @@ def probe(arguments_json: bytes) -> int:
     """Describes the model: nothing of the user's is built."""
 
     def run(arguments: ChildArguments, control: ControlClient) -> None:
-        control.send(Hello(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
+        control.send(HelloMsg(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
         job = load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={})
         warning = shortage(job.resources, scenario_of(job), len(os.sched_getaffinity(0)))
         model = emulated_model(job.emulate.new_ids)
-        control.send(ModelDescribed(model=model, warnings=(warning,) if warning else ()), (INITIAL,))
+        control.send(ModelDescribedMsg(model=model, warnings=(warning,) if warning else ()), (INITIAL,))
 
     return run_child(arguments_json, run)

@@ -17,8 +17,8 @@ from elastichost.ps.frames import Outgoing
 from elastichost.ps.loop import ServerLoop
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope, Frame
-from elastichost.wire.control import ControlMessage, Heartbeat, Repin, Repinned
-from elastichost.wire.data import DataMessage, Pull, Pulled
+from elastichost.wire.control import ControlMessage, HeartbeatMsg, RepinMsg, RepinnedMsg
+from elastichost.wire.data import DataMessage, PulledMsg, PullMsg
 from elastichost.wire.sockets import ControlClient, DataClient, DataServer, Waiter
 
 __all__ = ["EmulatedServer"]
@@ -47,13 +47,13 @@ class EmulatedServer(ServerLoop):
     def _handle_priced(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
         """What the service answers a priced request waits in the queue."""
         message = envelope.message
-        if not isinstance(message, Pull) or len(envelope.frames) < 2:
+        if not isinstance(message, PullMsg) or len(envelope.frames) < 2:
             return self._serve(peer, envelope)
         if (peer, message.request) in self._waiting:
             return []  # it came again: the queue is longer than its sender's patience
         price, at_once = Price.decode(envelope.frames[1]), list[Outgoing]()
         for answer in self._serve(peer, envelope):
-            if not isinstance(answer.message, Pulled):
+            if not isinstance(answer.message, PulledMsg):
                 at_once.append(answer)
                 continue
             self._queue.admit(price, answer)
@@ -84,15 +84,15 @@ class EmulatedServer(ServerLoop):
 
     def _handle(self, envelope: Envelope[ControlMessage]) -> None:
         match envelope.message:
-            case Repin(cores=cores, threads=threads):
+            case RepinMsg(cores=cores, threads=threads):
                 self._queue.resize(max(1, threads), time.monotonic())
-                self._control.send(Repinned(cores))
+                self._control.send(RepinnedMsg(cores))
             case _:
                 super()._handle(envelope)
 
     def _tell_virtual(self, message: ControlMessage, frames: Sequence[Frame] = ()) -> None:
         """A heartbeat says what CPU time the virtual cores have used."""
-        if isinstance(message, Heartbeat):
+        if isinstance(message, HeartbeatMsg):
             cpu_s = message.sample.busy_s * self._queue.cores
             sample = msgspec.structs.replace(message.sample, cpu_s=cpu_s, taken_s=time.monotonic())
             message = msgspec.structs.replace(message, sample=sample)

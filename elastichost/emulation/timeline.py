@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MAX_LAG_S", "Timeline"]
+__all__ = ["MAX_LAG_S", "WorkerTimeline"]
 
 MAX_LAG_S = 0.25
 
 
 @dataclass(slots=True)
-class Timeline:
+class WorkerTimeline:
     """Of one worker. `late_s`: what could not be made up for: the host is too slow for what it emulates."""
 
     floor_s: float  # nothing begins before: what was waited for until then was real

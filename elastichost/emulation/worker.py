@@ -16,15 +16,15 @@ from elastichost.emulation.costs import scenario_of
 from elastichost.emulation.exchange import Call, Exchange
 from elastichost.emulation.model import INITIAL, new_ids_of_batch
 from elastichost.emulation.prices import Computing, Pricing
-from elastichost.emulation.timeline import Timeline
+from elastichost.emulation.timeline import WorkerTimeline
 from elastichost.wire.child import ChildArguments
-from elastichost.wire.control import Repin
+from elastichost.wire.control import RepinMsg
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import DataClient, Waiter
 from elastichost.worker.commit.channel import StoppedError
 from elastichost.worker.commit.committer import BatchRange, Committer
-from elastichost.worker.lifecycle import IDLE_S, Batches, WorkerLife
+from elastichost.worker.lifecycle import IDLE_S, Batches, WorkerLifecycle
 from elastichost.worker.pipeline import LeaseFinished
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class _Pushing:
     computed_s: float
 
 
-class EmulatedWorker(WorkerLife[EmulatedBatch]):
+class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
     """One life. Its threads are virtual cores."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
@@ -73,7 +73,7 @@ class EmulatedWorker(WorkerLife[EmulatedBatch]):
         self._cutter = LeaseCutter(job.train.batch_size)
         emulate, skew = job.emulate, self._scenario.skew
         self._exchange = Exchange(self._holder, self._pricing, skew, emulate.new_ids)
-        self._timeline = Timeline(time.monotonic())
+        self._timeline = WorkerTimeline(time.monotonic())
         self._pull: tuple[EmulatedBatch, Call] | None = None  # of the batch that comes next
         self._pushes: deque[_Pushing] = deque()
         self._begun = 0  # batches
@@ -95,7 +95,7 @@ class EmulatedWorker(WorkerLife[EmulatedBatch]):
     def _open(self) -> LeaseCutter:
         return self._cutter
 
-    def _move(self, asked: Repin) -> None:
+    def _move(self, asked: RepinMsg) -> None:
         """Virtual cores: the process itself stays where it is."""
         self._cores = max(1, asked.threads)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from elastichost.appending import is_out_of_space
 from elastichost.metrics import ProcessStatus, RunStatus
 
-__all__ = ["Meter", "MetricsStore", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]
+__all__ = ["MetricsStore", "ProcessMeter", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]
 
 FEW = 16  # so many are measured at once
 FRESH_S = 0.9  # what was measured so long ago is measured anew
@@ -61,7 +61,7 @@ class Usage:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _MeteredProcess:
     at_s: float
     cpu_s: float
     switches: int
@@ -70,13 +70,13 @@ class _Watched:
     pss_not_before_s: float = 0.0
 
 
-class Meter:
+class ProcessMeter:
     """Measures processes by pid; one that has ended measures as zero. Many are measured a few at a time: `ahead`."""
 
     def __init__(self, *, shares_host: bool = False) -> None:
         self._shares_host = shares_host
         self._pss_time_share = PSS_TIME_SHARE_OF_MANY if shares_host else PSS_TIME_SHARE
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[int, _MeteredProcess] = {}
         self._pss_not_before_s = 0.0
         self._alike: tuple[float, int] | None = None  # when they were counted, and how many they were
 
@@ -134,7 +134,7 @@ class Meter:
             return
         watched = self._watched.get(pid)
         if watched is None:
-            watched = _Watched(now_s, found.cpu_s, found.switches, anonymous_bytes=anonymous_bytes(pid))
+            watched = _MeteredProcess(now_s, found.cpu_s, found.switches, anonymous_bytes=anonymous_bytes(pid))
             self._watched[pid] = watched
         passed_s = max(now_s - watched.at_s, 1e-3)
         percent = 100 * (found.cpu_s - watched.cpu_s) / passed_s if now_s > watched.at_s else watched.usage.cpu_percent

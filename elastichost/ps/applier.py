@@ -16,7 +16,7 @@ from elastichost.arena.recovery.staging import (
     MAX_STAGERS,
     StagedPush,
     StagingArea,
-    stamp_life,
+    stamp_incarnation,
     stamp_of,
     stamp_sequence,
 )
@@ -59,7 +59,7 @@ class RowApplier:
         applied = [self._undo.applied(stager) for stager in range(MAX_STAGERS)]
         # Who staged for a step knew that the one before was committed, and settled it here.
         applied += [self._staged.stamp(stager) - 1 for stager in self._staged.waiting()]
-        self._over = max((stamp for stamp in applied if stamp_life(stamp) == 0), default=0)
+        self._over = max((stamp for stamp in applied if stamp_incarnation(stamp) == 0), default=0)
         return old is not None
 
     # --- what waits -----------------------------------------------------------------------------------------
@@ -67,14 +67,14 @@ class RowApplier:
     def waiting(self) -> tuple[tuple[int, int, int], ...]:
         """(worker, life, sequence) of every push that waits for its commit. In sync mode (micro-batch, 0, step)."""
         return tuple(
-            (stager, stamp_life(stamp), stamp_sequence(stamp))
+            (stager, stamp_incarnation(stamp), stamp_sequence(stamp))
             for stager in self._staged.waiting()
             if (stamp := self._staged.stamp(stager))
         )
 
     def life_waiting(self, worker: int) -> int:
         """The life whose push waits; 0: none does."""
-        return stamp_life(self._staged.stamp(worker))
+        return stamp_incarnation(self._staged.stamp(worker))
 
     def knows(self, worker: int, life: int, sequence: int, shard_map_epoch: int) -> bool:
         """Whether this very push waits already, or was applied."""
@@ -105,7 +105,7 @@ class RowApplier:
         if waiting not in (0, stamp):
             raise ProtocolError(
                 f"worker-{worker}.{life} pushes rows of batch {sequence} while those of batch "
-                f"{stamp_sequence(waiting)} (life {stamp_life(waiting)}) wait to be committed"
+                f"{stamp_sequence(waiting)} (life {stamp_incarnation(waiting)}) wait to be committed"
             )
         self._lines.check(rows, bounds, len(gradients))
         self._staged.write(worker, stamp, shard_map_epoch, learning_rate_scale, rows, bounds, gradients)
@@ -115,7 +115,7 @@ class RowApplier:
         """This life's batches up to `committed` are committed: applies its waiting push if it is one of them. With
         `is_over` the life commits no more: another one is dropped. A push of another life is left alone."""
         stamp = self._staged.stamp(worker)
-        if stamp == 0 or stamp_life(stamp) != life:
+        if stamp == 0 or stamp_incarnation(stamp) != life:
             return
         if stamp_sequence(stamp) <= committed:
             staged = self._staged.read(worker)

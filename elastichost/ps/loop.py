@@ -21,7 +21,7 @@ from elastichost.ps.applier import RowApplier
 from elastichost.ps.audit import Audit
 from elastichost.ps.dense_optimizer import dense_optimizer
 from elastichost.ps.frames import Outgoing
-from elastichost.ps.meter import Meter
+from elastichost.ps.meter import RequestMeter
 from elastichost.ps.rows.evictor import Evictor
 from elastichost.ps.rows.restorer import fill_buckets, remake_buckets
 from elastichost.ps.rows.store import RowStore
@@ -29,36 +29,36 @@ from elastichost.ps.rules import Rules
 from elastichost.ps.service import DataService, outgoing_clock
 from elastichost.ps.session import Session
 from elastichost.ps.snapshot import Block, SnapshotWriter, written_message
-from elastichost.ps.transfer.both_ends import Moving
+from elastichost.ps.transfer.both_ends import BucketTransfers
 from elastichost.sharding import bucket_count
 from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope, frame_bytes
 from elastichost.wire.control import (
-    Admit,
-    Admitted,
+    AdmitMsg,
+    AdmittedMsg,
     ControlMessage,
-    CopyBuckets,
-    Drain,
-    Fence,
-    Fenced,
-    ForgetBuckets,
-    Heartbeat,
-    Hello,
-    KeepBuckets,
-    MeasureBuckets,
-    Membership,
-    Ready,
-    Repin,
-    Repinned,
-    Restore,
-    Settle,
-    Settled,
-    ShardMapUpdate,
-    Snapshot,
-    SnapshotCut,
-    Stop,
-    Unsettled,
+    CopyBucketsMsg,
+    DrainMsg,
+    FencedMsg,
+    FenceMsg,
+    ForgetBucketsMsg,
+    HeartbeatMsg,
+    HelloMsg,
+    KeepBucketsMsg,
+    MeasureBucketsMsg,
+    MembershipMsg,
+    ReadyMsg,
+    RepinMsg,
+    RepinnedMsg,
+    RestoreMsg,
+    SettledMsg,
+    SettleMsg,
+    ShardMapUpdateMsg,
+    SnapshotCutMsg,
+    SnapshotMsg,
+    StopMsg,
+    UnsettledMsg,
 )
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import HEARTBEAT_S
@@ -115,11 +115,11 @@ class ServerLoop:
         self._data = DataServer(address, arguments.job_id, self._process, arguments.gate_for(self._allowed))
         whom = (arguments.control_address, arguments.job_id, self._process)
         self._control = ControlClient(*whom, arguments.to_supervisor)
-        self._moving = Moving(arguments, self._arena, self._store, self._applier, self._control.send)
+        self._moving = BucketTransfers(arguments, self._arena, self._store, self._applier, self._control.send)
         self._owned: frozenset[tuple[int, int]] = frozenset()
         self._restore_from: Path | None = None
-        self._update: tuple[ShardMapUpdate, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
-        self._progress, self._meter, self._refused = 0, Meter(), RefusalLog()
+        self._update: tuple[ShardMapUpdateMsg, tuple[memoryview, ...]] | None = None  # that could not be adopted yet
+        self._progress, self._meter, self._refused = 0, RequestMeter(), RefusalLog()
         self._beat_at_s = 0.0
         self._fences_left: set[tuple[int, int]] = set()  # not answered: there was no space for what they commit
         self._reserves = job.checkpoint.every_s > 0  # the last checkpoint alone holds nobody up
@@ -129,7 +129,7 @@ class ServerLoop:
         """Returns after Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
         outer = self._data.outer_address
-        self._control.send(Hello(a.role, a.index, a.life, os.getpid(), self._data.address, outer))
+        self._control.send(HelloMsg(a.role, a.index, a.life, os.getpid(), self._data.address, outer))
         waiter, clients = self._waiter(), self._moving.clients
         while self._running:
             waiter.wait(MOVING_S if clients else HEARTBEAT_S / 2)
@@ -207,34 +207,34 @@ class ServerLoop:
 
     def _handle(self, envelope: Envelope[ControlMessage]) -> None:
         match envelope.message:
-            case ShardMapUpdate() as update:
+            case ShardMapUpdateMsg() as update:
                 self._adopt(update, envelope.frames)
-            case Restore(checkpoint=checkpoint):
+            case RestoreMsg(checkpoint=checkpoint):
                 self._restore_from = Path(checkpoint)
-            case Admit(number=number, keys=keys):
+            case AdmitMsg(number=number, keys=keys):
                 self._allowed.replace(dict(keys))
-                self._control.send(Admitted(number))
-            case Membership(epoch=epoch, workers=workers):
+                self._control.send(AdmittedMsg(number))
+            case MembershipMsg(epoch=epoch, workers=workers):
                 self._send(outgoing_clock(self._session.set_members(epoch, workers)))
                 self._ask_about_strangers()
-            case Fence(worker=worker, life=life):
+            case FenceMsg(worker=worker, life=life):
                 self._fence(worker, life)
-            case Settle(worker=worker, life=life, sequence=sequence):
+            case SettleMsg(worker=worker, life=life, sequence=sequence):
                 self._settle(worker, life, sequence)
-            case Snapshot(cut=cut, path=path, committed_step=step):
+            case SnapshotMsg(cut=cut, path=path, committed_step=step):
                 self._applier.settle_steps(step)
                 self._snapshot(cut, Path(path))
-            case MeasureBuckets() | CopyBuckets() | ForgetBuckets() | KeepBuckets() as order:
+            case MeasureBucketsMsg() | CopyBucketsMsg() | ForgetBucketsMsg() | KeepBucketsMsg() as order:
                 self._moving.handle(order)
-            case Repin(cores=cores):
+            case RepinMsg(cores=cores):
                 move_to_cores(cores)
-                self._control.send(Repinned(cores))
-            case Stop() | Drain():
+                self._control.send(RepinnedMsg(cores))
+            case StopMsg() | DrainMsg():
                 self._running = False
             case other:
                 raise ProtocolError(f"the supervisor sent a {type(other).__name__} to a PS")
 
-    def _adopt(self, update: ShardMapUpdate, frames: tuple[memoryview, ...]) -> None:
+    def _adopt(self, update: ShardMapUpdateMsg, frames: tuple[memoryview, ...]) -> None:
         if update.epoch <= self._session.shard_map_epoch:
             return
         self._update = None
@@ -272,9 +272,9 @@ class ServerLoop:
             self._apply_own_commits()
         self._session.shard_map_epoch = update.epoch
         committed = self._dense.committed() if is_owner or was_owner else ()
-        self._control.send(Ready(shard_map_epoch=update.epoch, committed=committed))
+        self._control.send(ReadyMsg(shard_map_epoch=update.epoch, committed=committed))
 
-    def _fill(self, buckets: list[tuple[int, int]], update: ShardMapUpdate) -> None:
+    def _fill(self, buckets: list[tuple[int, int]], update: ShardMapUpdateMsg) -> None:
         """Takes these over."""
         lost, checkpoint = set(update.remade), Path(update.checkpoint) if update.checkpoint else None
         remake_buckets(self._store, [b for b in buckets if b in lost], checkpoint, self._show_progress)
@@ -283,7 +283,7 @@ class ServerLoop:
 
     # --- staged pushes --------------------------------------------------------------------------------------
 
-    def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdate) -> bool:
+    def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdateMsg) -> bool:
         """Gives buckets up. What is staged must be settled first: their next owner knows nothing of it. False: a push
         waits of a life of which only the supervisor knows the end."""
         newest = {entry.worker: entry for entry in update.committed}
@@ -320,11 +320,11 @@ class ServerLoop:
 
     def _ask_about(self, waiting: Iterable[tuple[int, int, int]]) -> None:
         for worker, life, _ in waiting:
-            self._control.send(Unsettled(worker, life))
+            self._control.send(UnsettledMsg(worker, life))
 
     def _settle(self, worker: int, life: int, sequence: int) -> None:
         self._applier.settle(worker, life, sequence, is_over=True)
-        self._control.send(Settled(worker, life))
+        self._control.send(SettledMsg(worker, life))
         if self._update is not None:
             self._adopt(*self._update)
 
@@ -339,7 +339,7 @@ class ServerLoop:
             except DiskFullError:
                 self._fences_left.add((worker, life))  # not answered before all that it had released is committed
                 return
-        self._control.send(Fenced(worker=worker, life=life, applied=self._dense.applied(worker, life)))
+        self._control.send(FencedMsg(worker=worker, life=life, applied=self._dense.applied(worker, life)))
 
     def _try_again(self) -> None:
         """What could not be committed for want of space, and nobody may be left to send again."""
@@ -365,7 +365,7 @@ class ServerLoop:
             copy = self._dense.state_copy()
             blocks += [Block("dense", 0, 0, copy.vector), Block("dense_state", 0, 0, copy.state)]
         crash_point("ps.snapshot.after_copy")
-        self._control.send(SnapshotCut(cut=cut, rows=rows, bytes=sum(block.array.nbytes for block in blocks)))
+        self._control.send(SnapshotCutMsg(cut=cut, rows=rows, bytes=sum(block.array.nbytes for block in blocks)))
         if self._arguments.supervisor_key:  # on another machine than the supervisor, who fetches it
             with contextlib.suppress(OSError):  # whoever writes into it says what is wrong
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -384,11 +384,11 @@ class ServerLoop:
         if now_s < self._beat_at_s:
             return False
         self._beat_at_s = now_s + HEARTBEAT_S
-        meter, self._meter = self._meter, Meter()
+        meter, self._meter = self._meter, RequestMeter()
         sample = meter.sample(self._service.rows_touched)
         self._service.rows_touched = 0
         no_space = self._log.problem[:200] if self._service.is_dense_owner else ""
-        self._control.send(Heartbeat(progress=self._progress, sample=sample, state="serving", no_space=no_space))
+        self._control.send(HeartbeatMsg(progress=self._progress, sample=sample, state="serving", no_space=no_space))
         return True
 
     def _beat(self) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from elastichost.wire.facts import HEARTBEAT_S, StepSample
 
-__all__ = ["Meter"]
+__all__ = ["RequestMeter"]
 
 
 @dataclass(slots=True)
-class Meter:
+class RequestMeter:
     """received, sent: bytes of frames."""
 
     requests: int = 0

@@ -15,7 +15,7 @@ from elastichost.batches import largest_batch
 from elastichost.config.job import JobSpec
 from elastichost.errors import ProtocolError
 from elastichost.plan import Access, ProcessId
-from elastichost.wire.data import DataMessage, DensePush, Pull, Push, StepAsk
+from elastichost.wire.data import DataMessage, DensePushMsg, PullMsg, PushMsg, StepAskMsg
 
 __all__ = ["Rules", "require_finite"]
 
@@ -42,13 +42,13 @@ class Rules:
         if sender.index >= self.places:
             raise ProtocolError(f"{sender}: there are places for {self.places} workers")
         match message:
-            case Push():
+            case PushMsg():
                 self._check_mode(message.step, may_have_none=False)
-            case Pull():
+            case PullMsg():
                 self._check_mode(message.step, may_have_none=True)
-            case StepAsk():
+            case StepAskMsg():
                 self._check_mode(message.step, may_have_none=True)
-            case DensePush():
+            case DensePushMsg():
                 self._check_mode(message.step, may_have_none=False)
                 self._check_commit(message)
 
@@ -58,7 +58,7 @@ class Rules:
         if self.is_sync and not step and not may_have_none:
             raise ProtocolError("a push of no step: this job is in sync mode")
 
-    def _check_commit(self, message: DensePush) -> None:
+    def _check_commit(self, message: DensePushMsg) -> None:
         positions = message.stop - message.start
         if not message.samples <= positions <= message.samples + message.skipped:
             counted = f"{message.samples} samples and {message.skipped} skipped"

@@ -24,31 +24,31 @@ from elastichost.wire.applied import NONE_LEFT_OUT
 from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.crash import crash_point
 from elastichost.wire.data import (
-    ClockAdvanced,
-    ClockReached,
+    ClockAdvancedMsg,
+    ClockReachedMsg,
     DataMessage,
-    DenseFetch,
-    DensePush,
-    DensePushed,
-    Pull,
-    Pulled,
-    Push,
-    Pushed,
-    Retry,
-    RowsApplied,
-    RowsCommitted,
-    StepAsk,
+    DenseFetchMsg,
+    DensePushedMsg,
+    DensePushMsg,
+    PulledMsg,
+    PullMsg,
+    PushedMsg,
+    PushMsg,
+    RetryMsg,
+    RowsAppliedMsg,
+    RowsCommittedMsg,
+    StepAskMsg,
 )
 
 __all__ = ["DataService", "outgoing_clock"]
 
 
-_FOR_DENSE_OWNER = (DensePush, DenseFetch, ClockAdvanced, StepAsk)
+_FOR_DENSE_OWNER = (DensePushMsg, DenseFetchMsg, ClockAdvancedMsg, StepAskMsg)
 
 
 def outgoing_clock(replies: Sequence[Reply]) -> list[Outgoing]:
     """The wire form of the session's effects."""
-    return [Outgoing(r.peer, ClockReached(request=r.request, slowest=r.slowest)) for r in replies]
+    return [Outgoing(r.peer, ClockReachedMsg(request=r.request, slowest=r.slowest)) for r in replies]
 
 
 class DataService:
@@ -93,41 +93,41 @@ class DataService:
         if sender is None or sender.role != "worker":
             raise ProtocolError(f"{sender} sent a {type(message).__name__}: only workers talk to a PS")
         self._rules.check(sender, message)
-        epoch = message.shard_map_epoch if isinstance(message, (Pull, Push)) else None
+        epoch = message.shard_map_epoch if isinstance(message, (PullMsg, PushMsg)) else None
         refusal = self._session.refuse(sender, epoch)
         if (
             refusal is None
-            and isinstance(message, (DensePush, DenseFetch, ClockAdvanced, StepAsk))
+            and isinstance(message, (DensePushMsg, DenseFetchMsg, ClockAdvancedMsg, StepAskMsg))
             and not self.is_dense_owner
         ):
             return [self._retry(peer, message.request, "this PS does not own the dense vector")]
         if refusal is not None:
             return [self._retry(peer, message.request, refusal.reason, final=refusal.final)]
-        if isinstance(message, (Pull, Push)) and self._rules.has_dense and message.step > self._dense.version():
+        if isinstance(message, (PullMsg, PushMsg)) and self._rules.has_dense and message.step > self._dense.version():
             return [self._retry(peer, message.request, f"nobody can have come to step {message.step}")]
         match message:
-            case Pull():
+            case PullMsg():
                 try:
                     return [self._pull(peer, sender, message, envelope.frames)]
                 except IdOutOfRangeError as error:  # workers look themselves, and end with it
                     raise ProtocolError(f"{sender}: {error.message}") from error
                 except MemoryBudgetError as error:  # there may be memory soon, or the supervisor ends the job
                     return [self._retry(peer, message.request, str(error))]
-            case Push():
+            case PushMsg():
                 return [self._push(peer, sender, message, envelope.frames)]
-            case RowsCommitted():
+            case RowsCommittedMsg():
                 return [self._rows_committed(peer, sender, message)]
-            case DensePush(step=0):
+            case DensePushMsg(step=0):
                 return [self._dense_push(peer, sender, message, envelope.frames)]
-            case DensePush():
+            case DensePushMsg():
                 return self._steps.push(peer, sender, message, envelope.frames)
-            case StepAsk():
+            case StepAskMsg():
                 return self._steps.ask(peer, message)
-            case DenseFetch():
+            case DenseFetchMsg():
                 return [self._dense_fetch(peer, message)]
-            case ClockAdvanced(batch=batch) if batch >= 0 and not self._session.counts(sender):
+            case ClockAdvancedMsg(batch=batch) if batch >= 0 and not self._session.counts(sender):
                 return [self._retry(peer, message.request, f"{sender} is no member yet: it would hold others up")]
-            case ClockAdvanced():
+            case ClockAdvancedMsg():
                 replies = self._session.advanced(sender, peer, message.request, message.batch, message.staleness)
                 return outgoing_clock(replies)
             case _:
@@ -139,11 +139,11 @@ class DataService:
 
     def _retry(self, peer: bytes, request: int, reason: str, *, final: bool = False) -> Outgoing:
         epoch = self._session.shard_map_epoch
-        return Outgoing(peer, Retry(request=request, reason=reason, shard_map_epoch=epoch, final=final))
+        return Outgoing(peer, RetryMsg(request=request, reason=reason, shard_map_epoch=epoch, final=final))
 
     # --- rows -----------------------------------------------------------------------------------------------
 
-    def _pull(self, peer: bytes, sender: ProcessId, message: Pull, frames: Sequence[memoryview]) -> Outgoing:
+    def _pull(self, peer: bytes, sender: ProcessId, message: PullMsg, frames: Sequence[memoryview]) -> Outgoing:
         if message.step:
             self._applier.settle_steps(message.step - 1)
             if message.create and self._applier.step_is_over(message.step):
@@ -154,9 +154,9 @@ class DataService:
         answer = (rows, self._store.lines.pull(rows, bounds)) if message.weights else (rows,)
         self.rows_touched += len(keys)
         self._clocks[sender.index] = max(self._clocks.get(sender.index, 0), message.clock)
-        return Outgoing(peer, Pulled(request=message.request), answer)
+        return Outgoing(peer, PulledMsg(request=message.request), answer)
 
-    def _push_micro(self, peer: bytes, sender: ProcessId, message: Push, frames: Sequence[memoryview]) -> Outgoing:
+    def _push_micro(self, peer: bytes, sender: ProcessId, message: PushMsg, frames: Sequence[memoryview]) -> Outgoing:
         bounds = self._bounds(message.counts)
         rows, gradients = (
             int64_frame(frames, int(bounds[-1])),
@@ -168,16 +168,16 @@ class DataService:
         epoch, scale = message.shard_map_epoch, message.learning_rate_scale
         self._applier.stage_micro(message.micro, message.step, epoch, scale, rows, bounds, gradients)
         self.rows_touched += len(rows)
-        return Outgoing(peer, Pushed(request=message.request))
+        return Outgoing(peer, PushedMsg(request=message.request))
 
-    def _push(self, peer: bytes, sender: ProcessId, message: Push, frames: Sequence[memoryview]) -> Outgoing:
+    def _push(self, peer: bytes, sender: ProcessId, message: PushMsg, frames: Sequence[memoryview]) -> Outgoing:
         if message.step:
             return self._push_micro(peer, sender, message, frames)
         worker, life, epoch = sender.index, sender.life, message.shard_map_epoch
         self._applier.settle(worker, life, message.committed)
         self._committed[worker] = (life, message.committed)
         if self._applier.knows(worker, life, message.sequence, epoch):
-            return Outgoing(peer, Pushed(request=message.request, duplicate=True))
+            return Outgoing(peer, PushedMsg(request=message.request, duplicate=True))
         if self._applier.life_waiting(worker) not in (0, life):
             return self._retry(peer, message.request, f"a push of the life before {sender} waits to be settled")
         bounds = self._bounds(message.counts)
@@ -187,12 +187,12 @@ class DataService:
         scale = message.learning_rate_scale
         self._applier.stage(worker, life, message.sequence, epoch, scale, rows, bounds, gradients)
         self.rows_touched += len(rows)
-        return Outgoing(peer, Pushed(request=message.request))
+        return Outgoing(peer, PushedMsg(request=message.request))
 
-    def _rows_committed(self, peer: bytes, sender: ProcessId, message: RowsCommitted) -> Outgoing:
+    def _rows_committed(self, peer: bytes, sender: ProcessId, message: RowsCommittedMsg) -> Outgoing:
         self._applier.settle(sender.index, sender.life, message.sequence)
         self._committed[sender.index] = (sender.life, message.sequence)
-        return Outgoing(peer, RowsApplied(request=message.request, sequence=message.sequence))
+        return Outgoing(peer, RowsAppliedMsg(request=message.request, sequence=message.sequence))
 
     def _bounds(self, counts: tuple[int, ...]) -> npt.NDArray[np.int64]:
         """Where each table's items begin in a frame, and where the last ones end. Raises ProtocolError."""
@@ -202,7 +202,9 @@ class DataService:
 
     # --- dense ----------------------------------------------------------------------------------------------
 
-    def _dense_push(self, peer: bytes, sender: ProcessId, message: DensePush, frames: Sequence[memoryview]) -> Outgoing:
+    def _dense_push(
+        self, peer: bytes, sender: ProcessId, message: DensePushMsg, frames: Sequence[memoryview]
+    ) -> Outgoing:
         before = self._dense.applied(sender.index, sender.life)
         duplicate = message.sequence <= before.sequence
         if not duplicate:
@@ -220,7 +222,7 @@ class DataService:
             vector = np.empty(self._model.dense.elements, dtype=np.float32)
             self._dense.read_into(vector)
             answer = (vector,)
-        pushed = DensePushed(
+        pushed = DensePushedMsg(
             request=message.request,
             sequence=message.sequence,
             version=self._dense.version(),
@@ -229,7 +231,7 @@ class DataService:
         )
         return Outgoing(peer, pushed, answer)
 
-    def _commit(self, sender: ProcessId, message: DensePush, frames: Sequence[memoryview]) -> None:
+    def _commit(self, sender: ProcessId, message: DensePushMsg, frames: Sequence[memoryview]) -> None:
         elements = self._model.dense.elements
         if message.mailbox >= 0:
             vector = self._dense.mailbox(sender.index, message.mailbox).vector
@@ -261,7 +263,7 @@ class DataService:
         """Direct access: commits what a life that has ended, and is fenced, had released; its messages may be lost."""
         process = ProcessId("worker", worker, life)
         for content in self._dense.posted(worker, life):
-            message = msgspec.msgpack.decode(content, type=DensePush)
+            message = msgspec.msgpack.decode(content, type=DensePushMsg)
             if message.sequence == self._dense.applied(worker, life).sequence + 1:
                 self._commit(process, message, ())
 
@@ -269,10 +271,10 @@ class DataService:
         """Sync mode: commits the step for which there was no space. Raises DiskFullError when there is none yet."""
         return self._steps.commit_held()
 
-    def _dense_fetch(self, peer: bytes, message: DenseFetch) -> Outgoing:
+    def _dense_fetch(self, peer: bytes, message: DenseFetchMsg) -> Outgoing:
         vector = np.empty(self._model.dense.elements, dtype=np.float32)
         version = self._dense.read_into(vector)
-        pushed = DensePushed(
+        pushed = DensePushedMsg(
             request=message.request, sequence=0, version=version, samples_applied=self._dense.samples_applied()
         )
         return Outgoing(peer, pushed, (vector,))

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from elastichost.plan import ProcessId
 
-__all__ = ["Refusal", "Reply", "Session"]
+__all__ = ["Reply", "RequestRefusal", "Session"]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RequestRefusal:
     """Why a request is answered with Retry. `final`: this life is over for good."""
 
     reason: str
@@ -23,7 +23,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Effect: answer ClockReached(request, slowest) to this peer."""
+    """Effect: answer ClockReachedMsg(request, slowest) to this peer."""
 
     peer: bytes
     request: int
@@ -58,12 +58,12 @@ class Session:
         self._fenced[worker] = max(life, self._fenced.get(worker, 0))
         return self._leave(worker, life)
 
-    def refuse(self, sender: ProcessId, shard_map_epoch: int | None) -> Refusal | None:
+    def refuse(self, sender: ProcessId, shard_map_epoch: int | None) -> RequestRefusal | None:
         """Whether a data message must be refused. `shard_map_epoch` None: the message does not depend on it."""
         if sender.life <= self._fenced.get(sender.index, 0):
-            return Refusal(f"{sender} is fenced", final=True)
+            return RequestRefusal(f"{sender} is fenced", final=True)
         if shard_map_epoch is not None and shard_map_epoch != self.shard_map_epoch:
-            return Refusal(f"shard map epoch {shard_map_epoch}, this PS has {self.shard_map_epoch}")
+            return RequestRefusal(f"shard map epoch {shard_map_epoch}, this PS has {self.shard_map_epoch}")
         return None
 
     def counts(self, sender: ProcessId) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from elastichost.arena.layout import PAGE_BYTES
 from elastichost.checkpoint.format import BlockKind, BlockRecord, BlockWriter
 from elastichost.errors import CheckpointError, CheckpointSpaceError
-from elastichost.wire.control import SnapshotWritten
+from elastichost.wire.control import SnapshotWrittenMsg
 
 __all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter", "written_message"]
 
@@ -103,16 +103,16 @@ class SnapshotResult:
     error: Exception | None
 
 
-def written_message(result: SnapshotResult, dense_version: int) -> tuple[SnapshotWritten, tuple[bytes, ...]]:
+def written_message(result: SnapshotResult, dense_version: int) -> tuple[SnapshotWrittenMsg, tuple[bytes, ...]]:
     """What the supervisor is told. A disk that refuses is no failure of the PS, whose rows are well: whether the run
     needs this checkpoint is not decided here. Raises any other error of the thread."""
     if isinstance(result.error, CheckpointError):
         is_full = isinstance(result.error, CheckpointSpaceError)
         failure, hint = result.error.message, result.error.hint
-        return SnapshotWritten(result.cut, 0, failure=failure, hint=hint, is_out_of_space=is_full), ()
+        return SnapshotWrittenMsg(result.cut, 0, failure=failure, hint=hint, is_out_of_space=is_full), ()
     if result.error is not None:
         raise result.error
-    return SnapshotWritten(result.cut, dense_version), (msgspec.msgpack.encode(result.records),)
+    return SnapshotWrittenMsg(result.cut, dense_version), (msgspec.msgpack.encode(result.records),)
 
 
 class SnapshotWriter:

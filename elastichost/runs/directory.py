@@ -32,7 +32,7 @@ from elastichost.metrics import RunStatus
 from elastichost.plan import ProcessId
 from elastichost.runs.cpu_check import read_cpu, require_same_cpu
 from elastichost.wire.applied import APPLIED_FILE
-from elastichost.wire.control import FailureReport
+from elastichost.wire.control import FailureReportMsg
 
 __all__ = [
     "RunDirectory",
@@ -207,7 +207,7 @@ class RunDirectory:
     def write_result(self, text: bytes) -> None:
         write_atomically(self.path / "result.json", text)
 
-    def write_error(self, process: ProcessId, report: FailureReport) -> None:
+    def write_error(self, process: ProcessId, report: FailureReportMsg) -> None:
         write_atomically(self.path / "errors" / f"{process}.json", msgspec.json.format(msgspec.json.encode(report)))
 
     @property

@@ -8,7 +8,7 @@ import msgspec
 
 from elastichost.runs.result import Lookups, Quarantined, TestFigures
 
-__all__ = ["ArenaOrigin", "DataSize", "EvaluationMemory", "Lineage", "Quarantined", "TornLife"]
+__all__ = ["ArenaOrigin", "DataSize", "EvaluationMemory", "Lineage", "Quarantined", "TornBatches"]
 
 # new: filled with initial rows; checkpoint: by parameter servers, from a checkpoint; arena: that of a supervisor that
 # died.
@@ -34,7 +34,7 @@ class EvaluationMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without_better: int = 0
 
 
-class TornLife(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TornBatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A life of a worker that died within a batch: rows may hold a part of it."""
 
     worker: int
@@ -50,7 +50,7 @@ class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quarantined: tuple[Quarantined, ...] = ()
     stopped_early: bool = False
     evaluations: EvaluationMemory = EvaluationMemory()
-    torn: tuple[TornLife, ...] = ()
+    torn: tuple[TornBatches, ...] = ()
     lookups: Lookups = Lookups()  # before the arena was made
     started_from: str = ""  # the checkpoint of another run that it began from
 

@@ -36,7 +36,7 @@ class LeaseLine(msgspec.Struct, frozen=True):
     line: JournalLine
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _WaitingLine(msgspec.Struct, frozen=True):
     """A line that waits for space."""
 
     line: bytes
@@ -67,7 +67,7 @@ class Journal:
         self._keeps_leases, self._fold_beyond_bytes = keeps_leases, LEASES_BYTES
         self._encoder = msgspec.json.Encoder()
         self._listener = listener
-        self._held: deque[_Held] = deque()
+        self._held: deque[_WaitingLine] = deque()
         self._held_bytes = 0
         self._unsynced = False
         self._written: set[int] = set()  # descriptors, since they were synced
@@ -80,9 +80,9 @@ class Journal:
         line = JournalLine(utc_now(), time.monotonic(), event, cause)
         crash_point("supervisor.journal.write")
         if isinstance(event, LeaseGranted):
-            held = _Held(self._encoder.encode(LeaseLine(self._bytes, line)) + b"\n", is_lease=True)
+            held = _WaitingLine(self._encoder.encode(LeaseLine(self._bytes, line)) + b"\n", is_lease=True)
         else:
-            held = _Held(self._encoder.encode(line) + b"\n", is_lease=False)
+            held = _WaitingLine(self._encoder.encode(line) + b"\n", is_lease=False)
         self._put(held, is_needed=event.is_replayed)
         crash_point("supervisor.journal.written")
         self._unsynced = self._unsynced or event.durability != "later"
@@ -106,7 +106,7 @@ class Journal:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _put(self, line: _Held, *, is_needed: bool) -> None:
+    def _put(self, line: _WaitingLine, *, is_needed: bool) -> None:
         """Writes a line after those that wait, or has it wait with them."""
         if self._held_bytes + len(line.line) > HELD_BYTES and not is_needed:
             self.dropped += 1

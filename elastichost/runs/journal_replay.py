@@ -31,7 +31,7 @@ from elastichost.runs.events import (
     ShardMapPublished,
     TunerDecided,
 )
-from elastichost.runs.facts import ArenaOrigin, Lineage, TornLife
+from elastichost.runs.facts import ArenaOrigin, Lineage, TornBatches
 from elastichost.runs.result import RollBack
 
 __all__ = ["EndedSize", "ReplayedJournal", "replay"]
@@ -111,7 +111,7 @@ def _fold(known: ReplayedJournal, event: AnyEvent) -> ReplayedJournal:
         case SamplesQuarantined():
             return _with(known, quarantined=(*known.lineage.quarantined, event.entry))
         case BatchTorn():
-            torn = TornLife(event.process.index, event.process.life, event.batches)
+            torn = TornBatches(event.process.index, event.process.life, event.batches)
             return _with(known, torn=(*known.lineage.torn, torn))
         case EvaluationFinished():
             return _with(known, evaluations=event.memory)

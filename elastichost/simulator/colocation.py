@@ -73,7 +73,7 @@ class _Simulation:
         self._truth = Truth(batch.site, draw_pairs(batch.seed))
         self._beliefs = Beliefs(batch, self._truth, doubt)
         self._runs = {spec.job: Run.of(spec, self._truth, batch.seed) for spec in batch.jobs}
-        self._ledger = ledgers.Ledger(self._room)
+        self._ledger = ledgers.HostLedger(self._room)
         self._feedback, self._encounters = FeedbackState(), teaching.Encounters()
         self._corrections = teaching.Corrections()
         self._now_s, self._next_window_s = 0.0, world.WINDOW_S
@@ -213,7 +213,7 @@ class _Simulation:
             placed.demand, placed.placement.mode, round(peak), self._room, "gpu" if where == "gpu" else "host"
         )
         self._left(run, is_complete=False)
-        if isinstance(raised, ledgers.Refusal) or run.starts >= world.MOST_STARTS:
+        if isinstance(raised, ledgers.AdmissionRefusal) or run.starts >= world.MOST_STARTS:
             run.phase, run.ended_s = "failed", self._now_s
             return
         run.raise_to(placed.mode, raised.modes[placed.placement.mode])

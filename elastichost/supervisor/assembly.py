@@ -56,7 +56,7 @@ __all__ = ["assemble"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Beginning:
+class _RunStart:
     """What the parts of a run begin with. `restore_from`: the checkpoint PS fill their buckets from; `kept`: the newest
     one, and its record."""
 
@@ -95,7 +95,7 @@ def assemble(
 
 def _from_arena(
     run: Run, model: ModelSpec, settings: LedgerSettings, heritage: ResumeSource, cores: tuple[int, ...]
-) -> _Beginning | TakeoverRefusal:
+) -> _RunStart | TakeoverRefusal:
     """A TakeoverRefusal, with the reason in the journal, when there is no arena to go on from, or it does not fit. The
     arena is left as it is then, and still held."""
     claim = heritage.claim
@@ -122,7 +122,7 @@ def _from_arena(
         run.torn_batches += torn.batches
         run.note(BatchTorn(ProcessId("worker", torn.worker, torn.life), torn.batches, with_supervisor=True))
     kept = newest_kept(heritage)
-    return _Beginning(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
+    return _RunStart(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
 
 
 def _rescue(run: Run, claim: ArenaClaim, model: ModelSpec, settings: LedgerSettings) -> TakenOver | TakeoverRefusal:
@@ -161,7 +161,7 @@ def _anew(
     settings: LedgerSettings,
     heritage: ResumeSource,
     why_not_arena: str,
-) -> _Beginning:
+) -> _RunStart:
     source = starting_point(run, model, settings, heritage, why_not_arena)
     if heritage.claim is not None:  # what was found good replaces the arena, whose memory is needed
         _give_up(run, heritage.claim)
@@ -188,11 +188,11 @@ def _anew(
         dense.load(initial, None, 1, 0, 0)
         lineage = Lineage(settings.data)
         _note_arena(run, arena, "new", lineage)
-        return _Beginning(arena, dense, ledger, lineage)
+        return _RunStart(arena, dense, ledger, lineage)
     dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
     _note_arena(run, arena, "checkpoint", source.lineage)
     kept = (found.directory, source.record) if source.record is not None else None
-    return _Beginning(arena, dense, ledger, source.lineage, found.directory, kept)
+    return _RunStart(arena, dense, ledger, source.lineage, found.directory, kept)
 
 
 def _check_room(run: Run, layout: ArenaLayout) -> None:
@@ -237,7 +237,7 @@ def _note_arena(run: Run, arena: Arena, origin: ArenaOrigin, lineage: Lineage | 
 
 
 def _parts(
-    run: Run, prepared: Preparation, model: ModelSpec, beginning: _Beginning, is_draining: Callable[[], bool]
+    run: Run, prepared: Preparation, model: ModelSpec, beginning: _RunStart, is_draining: Callable[[], bool]
 ) -> Components:
     ledger = beginning.ledger
     is_sync, every_samples = run.job.train.mode == "sync", run.job.evaluate.every_samples

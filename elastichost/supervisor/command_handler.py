@@ -28,12 +28,21 @@ from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.core_assignment import pin
-from elastichost.supervisor.core.plan_change import Dip, Pace, Watch, figures_of, gpu_refusal, refusal
+from elastichost.supervisor.core.plan_change import Dip, Pace, PlanChangeWatch, figures_of, gpu_refusal, refusal
 from elastichost.supervisor.elastic_hosts.join import HostJoin, join_refusal
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.tuner.cold_start import resized_plan
 from elastichost.tuner.placement.gpu_shares import most_sharing
-from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Lend, Reached, Refused, Scale
+from elastichost.wire.commands import (
+    AcceptedMsg,
+    Command,
+    CommandServer,
+    JoinMsg,
+    LendMsg,
+    ReachedMsg,
+    RefusedMsg,
+    ScaleMsg,
+)
 
 __all__ = ["CommandHandler", "refuse_all"]
 
@@ -52,7 +61,7 @@ class CommandHandler:
         self._dense, self._watermarks = DenseStore(parts.arena), Watermarks(parts.arena.directory)
         self._pace = Pace()
         self._sampled_s = 0.0
-        self._watch: Watch | None = None
+        self._watch: PlanChangeWatch | None = None
         self._peers: list[bytes] = []  # who waits for the end of the change
         self._refusals = 0
         self.why_not = ""  # a reason to refuse everything: the run is stopping
@@ -100,7 +109,7 @@ class CommandHandler:
         """Nobody waits in vain: the plan will not be reached any more."""
         self._watch = None
         self.why_not = why
-        self._answer(Refused(why))
+        self._answer(RefusedMsg(why))
         self._dismiss(why)
 
     # --- commands -------------------------------------------------------------------------------------------
@@ -114,22 +123,24 @@ class CommandHandler:
         name = type(command).__name__
         with self._run.caused_by(self._run.new_cause(name.lower())):
             match command:
-                case Scale():
+                case ScaleMsg():
                     self._scale(peer, command, now_s)
-                case Lend():
+                case LendMsg():
                     self._lend(peer, command, now_s)
-                case Join():
+                case JoinMsg():
                     self._join(peer, command)
                 case _:
-                    self._run.commands.reply(peer, Refused(f"{name} is nothing for a run", "a host takes that", True))
+                    self._run.commands.reply(
+                        peer, RefusedMsg(f"{name} is nothing for a run", "a host takes that", True)
+                    )
 
-    def _lend(self, peer: bytes, command: Lend, now_s: float) -> None:
+    def _lend(self, peer: bytes, command: LendMsg, now_s: float) -> None:
         """Another part of the host: what does not fit in it any more makes room, and who asked knows when it has."""
         if self.why_not:
-            self._run.commands.reply(peer, Refused(self.why_not))
+            self._run.commands.reply(peer, RefusedMsg(self.why_not))
             return
         cores = self._cores if command.cores is None else command.cores
-        size = Scale(command.workers, command.servers, command.worker_cores)
+        size = ScaleMsg(command.workers, command.servers, command.worker_cores)
         threads = size.worker_cores or max((spec.threads for spec in self._run.plan.workers), default=1)
         size = msgspec.structs.replace(size, worker_cores=min(threads, max(1, len(cores))))
         refused = refusal(size, MAX_WORKERS, MAX_SERVERS, len(cores))
@@ -143,24 +154,24 @@ class CommandHandler:
         self.was_asked = self.was_asked or command.workers is not None
         plan, _ = self.resized(size, f"the host lends {len(cores)} core{'s' * (len(cores) != 1)}")
         if plan.processes == self._run.plan.processes and self._watch is None:
-            self._run.commands.reply(peer, Reached("as it was"))
+            self._run.commands.reply(peer, ReachedMsg("as it was"))
             return
         self.follow(plan, now_s, "scale")
         self._peers = [peer]
-        self._run.commands.reply(peer, Accepted(plan.reason))
+        self._run.commands.reply(peer, AcceptedMsg(plan.reason))
 
-    def _join(self, peer: bytes, command: Join) -> None:
+    def _join(self, peer: bytes, command: JoinMsg) -> None:
         """Its machines are called; the plan becomes larger when all of them are there."""
-        run, size = self._run, Scale(command.workers, command.servers, command.worker_cores)
+        run, size = self._run, ScaleMsg(command.workers, command.servers, command.worker_cores)
         try:
             hosts = hosts_of_text(command.hosts)
         except ConfigError as error:
-            run.commands.reply(peer, Refused(str(error), error.hint, True))
+            run.commands.reply(peer, RefusedMsg(str(error), error.hint, True))
             return
         refused = (
-            Refused(self.why_not) if self.why_not else join_refusal(run, hosts, is_joining=self._guests is not None)
+            RefusedMsg(self.why_not) if self.why_not else join_refusal(run, hosts, is_joining=self._guests is not None)
         )
-        if refused is None and size != Scale():
+        if refused is None and size != ScaleMsg():
             refused = refusal(size, MAX_WORKERS, MAX_SERVERS, sys.maxsize)
         if refused is not None:
             run.note(CommandRefused("join", refused.message))
@@ -171,7 +182,7 @@ class CommandHandler:
         self._hosting, self._hosting_cause = peer, run.cause
         names = ", ".join(host.shown for host in hosts.hosts)
         run.note(HostJoinAsked(tuple(host.shown for host in hosts.hosts)))
-        run.commands.reply(peer, Accepted(f"{names} {'is' if len(hosts.hosts) == 1 else 'are'} called"))
+        run.commands.reply(peer, AcceptedMsg(f"{names} {'is' if len(hosts.hosts) == 1 else 'are'} called"))
 
     def _look_at_guests(self, guests: HostJoin, now_s: float) -> None:
         with self._run.caused_by(self._hosting_cause):
@@ -191,12 +202,12 @@ class CommandHandler:
             self.follow(plan, now_s)
             self._peers = [self._hosting]
 
-    def _with_guests(self, guests: HostJoin) -> Scale:
+    def _with_guests(self, guests: HostJoin) -> ScaleMsg:
         plan, size = self._run.plan, guests.size
         threads = size.worker_cores or max((spec.threads for spec in plan.workers), default=1)
         workers = size.workers or min(MAX_WORKERS, len(plan.workers) + max(1, guests.cores // threads))
         servers = size.servers or min(MAX_SERVERS, len(plan.servers) + len(guests.numbers))
-        return Scale(workers, servers, size.worker_cores)
+        return ScaleMsg(workers, servers, size.worker_cores)
 
     def _dismiss(self, why: str) -> None:
         """Nobody joins."""
@@ -205,16 +216,16 @@ class CommandHandler:
             self._guests = None
             self._run.note(HostJoinAbandoned(why))
             self._run.commands.reply(
-                self._hosting, Refused(f"nobody joins: {why}", "`elastichost doctor` checks the same hosts")
+                self._hosting, RefusedMsg(f"nobody joins: {why}", "`elastichost doctor` checks the same hosts")
             )
 
-    def _scale(self, peer: bytes, command: Scale, now_s: float) -> None:
+    def _scale(self, peer: bytes, command: ScaleMsg, now_s: float) -> None:
         all_cores = self._run.all_cores(len(self._cores))
         refused = refusal(command, MAX_WORKERS, MAX_SERVERS, all_cores)
         if refused is None and self._gpus:
             refused = gpu_refusal(command, most_sharing(self._run.job.resources.workers, len(self._cores)))
         if self.why_not:
-            refused = Refused(self.why_not)
+            refused = RefusedMsg(self.why_not)
         if refused is not None:
             self._run.note(CommandRefused("scale", refused.message))
             self._run.commands.reply(peer, refused)
@@ -222,7 +233,7 @@ class CommandHandler:
         self.was_asked = True
         plan, warnings = self._plan(command)
         if plan.processes == self._run.plan.processes and self._watch is None:
-            self._run.commands.reply(peer, Reached("nothing to change: the plan is this one already"))
+            self._run.commands.reply(peer, ReachedMsg("nothing to change: the plan is this one already"))
             return
         for warning in warnings:
             self._run.note(Warned(warning))
@@ -230,13 +241,13 @@ class CommandHandler:
         self._peers = [peer]
         workers = len(plan.workers)
         text = f"{workers} worker{'s' * (workers != 1)} and {len(plan.servers)} PS are wanted"
-        self._run.commands.reply(peer, Accepted("; ".join((text, *warnings))))
+        self._run.commands.reply(peer, AcceptedMsg("; ".join((text, *warnings))))
 
-    def _plan(self, command: Scale) -> tuple[Plan, tuple[str, ...]]:
+    def _plan(self, command: ScaleMsg) -> tuple[Plan, tuple[str, ...]]:
         asked = [f"{name}={value}" for name in command.__struct_fields__ if (value := getattr(command, name))]
         return self.resized(command, f"asked for {', '.join(asked)}")
 
-    def resized(self, command: Scale, reason: str) -> tuple[Plan, tuple[str, ...]]:
+    def resized(self, command: ScaleMsg, reason: str) -> tuple[Plan, tuple[str, ...]]:
         """The run's plan in this size, pinned, and warnings."""
         resized = resized_plan(
             self._run.plan,
@@ -254,13 +265,13 @@ class CommandHandler:
     def follow(self, plan: Plan, now_s: float, origin: PlanOrigin = "") -> None:
         """Makes a plan, from wherever it comes, the run's, and watches what that does. It has workers and PS, and is
         pinned. Whoever waits for the one before is told."""
-        self._answer(Refused("another command took its place before it was done"))
+        self._answer(RefusedMsg("another command took its place before it was done"))
         before, self._run.plan = self._run.plan, plan
         self._run.decided(plan.reason, origin)
         known = {spec.index for spec in before.workers}
         newcomers = {spec.index: self._last_life(spec.index) for spec in plan.workers if spec.index not in known}
         dip = Dip(now_s, self._dense.samples_applied(), self._pace.before())
-        self._watch = Watch(Counts.of(before), Counts.of(plan), newcomers, dip, self._run.plan_cause)
+        self._watch = PlanChangeWatch(Counts.of(before), Counts.of(plan), newcomers, dip, self._run.plan_cause)
 
     def _last_life(self, worker: int) -> int:
         record = self._run.fleet.named("worker", worker)
@@ -268,7 +279,7 @@ class CommandHandler:
 
     # --- how far it is --------------------------------------------------------------------------------------
 
-    def _observe(self, watch: Watch, now_s: float) -> None:
+    def _observe(self, watch: PlanChangeWatch, now_s: float) -> None:
         trained = [index for index in watch.awaited if self._has_trained(index, watch.newcomers[index])]
         watch.observe(now_s, self._dense.samples_applied(), trained, is_reached=self._is_reached())
         if not watch.is_over(now_s):
@@ -277,7 +288,7 @@ class CommandHandler:
         self._run.note(reached, watch.cause)
         self._moved_s = reached.lost_s
         self._watch = None
-        self._answer(Reached(text_of(reached), figures_of(reached)))
+        self._answer(ReachedMsg(text_of(reached), figures_of(reached)))
 
     def _has_trained(self, worker: int, last_life: int) -> bool:
         life = self._last_life(worker)
@@ -301,7 +312,7 @@ class CommandHandler:
         live = {(record.process.role, record.process.index) for record in fleet if record.is_live}
         return live <= wanted and self._parts.roster.holdings.is_handed_over
 
-    def _answer(self, reply: Reached | Refused) -> None:
+    def _answer(self, reply: ReachedMsg | RefusedMsg) -> None:
         peers, self._peers = self._peers, []
         for peer in peers:
             self._run.commands.reply(peer, reply)
@@ -323,4 +334,4 @@ def _received(commands: CommandServer, refused: Callable[[ProtocolError], None])
 def refuse_all(commands: CommandServer, why: str) -> None:
     """The run has ended: what was sent meanwhile is answered."""
     for peer, _ in _received(commands, lambda _: None):
-        commands.reply(peer, Refused(why))
+        commands.reply(peer, RefusedMsg(why))

@@ -17,7 +17,7 @@ from elastichost.supervisor.elastic_hosts.loss import HostLosses
 from elastichost.supervisor.memory.lookups import LookupCount
 from elastichost.supervisor.memory.monitor import MemoryWatch
 from elastichost.supervisor.rebalancer import Balancer
-from elastichost.wire.control import EvaluationScores
+from elastichost.wire.control import EvaluationScoresMsg
 
 __all__ = ["Components"]
 
@@ -69,7 +69,7 @@ class Components:
         self.training.drained(record.process)
         self.checkpointer.drained(record)
 
-    def scored(self, record: ProcessRecord, message: EvaluationScores, frames: tuple[memoryview, ...]) -> None:
+    def scored(self, record: ProcessRecord, message: EvaluationScoresMsg, frames: tuple[memoryview, ...]) -> None:
         verdict = self.judge.scored(record, message, frames)
         if verdict is not None and verdict.stop and not self.training.ledger.is_finished:
             dropped = self.training.ledger.stop_early()

@@ -37,13 +37,13 @@ from elastichost.supervisor.core.agenda import (
 )
 from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.core.fleet import ProcessRecord
-from elastichost.supervisor.core.lifecycle import Event
-from elastichost.supervisor.core.pacing import Pacing
+from elastichost.supervisor.core.lifecycle import LifecycleEvent
+from elastichost.supervisor.core.pacing import WorkBudget
 from elastichost.supervisor.disk_watch import look_at_space
 from elastichost.supervisor.elastic_hosts.join import keep_hosts
 from elastichost.supervisor.elastic_hosts.loss import plan_without
 from elastichost.supervisor.launch.events import AgentLost, Exited
-from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.message_router import Described, MessageRouter
 from elastichost.supervisor.rollback import roll_back
@@ -53,7 +53,7 @@ from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource
 from elastichost.supervisor.status import Reporter
 from elastichost.tuner.records import FirstPlanMade
-from elastichost.wire.control import Stop
+from elastichost.wire.control import StopMsg
 
 __all__ = ["Supervisor"]
 
@@ -85,9 +85,9 @@ class Supervisor:
         self._state = "starting"
         self._arenas = ArenaWatch(run, (), lambda: None)
         self._stopping_s: float | None = None  # since when it is to stop
-        self._said_prepared: Prepared | None = None
+        self._said_prepared: PreparedMsg | None = None
         self._turned_s = self._rested_s = run.now_s()
-        self._pacing, self._worked_s = Pacing(), 0.0
+        self._pacing, self._worked_s = WorkBudget(), 0.0
         self._policy = Policy(
             has_test=prepared.test is not None and prepared.test.samples > 0,
             evaluate_every_samples=run.job.evaluate.every_samples,
@@ -228,8 +228,8 @@ class Supervisor:
             self._commander.end(f"the run ends: {reason}")
         for record in run.fleet:
             if record.is_live and record.pid:
-                run.fleet.apply(record, Event.STOP, now_s)
-                run.send(record.process, Stop())
+                run.fleet.apply(record, LifecycleEvent.STOP, now_s)
+                run.send(record.process, StopMsg())
         with contextlib.suppress(_KilledError):
             while run.launcher.processes() and run.now_s() - now_s < STOP_GRACE_S:
                 self._turn()

@@ -13,32 +13,32 @@ from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.processes import ProcessController
 from elastichost.supervisor.core.fleet import ProcessRecord
-from elastichost.supervisor.core.lifecycle import Event, State, next_state
+from elastichost.supervisor.core.lifecycle import LifecycleEvent, State, next_state
 from elastichost.supervisor.launch.events import Started
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
-    Admitted,
-    BucketsMeasured,
+    AdmittedMsg,
+    BucketsMeasuredMsg,
     ControlMessage,
-    Copied,
-    Drained,
-    EvaluationScores,
-    FailureReport,
-    Fenced,
-    Forgotten,
-    Heartbeat,
-    Hello,
-    LeaseProgress,
-    LeaseRequest,
-    ModelDescribed,
-    Paused,
-    Ready,
-    Repinned,
-    Settled,
-    SnapshotCut,
-    SnapshotWritten,
-    Unmapped,
-    Unsettled,
+    CopiedMsg,
+    DrainedMsg,
+    EvaluationScoresMsg,
+    FailureReportMsg,
+    FencedMsg,
+    ForgottenMsg,
+    HeartbeatMsg,
+    HelloMsg,
+    LeaseProgressMsg,
+    LeaseRequestMsg,
+    ModelDescribedMsg,
+    PausedMsg,
+    ReadyMsg,
+    RepinnedMsg,
+    SettledMsg,
+    SnapshotCutMsg,
+    SnapshotWrittenMsg,
+    UnmappedMsg,
+    UnsettledMsg,
 )
 from elastichost.wire.security.refusals import Refusals
 
@@ -46,7 +46,7 @@ __all__ = ["Described", "MessageRouter"]
 
 MESSAGES_PER_TURN = 1000  # whoever floods the socket keeps nobody from the rest of the loop
 
-Described = tuple[ModelDescribed, "np.ndarray[tuple[int], np.dtype[np.float32]]"]
+Described = tuple[ModelDescribedMsg, "np.ndarray[tuple[int], np.dtype[np.float32]]"]
 
 
 class MessageRouter:
@@ -84,16 +84,16 @@ class MessageRouter:
 
     def _heard(self, record: ProcessRecord, envelope: Envelope[ControlMessage]) -> None:
         match envelope.message:
-            case Hello() as hello:
+            case HelloMsg() as hello:
                 self._hello(record, hello)
-            case Heartbeat() as beat:
+            case HeartbeatMsg() as beat:
                 self._run.fleet.heartbeat(record, beat, self._run.now_s())
-            case FailureReport() as report:
+            case FailureReportMsg() as report:
                 if record.failure is not None:
                     raise ProtocolError(f"{record.process} has said before why it will end")
-                _require(record, Event.REPORT)
+                _require(record, LifecycleEvent.REPORT)
                 self._recovery.reported(record, report)
-            case ModelDescribed() as described:
+            case ModelDescribedMsg() as described:
                 self._described(record, described, envelope.frames)
             case message:
                 parts = self._parts()
@@ -104,10 +104,10 @@ class MessageRouter:
     def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
         """What was still on its way when the process was buried: only progress is worth anything."""
         parts = self._parts()
-        if isinstance(message, LeaseProgress) and parts is not None:
+        if isinstance(message, LeaseProgressMsg) and parts is not None:
             parts.training.progressed(record.process, message)
 
-    def _hello(self, record: ProcessRecord, hello: Hello) -> None:
+    def _hello(self, record: ProcessRecord, hello: HelloMsg) -> None:
         if record.state == State.REQUESTED:  # its Hello was faster than the fork server's answer
             for event in self._run.launcher.events():
                 self._recovery.launch_event(event)
@@ -115,11 +115,11 @@ class MessageRouter:
                 return
         if record.state == State.REQUESTED and self._run.place_elsewhere(record.process) is not None:
             self._recovery.launch_event(Started(record.process, hello.pid))  # its agent's words are still on their way
-        _require(record, Event.HELLO)
+        _require(record, LifecycleEvent.HELLO)
         if hello.pid != record.pid:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
         record.address, record.outer = hello.address, hello.outer
-        self._run.fleet.apply(record, Event.HELLO, self._run.now_s())
+        self._run.fleet.apply(record, LifecycleEvent.HELLO, self._run.now_s())
         self._run.note(ProcessConnected(record.process), record.cause)
         parts = self._parts()
         if parts is None or record.state != State.CONNECTED:
@@ -129,71 +129,71 @@ class MessageRouter:
         elif record.process.role == "worker":
             parts.roster.worker_connected(record)
 
-    def _described(self, record: ProcessRecord, message: ModelDescribed, frames: tuple[memoryview, ...]) -> None:
+    def _described(self, record: ProcessRecord, message: ModelDescribedMsg, frames: tuple[memoryview, ...]) -> None:
         if record.process.role != "probe" or len(frames) != 1:
             raise ProtocolError(f"{record.process} describes a model with {len(frames)} frames")
         if frames[0].nbytes != 4 * message.model.dense.elements:
             raise ProtocolError(f"the initial dense vector has {frames[0].nbytes} bytes")
         now_s = self._run.now_s()
         self.described = (message, np.frombuffer(frames[0], dtype="<f4").astype(np.float32, copy=True))
-        self._run.fleet.apply(record, Event.READY, now_s)
-        self._run.fleet.apply(record, Event.STOP, now_s)  # it exits by itself
+        self._run.fleet.apply(record, LifecycleEvent.READY, now_s)
+        self._run.fleet.apply(record, LifecycleEvent.STOP, now_s)  # it exits by itself
 
     def _part(
         self, parts: Components, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]
     ) -> None:
         match message:
-            case Ready() as ready:
+            case ReadyMsg() as ready:
                 self._ready(parts, record, ready)
-            case Repinned(cores=cores):
+            case RepinnedMsg(cores=cores):
                 self._repinned(record, cores)
-            case LeaseRequest(samples_per_s=rate) if record.process.role == "worker":
+            case LeaseRequestMsg(samples_per_s=rate) if record.process.role == "worker":
                 parts.training.requested(record, rate)
-            case LeaseProgress() as progress if record.process.role == "worker":
+            case LeaseProgressMsg() as progress if record.process.role == "worker":
                 self._progressed(parts, record, progress)
-            case EvaluationScores() as scores if record.process.role == "worker":
+            case EvaluationScoresMsg() as scores if record.process.role == "worker":
                 parts.scored(record, scores, frames)
-            case Paused(cut=cut) if record.process.role == "worker":
+            case PausedMsg(cut=cut) if record.process.role == "worker":
                 parts.checkpointer.paused(record, cut)
-            case Drained() if record.process.role == "worker":
-                _require(record, Event.DRAINED)
-                self._run.fleet.apply(record, Event.DRAINED, self._run.now_s())
+            case DrainedMsg() if record.process.role == "worker":
+                _require(record, LifecycleEvent.DRAINED)
+                self._run.fleet.apply(record, LifecycleEvent.DRAINED, self._run.now_s())
                 if record.state == State.DRAINED:  # else it is being killed: it is settled as a lost one
                     parts.drained(record)
-            case SnapshotCut() as copied if record.process.role == "server":
+            case SnapshotCutMsg() as copied if record.process.role == "server":
                 parts.checkpointer.copied(record, copied)
-            case SnapshotWritten() as written if record.process.role == "server":
+            case SnapshotWrittenMsg() as written if record.process.role == "server":
                 parts.checkpointer.written(record, written, frames)
-            case Fenced() as fenced if record.process.role == "server":
+            case FencedMsg() as fenced if record.process.role == "server":
                 if record.process.index != parts.roster.shard_map.dense_owner:
                     raise ProtocolError(f"{record.process} does not own the dense vector: it settles nobody")
                 parts.training.fenced(fenced)
-            case Admitted(number=number) if record.process.role == "server":
+            case AdmittedMsg(number=number) if record.process.role == "server":
                 if self._run.keyring is not None:
                     self._run.keyring.admitted(record.process, number)
                     parts.roster.admitted()
-            case Unmapped(shard_map_epoch=epoch) if record.process.role == "worker":
+            case UnmappedMsg(shard_map_epoch=epoch) if record.process.role == "worker":
                 parts.roster.unmapped(record.process, epoch)
-            case (BucketsMeasured() | Copied() | Forgotten()) as answer if record.process.role == "server":
+            case (BucketsMeasuredMsg() | CopiedMsg() | ForgottenMsg()) as answer if record.process.role == "server":
                 parts.roster.moving(record, answer)
-            case Settled() as settled if record.process.role == "server":
+            case SettledMsg() as settled if record.process.role == "server":
                 parts.training.rows_settled(record.process, settled)
-            case Unsettled() as unsettled if record.process.role == "server":
+            case UnsettledMsg() as unsettled if record.process.role == "server":
                 parts.training.rows_unsettled(record.process, unsettled)
             case other:
                 raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
 
-    def _progressed(self, parts: Components, record: ProcessRecord, message: LeaseProgress) -> None:
+    def _progressed(self, parts: Components, record: ProcessRecord, message: LeaseProgressMsg) -> None:
         """Whose account cannot be must not go on: its end is settled by what the PS have applied of it."""
         try:
             parts.training.progressed(record.process, message)
         except ProtocolError as error:
             self._recovery.kill_invalid(record.process, error.message)
 
-    def _ready(self, parts: Components, record: ProcessRecord, message: Ready) -> None:
-        _require(record, Event.READY)
+    def _ready(self, parts: Components, record: ProcessRecord, message: ReadyMsg) -> None:
+        _require(record, LifecycleEvent.READY)
         was_new = record.state == State.CONNECTED
-        self._run.fleet.apply(record, Event.READY, self._run.now_s())
+        self._run.fleet.apply(record, LifecycleEvent.READY, self._run.now_s())
         if was_new:
             self._run.note(ProcessReady(record.process), record.cause)
         if record.process.role == "server":
@@ -213,7 +213,7 @@ class MessageRouter:
             self._run.note(ProcessRepinned(record.process, cores, record.spec.threads), self._run.plan_cause)
 
 
-def _require(record: ProcessRecord, event: Event) -> None:
+def _require(record: ProcessRecord, event: LifecycleEvent) -> None:
     """Raises ProtocolError for what cannot happen to a process in its state: it only says so."""
     try:
         next_state(str(record.process), record.state, event)

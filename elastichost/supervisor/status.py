@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from elastichost.appending import is_out_of_space
-from elastichost.host.process_meter import Meter, MetricsStore, Usage
+from elastichost.host.process_meter import MetricsStore, ProcessMeter, Usage
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
@@ -23,7 +23,7 @@ class Reporter:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._meter = Meter(shares_host=run.shares_host)
+        self._meter = ProcessMeter(shares_host=run.shares_host)
         self._store = MetricsStore(run.directory.metrics)
         self._began_s = run.now_s()
         self._next_s = 0.0

@@ -50,7 +50,7 @@ class Remark(msgspec.Struct, frozen=True):
     reason: str
 
 
-class _Life(msgspec.Struct, frozen=True):
+class _Incarnation(msgspec.Struct, frozen=True):
     """`hopeless_s`, `slow_s`: since when; None: it is not."""
 
     compute_per_s: float | None = None
@@ -63,7 +63,7 @@ class _Life(msgspec.Struct, frozen=True):
 class HealthState(msgspec.Struct, frozen=True):
     """What was seen so far; `replaced_s`: worker index -> when it was replaced last."""
 
-    lives: Mapping[ProcessId, _Life] = {}
+    lives: Mapping[ProcessId, _Incarnation] = {}
     replaced_s: Mapping[int, float] = {}
 
 
@@ -71,8 +71,8 @@ def observe(
     state: HealthState, speeds: Sequence[WorkerSpeed], settings: HealthSettings, now_s: float
 ) -> tuple[HealthState, tuple[Remark, ...]]:
     """Folds one look at all working workers. At most one of them is to be replaced at a time."""
-    known = {speed.process: _remember(state.lives.get(speed.process, _Life()), speed) for speed in speeds}
-    lives, replaced, remarks = dict[ProcessId, _Life](), dict(state.replaced_s), list[Remark]()
+    known = {speed.process: _remember(state.lives.get(speed.process, _Incarnation()), speed) for speed in speeds}
+    lives, replaced, remarks = dict[ProcessId, _Incarnation](), dict(state.replaced_s), list[Remark]()
     kinds = {kind: _Kind.of(known[one.process] for one in speeds if one.is_gpu == kind) for kind in (False, True)}
     for speed in sorted(speeds, key=lambda one: one.process):
         share = kinds[speed.is_gpu].share(known[speed.process]) if speed.has_work else None
@@ -90,7 +90,7 @@ def observe(
     return HealthState(lives, replaced), tuple(remarks)
 
 
-def _remember(life: _Life, speed: WorkerSpeed) -> _Life:
+def _remember(life: _Incarnation, speed: WorkerSpeed) -> _Incarnation:
     if speed.compute_per_s is None:
         return life
     return msgspec.structs.replace(life, compute_per_s=speed.compute_per_s, wall_per_s=speed.wall_per_s)
@@ -103,14 +103,14 @@ class _Kind(NamedTuple):
     wall_per_s: tuple[float, ...]
 
     @classmethod
-    def of(cls, lives: Iterable[_Life]) -> _Kind:
+    def of(cls, lives: Iterable[_Incarnation]) -> _Kind:
         known = tuple(lives)
         return cls(
             tuple(sorted(life.compute_per_s for life in known if life.compute_per_s is not None)),
             tuple(sorted(life.wall_per_s for life in known if life.wall_per_s is not None)),
         )
 
-    def share(self, life: _Life) -> float | None:
+    def share(self, life: _Incarnation) -> float | None:
         """Its speed as a share of the others' median, by what is kinder to it; None: nothing to compare."""
         shares = (_ratio(life.compute_per_s, self.compute_per_s), _ratio(life.wall_per_s, self.wall_per_s))
         return None if shares[0] is None else max(share for share in shares if share is not None)
@@ -134,7 +134,7 @@ def _median_without(values: Sequence[float], left_out: int) -> float:
     return at(half) if odd else (at(half - 1) + at(half)) / 2
 
 
-def _judge(life: _Life, share: float | None, settings: HealthSettings, now_s: float) -> _Life:
+def _judge(life: _Incarnation, share: float | None, settings: HealthSettings, now_s: float) -> _Incarnation:
     is_hopeless, is_slow = share is not None and share < settings.hopeless, share is not None and share < SLOW
     return msgspec.structs.replace(
         life,
@@ -145,7 +145,7 @@ def _judge(life: _Life, share: float | None, settings: HealthSettings, now_s: fl
 
 def _remark(
     process: ProcessId,
-    life: _Life,
+    life: _Incarnation,
     share: float | None,
     replaced_s: Mapping[int, float],
     settings: HealthSettings,

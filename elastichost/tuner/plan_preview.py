@@ -13,7 +13,7 @@ from elastichost.tuner.facts import Configuration, ConfigurationArray, Observati
 from elastichost.tuner.models.base import Fit, Prior, fit
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
 from elastichost.tuner.policy.choice import DecisionCosts, price_of
-from elastichost.tuner.policy.policy import Forecast
+from elastichost.tuner.policy.policy import SpeedForecast
 from elastichost.tuner.policy.profile import merged
 from elastichost.tuner.policy.space import search_space
 from elastichost.tuner.warm_start import BAND, RUN_TO_RUN, distance
@@ -26,7 +26,7 @@ class Foresight(msgspec.Struct, frozen=True):
     off. measured: those that earlier runs of this very job have measured. rank: directions of the model's `parameters`
     that measurements determine."""
 
-    forecasts: tuple[Forecast, ...]
+    forecasts: tuple[SpeedForecast, ...]
     measured: tuple[Configuration, ...]
     rank: int
     parameters: int
@@ -74,7 +74,7 @@ def foresee(
     order = np.argsort(-worth(space), kind="stable")
     rows = as_configurations(space[order])
     forecasts = tuple(
-        Forecast(
+        SpeedForecast(
             configuration,
             float(predictions.samples_per_s[index]),
             float(predictions.low[index]),

@@ -19,7 +19,7 @@ from elastichost.tuner.memory.facts import MemoryDecision, MemoryLook
 from elastichost.tuner.placement.heat import BucketKey
 from elastichost.tuner.placement.rebalance import Rebalance
 from elastichost.tuner.policy.policy import Decision, TunerSettings
-from elastichost.tuner.policy.profile import Look
+from elastichost.tuner.policy.profile import ProfileSample
 
 __all__ = [
     "BalanceLooked",
@@ -37,32 +37,32 @@ __all__ = [
 ]
 
 
-class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class _RecordLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     pass
 
 
-class FirstPlanMade(_Line, frozen=True):
+class FirstPlanMade(_RecordLine, frozen=True):
     """plan: not pinned."""
 
     request: FirstPlanRequest
     plan: Plan
 
 
-class TunerOpened(_Line, frozen=True):
+class TunerOpened(_RecordLine, frozen=True):
     settings: TunerSettings
 
 
-class TunerLooked(_Line, frozen=True):
-    look: Look
+class TunerLooked(_RecordLine, frozen=True):
+    look: ProfileSample
     samples_left: int
     decision: Decision | None = None
 
 
-class HealthOpened(_Line, frozen=True):
+class HealthOpened(_RecordLine, frozen=True):
     settings: HealthSettings
 
 
-class HealthLooked(_Line, frozen=True):
+class HealthLooked(_RecordLine, frozen=True):
     """As every look was recorded once; such records are replayed still."""
 
     now_s: float
@@ -70,7 +70,7 @@ class HealthLooked(_Line, frozen=True):
     remarks: tuple[Remark, ...] = ()
 
 
-class SpeedsLooked(_Line, frozen=True, omit_defaults=True):
+class SpeedsLooked(_RecordLine, frozen=True, omit_defaults=True):
     """The looks that `health_record.is_telling` names, and one a minute."""
 
     now_s: float
@@ -78,11 +78,11 @@ class SpeedsLooked(_Line, frozen=True, omit_defaults=True):
     remarks: tuple[Remark, ...] = ()
 
 
-class BalanceOpened(_Line, frozen=True):
+class BalanceOpened(_RecordLine, frozen=True):
     half_life_s: float
 
 
-class BalanceLooked(_Line, frozen=True):
+class BalanceLooked(_RecordLine, frozen=True):
     """asked: keys of each bucket that workers needed since the look before, (table, bucket, keys), zeros left out.
     owners: PS of every bucket, (table, bucket, PS); None: as before. speeds: keys needed for each one that a PS is
     asked for, more than 1 where workers have rows of their own host in place. busiest: share of the time that the
@@ -98,13 +98,13 @@ class BalanceLooked(_Line, frozen=True):
     was_begun: bool = True
 
 
-class MemoryOpened(_Line, frozen=True):
+class MemoryOpened(_RecordLine, frozen=True):
     """A watch over memory begins. memory: what is known of jobs like it."""
 
     memory: Estimates = Estimates()
 
 
-class MemoryLooked(_Line, frozen=True):
+class MemoryLooked(_RecordLine, frozen=True):
     now_s: float
     look: MemoryLook
     decision: MemoryDecision

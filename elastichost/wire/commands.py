@@ -1,7 +1,7 @@
 """Commands to a run under way: tagged JSON over a socket of its own, replies as things happen.
 
 The directory that the socket is in (0700) says who may command; a message is bounded, and whatever is no command is
-answered with Refused.
+answered with RefusedMsg.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from elastichost.wire.facts import Message
 
 __all__ = [
     "MAX_COMMAND_BYTES",
-    "Accepted",
-    "Cancel",
+    "AcceptedMsg",
+    "CancelMsg",
     "Command",
     "CommandClient",
     "CommandServer",
-    "Join",
-    "Lend",
-    "Reached",
-    "Refused",
+    "JoinMsg",
+    "LendMsg",
+    "ReachedMsg",
+    "RefusedMsg",
     "Reply",
-    "Scale",
-    "Submit",
+    "ScaleMsg",
+    "SubmitMsg",
 ]
 
 MAX_COMMAND_BYTES = 1 << 20  # a job file with thousands of tables
@@ -39,7 +39,7 @@ Figure = int | float | str | None | dict[str, float | None]
 # --- command line -> supervisor ---------------------------------------------------------------------------------------
 
 
-class Scale(Message, frozen=True):
+class ScaleMsg(Message, frozen=True):
     """As many processes, with as many cores each, from now on. None: as it is."""
 
     workers: int | None = None
@@ -47,7 +47,7 @@ class Scale(Message, frozen=True):
     worker_cores: int | None = None
 
 
-class Join(Message, frozen=True):
+class JoinMsg(Message, frozen=True):
     """Machines join the run. hosts: JSON of a `config_hosts.HostsFile`; the sizes are those with them, None: a worker
     more for each of their cores, and a PS more for each of them."""
 
@@ -57,9 +57,9 @@ class Join(Message, frozen=True):
     worker_cores: int | None = None
 
 
-class Lend(Message, frozen=True):
+class LendMsg(Message, frozen=True):
     """What of the host is the run's from now on, from a dispatcher that shares it among jobs. cores: their numbers, all
-    processes are pinned to these; memory_bytes: all of it; the sizes as in Scale. None: as it is."""
+    processes are pinned to these; memory_bytes: all of it; the sizes as in ScaleMsg. None: as it is."""
 
     cores: tuple[int, ...] | None = None
     memory_bytes: int | None = None
@@ -68,9 +68,9 @@ class Lend(Message, frozen=True):
     worker_cores: int | None = None
 
 
-class Submit(Message, frozen=True):
+class SubmitMsg(Message, frozen=True):
     """To a host with many jobs: a job for its queue. name: wanted for it; toml: the resolved job file;
-    working_directory: from which the job's modules are imported. Answered by Reached, with the name it got."""
+    working_directory: from which the job's modules are imported. Answered by ReachedMsg, with the name it got."""
 
     name: str
     toml: str
@@ -78,7 +78,7 @@ class Submit(Message, frozen=True):
     weight: float = 1.0
 
 
-class Cancel(Message, frozen=True):
+class CancelMsg(Message, frozen=True):
     """To a host with many jobs: this one is not wanted any more. What it has trained is kept in its run directory."""
 
     job: str
@@ -87,7 +87,7 @@ class Cancel(Message, frozen=True):
 # --- supervisor -> command line ---------------------------------------------------------------------------------------
 
 
-class Refused(Message, frozen=True):
+class RefusedMsg(Message, frozen=True):
     """Nothing was done, or what was begun is not waited for any more. `is_usage`: the command is wrong, not the
     moment."""
 
@@ -96,21 +96,21 @@ class Refused(Message, frozen=True):
     is_usage: bool = False
 
 
-class Accepted(Message, frozen=True):
-    """It is being done; Reached or Refused will follow."""
+class AcceptedMsg(Message, frozen=True):
+    """It is being done; Reached or RefusedMsg will follow."""
 
     text: str
 
 
-class Reached(Message, frozen=True):
+class ReachedMsg(Message, frozen=True):
     """It is done. `data`: what was measured."""
 
     text: str
     data: dict[str, Figure] = msgspec.field(default_factory=dict)
 
 
-Command = Scale | Join | Lend | Submit | Cancel
-Reply = Refused | Accepted | Reached
+Command = ScaleMsg | JoinMsg | LendMsg | SubmitMsg | CancelMsg
+Reply = RefusedMsg | AcceptedMsg | ReachedMsg
 
 
 # --- the two ends -----------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class CommandServer:
                 raise ProtocolError(f"a command of {len(parts)} parts")
             return peer, self._decoder.decode(parts[0])
         except (ProtocolError, msgspec.DecodeError) as error:
-            self.reply(peer, Refused(f"not a command: {error}", "is the command line of another version?", True))
+            self.reply(peer, RefusedMsg(f"not a command: {error}", "is the command line of another version?", True))
             raise ProtocolError(f"a peer sent what is no command: {error}") from error
 
     def wait(self, timeout_s: float, descriptors: Iterable[int] = ()) -> None:

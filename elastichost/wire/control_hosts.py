@@ -5,30 +5,30 @@ from __future__ import annotations
 from elastichost.wire.facts import BucketMove, Count, Message
 
 __all__ = [
-    "Admit",
-    "Admitted",
-    "BucketsMeasured",
-    "Copied",
-    "CopyBuckets",
-    "ForgetBuckets",
-    "Forgotten",
-    "KeepBuckets",
-    "MeasureBuckets",
-    "Unmapped",
+    "AdmitMsg",
+    "AdmittedMsg",
+    "BucketsMeasuredMsg",
+    "CopiedMsg",
+    "CopyBucketsMsg",
+    "ForgetBucketsMsg",
+    "ForgottenMsg",
+    "KeepBucketsMsg",
+    "MeasureBucketsMsg",
+    "UnmappedMsg",
 ]
 
 # --- process -> supervisor -----------------------------------------------------------------------------
 
 
-class BucketsMeasured(Message, frozen=True):
+class BucketsMeasuredMsg(Message, frozen=True):
     """PS: what each of the buckets it was asked for takes now, in the order of the question."""
 
     request: Count
     bytes: tuple[Count, ...]
 
 
-class Copied(Message, frozen=True):
-    """PS: all buckets of CopyBuckets are copied but for rows that change all the time, `bytes` of them. With
+class CopiedMsg(Message, frozen=True):
+    """PS: all buckets of CopyBucketsMsg are copied but for rows that change all the time, `bytes` of them. With
     `failure` it cannot hold them, and says why."""
 
     copy: Count
@@ -36,20 +36,20 @@ class Copied(Message, frozen=True):
     failure: str = ""
 
 
-class Forgotten(Message, frozen=True):
-    """PS: its arena holds nothing of the buckets of ForgetBuckets any more."""
+class ForgottenMsg(Message, frozen=True):
+    """PS: its arena holds nothing of the buckets of ForgetBucketsMsg any more."""
 
     request: Count
 
 
-class Unmapped(Message, frozen=True):
+class UnmappedMsg(Message, frozen=True):
     """Worker with mixed access: it uses no row in place any more by a shard map older than this one."""
 
     shard_map_epoch: Count
 
 
-class Admitted(Message, frozen=True):
-    """PS: whoever was named by Admit of this number, and before it, is let in."""
+class AdmittedMsg(Message, frozen=True):
+    """PS: whoever was named by AdmitMsg of this number, and before it, is let in."""
 
     number: Count
 
@@ -57,36 +57,36 @@ class Admitted(Message, frozen=True):
 # --- supervisor -> process -----------------------------------------------------------------------------
 
 
-class MeasureBuckets(Message, frozen=True):
-    """PS: how many bytes do these buckets of yours take? The answer is BucketsMeasured."""
+class MeasureBucketsMsg(Message, frozen=True):
+    """PS: how many bytes do these buckets of yours take? The answer is BucketsMeasuredMsg."""
 
     request: int
     buckets: tuple[tuple[int, int], ...]  # (table, bucket)
 
 
-class CopyBuckets(Message, frozen=True):
-    """PS: fetch these buckets from the PS that have them, into your arena; they are not yours yet. Answer Copied. What
-    is being copied already from the very same lives goes on; `copy` only grows."""
+class CopyBucketsMsg(Message, frozen=True):
+    """PS: fetch these buckets from the PS that have them, into your arena; they are not yours yet. Answer CopiedMsg.
+    What is being copied already from the very same lives goes on; `copy` only grows."""
 
     copy: int
     moves: tuple[BucketMove, ...]
 
 
-class ForgetBuckets(Message, frozen=True):
-    """PS: these buckets are another's now (or were not to come after all): free their memory, answer Forgotten."""
+class ForgetBucketsMsg(Message, frozen=True):
+    """PS: these buckets are another's now (or were not to come after all): free their memory, answer ForgottenMsg."""
 
     request: int
     buckets: tuple[tuple[int, int], ...]  # (table, bucket)
 
 
-class KeepBuckets(Message, frozen=True):
+class KeepBucketsMsg(Message, frozen=True):
     """PS: nobody copies these buckets of yours any more."""
 
     buckets: tuple[tuple[int, int], ...]  # (table, bucket)
 
 
-class Admit(Message, frozen=True):
-    """PS that other machines reach: these lives and nobody else may come in. The answer is Admitted. Numbers
+class AdmitMsg(Message, frozen=True):
+    """PS that other machines reach: these lives and nobody else may come in. The answer is AdmittedMsg. Numbers
     only grow."""
 
     number: int

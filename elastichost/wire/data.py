@@ -11,23 +11,23 @@ from elastichost.micro_batches import MAX_MICRO_BATCHES
 from elastichost.wire.facts import Amount, Count, Count32, Message, Sequence
 
 __all__ = [
-    "BucketFetch",
-    "BucketPart",
-    "ClockAdvanced",
-    "ClockReached",
+    "BucketFetchMsg",
+    "BucketPartMsg",
+    "ClockAdvancedMsg",
+    "ClockReachedMsg",
     "DataMessage",
-    "DenseFetch",
-    "DensePush",
-    "DensePushed",
-    "Pull",
-    "Pulled",
-    "Push",
-    "Pushed",
-    "Retry",
-    "RowsApplied",
-    "RowsCommitted",
-    "StepAsk",
-    "StepReached",
+    "DenseFetchMsg",
+    "DensePushMsg",
+    "DensePushedMsg",
+    "PullMsg",
+    "PulledMsg",
+    "PushMsg",
+    "PushedMsg",
+    "RetryMsg",
+    "RowsAppliedMsg",
+    "RowsCommittedMsg",
+    "StepAskMsg",
+    "StepReachedMsg",
 ]
 
 Micro = Annotated[int, msgspec.Meta(ge=0, lt=MAX_MICRO_BATCHES)]
@@ -39,7 +39,7 @@ Loss = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 # --- worker -> PS -----------------------------------------------------------------------------------------------------
 
 
-class Pull(Message, frozen=True):
+class PullMsg(Message, frozen=True):
     """Worker -> PS: keys to rows, and with `weights` also their weights (served access).
 
     Frame 0: keys int64, table after table (counts[t] keys of table t); unique within a table; for fixed tables the key
@@ -55,12 +55,12 @@ class Pull(Message, frozen=True):
     step: Sequence = 0  # sync mode: the step these rows are for; all before it are committed
 
 
-class Push(Message, frozen=True):
+class PushMsg(Message, frozen=True):
     """Worker -> PS: gradients of unique rows (served access). The PS stages them; they are applied when the batch is
-    committed, which the PS learns as the dense owner, from RowsCommitted, or from `committed` of the next push.
+    committed, which the PS learns as the dense owner, from RowsCommittedMsg, or from `committed` of the next push.
 
-    Frame 0: rows int64, table after table (counts[t] rows of table t), as Pulled gave them (rows >= 0). Frame 1:
-    gradients float32, summed over the batch, laid out as the weights of Pulled.
+    Frame 0: rows int64, table after table (counts[t] rows of table t), as PulledMsg gave them (rows >= 0). Frame 1:
+    gradients float32, summed over the batch, laid out as the weights of PulledMsg.
     """
 
     request: Count
@@ -73,15 +73,15 @@ class Push(Message, frozen=True):
     learning_rate_scale: Amount = 1.0
 
 
-class RowsCommitted(Message, frozen=True):
+class RowsCommittedMsg(Message, frozen=True):
     """Worker -> PS: this life's batches up to `sequence` are committed: apply what is staged of them. The answer is
-    RowsApplied."""
+    RowsAppliedMsg."""
 
     request: Count
     sequence: Sequence
 
 
-class DensePush(Message, frozen=True):
+class DensePushMsg(Message, frozen=True):
     """Worker -> dense owner: gradient of one batch; its application commits the batch. In sync mode it is the part of
     one micro-batch in its step's gradient; the step is committed when all its micro-batches are there.
 
@@ -109,23 +109,23 @@ class DensePush(Message, frozen=True):
     is_left_out: bool = False  # ... and whether it is skipped because workers died on it
 
 
-class DenseFetch(Message, frozen=True):
+class DenseFetchMsg(Message, frozen=True):
     """Worker -> dense owner: the present dense vector, please (served access; at start and before evaluation)."""
 
     request: Count
 
 
-class StepAsk(Message, frozen=True):
-    """Worker -> dense owner (sync mode): may I begin this step? Answered with StepReached when all steps before it are
-    committed; when it is committed itself, with the one that is next. `shard_map_epoch` must be the PS' own."""
+class StepAskMsg(Message, frozen=True):
+    """Worker -> dense owner (sync mode): may I begin this step? Answered with StepReachedMsg when all steps before it
+    are committed; when it is committed itself, with the one that is next. `shard_map_epoch` must be the PS' own."""
 
     request: Count
     step: Sequence
     shard_map_epoch: Count
 
 
-class ClockAdvanced(Message, frozen=True):
-    """Worker -> dense owner (bounded mode): this life has finished `batch` batches; answer ClockReached when every
+class ClockAdvancedMsg(Message, frozen=True):
+    """Worker -> dense owner (bounded mode): this life has finished `batch` batches; answer ClockReachedMsg when every
     member has finished `batch - staleness`. `batch` -1: idle, do not wait for me (answered at once)."""
 
     request: Count
@@ -136,7 +136,7 @@ class ClockAdvanced(Message, frozen=True):
 # --- PS -> PS ---------------------------------------------------------------------------------------------------------
 
 
-class BucketFetch(Message, frozen=True):
+class BucketFetchMsg(Message, frozen=True):
     """PS -> PS that has a bucket: a part of it, please. One request at a time about a bucket; a later one has a greater
     number, and a number that is not greater is not answered. Rows are counted within the bucket.
 
@@ -155,9 +155,9 @@ class BucketFetch(Message, frozen=True):
     again: bool = False
 
 
-class BucketPart(Message, frozen=True):
-    """PS -> PS: answer to BucketFetch. `rows`: how many the bucket has now. `crc32`: over the frames, or what was asked
-    for by "check".
+class BucketPartMsg(Message, frozen=True):
+    """PS -> PS: answer to BucketFetchMsg. `rows`: how many the bucket has now. `crc32`: over the frames, or what was
+    asked for by "check".
 
     rows: for each embedding of the table its rows, then its optimizer state if it has some, [stop - start]. changed:
     the row numbers int64 first; `stop` is where the next part begins, `left` how many more have changed. check: of
@@ -176,7 +176,7 @@ class BucketPart(Message, frozen=True):
 # --- PS -> worker -----------------------------------------------------------------------------------------------------
 
 
-class Pulled(Message, frozen=True):
+class PulledMsg(Message, frozen=True):
     """Frame 0: rows int64, one for each key (-1: no row: not admitted, or unknown without `create`). Frame 1, when
     weights were asked for: float32, flat; embedding after embedding, in the model's order, [rows of its table,
     padded_dim], zeros where the row is -1. Rows kept as bfloat16 are widened."""
@@ -184,21 +184,21 @@ class Pulled(Message, frozen=True):
     request: int
 
 
-class Pushed(Message, frozen=True):
+class PushedMsg(Message, frozen=True):
     """The rows' gradients are staged (or were before: `duplicate`)."""
 
     request: int
     duplicate: bool = False
 
 
-class RowsApplied(Message, frozen=True):
+class RowsAppliedMsg(Message, frozen=True):
     """Nothing of this life up to that sequence is staged any more."""
 
     request: int
     sequence: int
 
 
-class DensePushed(Message, frozen=True):
+class DensePushedMsg(Message, frozen=True):
     """The batch is committed. Frame 0 if asked for: float32 [dense.elements], the new parameters and buffers."""
 
     request: int
@@ -208,7 +208,7 @@ class DensePushed(Message, frozen=True):
     duplicate: bool = False
 
 
-class StepReached(Message, frozen=True):
+class StepReachedMsg(Message, frozen=True):
     """`step` is the first one that is not committed. Frame 0: float32 [dense.elements], the vector it begins with."""
 
     request: int
@@ -216,14 +216,14 @@ class StepReached(Message, frozen=True):
     samples_applied: int
 
 
-class ClockReached(Message, frozen=True):
-    """Answer to ClockAdvanced, sent when it is true."""
+class ClockReachedMsg(Message, frozen=True):
+    """Answer to ClockAdvancedMsg, sent when it is true."""
 
     request: int
     slowest: int
 
 
-class Retry(Message, frozen=True):
+class RetryMsg(Message, frozen=True):
     """The PS cannot serve this request: stale shard map, bucket being moved, or fenced (`final`)."""
 
     request: int
@@ -233,20 +233,20 @@ class Retry(Message, frozen=True):
 
 
 DataMessage = (
-    Pull
-    | BucketFetch
-    | BucketPart
-    | Push
-    | RowsCommitted
-    | DensePush
-    | DenseFetch
-    | ClockAdvanced
-    | StepAsk
-    | StepReached
-    | Pulled
-    | Pushed
-    | RowsApplied
-    | DensePushed
-    | ClockReached
-    | Retry
+    PullMsg
+    | BucketFetchMsg
+    | BucketPartMsg
+    | PushMsg
+    | RowsCommittedMsg
+    | DensePushMsg
+    | DenseFetchMsg
+    | ClockAdvancedMsg
+    | StepAskMsg
+    | StepReachedMsg
+    | PulledMsg
+    | PushedMsg
+    | RowsAppliedMsg
+    | DensePushedMsg
+    | ClockReachedMsg
+    | RetryMsg
 )

@@ -13,7 +13,7 @@ import msgspec
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import ElastichostError, NonFiniteError
 from elastichost.wire.child import ChildArguments
-from elastichost.wire.control import FailureReport
+from elastichost.wire.control import FailureReportMsg
 from elastichost.wire.crash import arm
 from elastichost.wire.sockets import ControlClient
 
@@ -25,14 +25,14 @@ def decode_arguments(arguments_json: bytes) -> ChildArguments:
     return msgspec.json.decode(arguments_json, type=ChildArguments)
 
 
-def failure_report(error: BaseException) -> FailureReport:
+def failure_report(error: BaseException) -> FailureReportMsg:
     """What the supervisor is told of an error; a model's error carries the user's own traceback."""
     own = getattr(error, "traceback_text", "")
     text = own or "".join(traceback.format_exception(error))
     message = error.message if isinstance(error, ElastichostError) else str(error)
     hint = error.hint if isinstance(error, ElastichostError) else ""
     samples = error.samples if isinstance(error, NonFiniteError) else None
-    return FailureReport(type(error).__name__, message, hint, traceback_text=text, samples=samples)
+    return FailureReportMsg(type(error).__name__, message, hint, traceback_text=text, samples=samples)
 
 
 def run_child(arguments_json: bytes, run: Callable[[ChildArguments, ControlClient], None]) -> int:
@@ -60,7 +60,7 @@ class Loop(Protocol):
 
 
 def run_loop(arguments_json: bytes, crash_role: str, make: Callable[[ChildArguments, JobSpec], Loop]) -> int:
-    """Runs a long-lived child to its Stop. Returns the exit code."""
+    """Runs a long-lived child to its StopMsg. Returns the exit code."""
     arguments = decode_arguments(arguments_json)
     arm(crash_role, arguments.life)
     # The resolved job says it all; the environment had its say when it was resolved.

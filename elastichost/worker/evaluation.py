@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from elastichost.errors import PreflightError
 from elastichost.wire.codec import Frame
-from elastichost.wire.control import EvaluationGrant, EvaluationScores
+from elastichost.wire.control import EvaluationGrantMsg, EvaluationScoresMsg
 from elastichost.worker.setup import WorkerParts
 
 __all__ = ["score_range"]
@@ -18,8 +18,8 @@ EVALUATION_BATCH = 4096
 
 
 def score_range(
-    parts: WorkerParts, grant: EvaluationGrant, between: Callable[[], None]
-) -> tuple[EvaluationScores, Sequence[Frame]]:
+    parts: WorkerParts, grant: EvaluationGrantMsg, between: Callable[[], None]
+) -> tuple[EvaluationScoresMsg, Sequence[Frame]]:
     """Scores of positions [start, stop) of one test unit; `between` is called after every batch (signs of life).
 
     Ids never seen in training leave their bag, or keep their place in a sequence; nothing is created.
@@ -49,7 +49,7 @@ def score_range(
             between()
     finally:
         parts.runner.train(True)
-    message = EvaluationScores(
+    message = EvaluationScoresMsg(
         round=grant.round, unit=grant.unit, start=grant.start, stop=grant.stop, samples=samples, skipped=skipped
     )
     return message, [_joined(column) for column in columns.values()]

@@ -16,22 +16,22 @@ from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
     ControlMessage,
-    Drain,
-    Drained,
-    Heartbeat,
-    Hello,
-    LeaseGrant,
-    LeaseRequest,
-    Membership,
-    Pause,
-    Paused,
-    Proceed,
-    Ready,
-    Repin,
-    Repinned,
-    ShardMapUpdate,
-    Stop,
-    Unmapped,
+    DrainedMsg,
+    DrainMsg,
+    HeartbeatMsg,
+    HelloMsg,
+    LeaseGrantMsg,
+    LeaseRequestMsg,
+    MembershipMsg,
+    PausedMsg,
+    PauseMsg,
+    ProceedMsg,
+    ReadyMsg,
+    RepinMsg,
+    RepinnedMsg,
+    ShardMapUpdateMsg,
+    StopMsg,
+    UnmappedMsg,
 )
 from elastichost.wire.facts import HEARTBEAT_S, Lease
 from elastichost.wire.sockets import Caller, ControlClient, wait_readable
@@ -42,7 +42,7 @@ from elastichost.worker.commit.exchange import MapsLeft, PauseGate
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.pipeline import LeaseFinished
 
-__all__ = ["IDLE_S", "Batches", "WorkerLife"]
+__all__ = ["IDLE_S", "Batches", "WorkerLifecycle"]
 
 IDLE_S = 0.05
 Batch = TypeVar("Batch")
@@ -69,7 +69,7 @@ class Batches(Protocol[BatchOut]):
     def close(self) -> None: ...
 
 
-class WorkerLife(ABC, Generic[Batch]):
+class WorkerLifecycle(ABC, Generic[Batch]):
     """One worker life, from Hello to Stop. A subclass says what its batches are and how they are trained."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
@@ -84,7 +84,7 @@ class WorkerLife(ABC, Generic[Batch]):
         self._batches: Batches[Batch] | None = None
         self._pause = PauseGate()
         self._maps = MapsLeft()
-        self._repin: Repin | None = None
+        self._repin: RepinMsg | None = None
         self._draining = False
         self._drained = False
         self._running = True
@@ -113,7 +113,7 @@ class WorkerLife(ABC, Generic[Batch]):
         """One batch, up to its commit."""
 
     @abstractmethod
-    def _move(self, asked: Repin) -> None:
+    def _move(self, asked: RepinMsg) -> None:
         """Other cores, another number of threads; at a batch boundary."""
 
     def _does_other_work(self, committer: Committer) -> bool:
@@ -149,7 +149,7 @@ class WorkerLife(ABC, Generic[Batch]):
     def run(self) -> None:
         """Returns after Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
-        self.control.send(Hello(a.role, a.index, a.life, pid=os.getpid()))
+        self.control.send(HelloMsg(a.role, a.index, a.life, pid=os.getpid()))
         committer = self._committer = self._build()
         while self._holder.epoch == 0 and self._running:
             wait_readable([self.control.socket], IDLE_S)
@@ -159,7 +159,7 @@ class WorkerLife(ABC, Generic[Batch]):
         with contextlib.suppress(StoppedError):
             committer.fetch()
             batches = self._batches = self._open()
-            self.control.send(Ready(shard_map_epoch=self._holder.epoch))
+            self.control.send(ReadyMsg(shard_map_epoch=self._holder.epoch))
             while self._running:
                 self._turn(committer, batches)
 
@@ -201,7 +201,7 @@ class WorkerLife(ABC, Generic[Batch]):
         is_idle = batches.is_idle  # before the epoch is looked at: what begins later is by that map, or a newer one
         epoch = self._maps.due(self._holder.epoch, is_idle=is_idle)
         if epoch is not None:
-            self.control.send(Unmapped(epoch))
+            self.control.send(UnmappedMsg(epoch))
 
     def _change_cores(self) -> None:
         """At a batch boundary: threads of a batch under way would not know what happens to them."""
@@ -209,7 +209,7 @@ class WorkerLife(ABC, Generic[Batch]):
             return
         asked, self._repin = self._repin, None
         self._move(asked)
-        self.control.send(Repinned(asked.cores))
+        self.control.send(RepinnedMsg(asked.cores))
 
     def _next_result(self, batches: Batches[Batch]) -> Batch | LeaseFinished | None:
         """None: there was nothing for a while. Without a lease the next thing to come is a message, not a batch."""
@@ -236,7 +236,7 @@ class WorkerLife(ABC, Generic[Batch]):
 
     def _handle(self, envelope: Envelope[ControlMessage]) -> None:
         match envelope.message:
-            case ShardMapUpdate() as update:
+            case ShardMapUpdateMsg() as update:
                 self._holder.publish(
                     Directory(
                         epoch=update.epoch,
@@ -247,25 +247,25 @@ class WorkerLife(ABC, Generic[Batch]):
                         made_anew=update.made_anew,
                     )
                 )
-            case LeaseGrant(lease=lease, shuffle_seed=seed):
+            case LeaseGrantMsg(lease=lease, shuffle_seed=seed):
                 self._requested = False
                 if lease.lease_id <= self._newest_lease:
                     return  # it came twice
                 self._newest_lease = lease.lease_id
                 if self._batches is not None and not self._draining:
                     self._batches.add(lease, None if seed < 0 else seed)
-            case Pause(cut=cut):
+            case PauseMsg(cut=cut):
                 self._pause.asked = cut
-            case Proceed(cut=cut):
+            case ProceedMsg(cut=cut):
                 self._pause.proceed(cut)
-            case Repin() as repin:
+            case RepinMsg() as repin:
                 self._repin = repin
-            case Drain():
+            case DrainMsg():
                 self._draining = True
-            case Stop():
+            case StopMsg():
                 self._running = False
                 self._holder.stop()
-            case Membership():
+            case MembershipMsg():
                 pass  # what peers there are matters to the PS only
             case other if not self._takes(other):
                 raise ProtocolError(f"the supervisor sent a {type(other).__name__} to a worker")
@@ -279,7 +279,7 @@ class WorkerLife(ABC, Generic[Batch]):
         sample, self._meter = self._meter.beat(now_s, sent, received, self._take_read_s())
         self._report_progress()
         self._progress += 1
-        self.control.send(Heartbeat(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu))
+        self.control.send(HeartbeatMsg(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu))
 
     def _report_progress(self) -> None:
         if self._committer is not None:
@@ -291,7 +291,7 @@ class WorkerLife(ABC, Generic[Batch]):
     def _request_lease(self, batches: Batches[Batch]) -> None:
         if not self._requested and batches.leases_waiting == 0:
             self._requested = True
-            self.control.send(LeaseRequest(samples_per_s=self._meter.rate))
+            self.control.send(LeaseRequestMsg(samples_per_s=self._meter.rate))
 
     def _finish_lease(self, committer: Committer, lease: Lease) -> None:
         """All batches of the lease are sent; report it as soon as they are committed."""
@@ -310,13 +310,13 @@ class WorkerLife(ABC, Generic[Batch]):
             self._report_progress()
             self._leave_clock(committer)
             self._drained = True
-            self.control.send(Drained())
+            self.control.send(DrainedMsg())
         elif (cut := self._pause.due()) is not None:
             self._settle(committer)
             self._report_progress()
             self._leave_clock(committer)  # a peer that waits for this one could not come to its own boundary
             if self._pause.answer(cut):
-                self.control.send(Paused(cut=cut))
+                self.control.send(PausedMsg(cut=cut))
         self._state = "drained" if self._drained else "paused"
         wait_readable([self.control.socket], IDLE_S)
 

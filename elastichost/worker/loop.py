@@ -14,7 +14,7 @@ from elastichost.datasets.remote import remote_rate
 from elastichost.errors import SampleRange
 from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
-from elastichost.wire.control import ControlMessage, Crew, EvaluationGrant, Repin, StepsGrant
+from elastichost.wire.control import ControlMessage, CrewMsg, EvaluationGrantMsg, RepinMsg, StepsGrantMsg
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.worker.access.rows import PreparedBatch
@@ -22,7 +22,7 @@ from elastichost.worker.access.served import RowGradients
 from elastichost.worker.commit.channel import StoppedError
 from elastichost.worker.commit.committer import BatchRange, Committer
 from elastichost.worker.evaluation import score_range
-from elastichost.worker.lifecycle import WorkerLife
+from elastichost.worker.lifecycle import WorkerLifecycle
 from elastichost.worker.model.device import gpu_memory_bytes, training_cpu_since
 from elastichost.worker.model.gradient_check import backward, leave_out
 from elastichost.worker.pipeline import PREFETCH_BATCHES, PREFETCH_PULLED, Pipeline
@@ -33,13 +33,13 @@ from elastichost.worker.sync.sync_worker import CrewMember
 __all__ = ["WorkerLoop"]
 
 
-class WorkerLoop(WorkerLife[PreparedBatch]):
+class WorkerLoop(WorkerLifecycle[PreparedBatch]):
     """One worker life: reads, trains and scores with the user's model."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)
         self._made: WorkerParts | None = None
-        self._evaluations: deque[EvaluationGrant] = deque()
+        self._evaluations: deque[EvaluationGrantMsg] = deque()
         self._steps = StepQueue(self._process.index, job.train.batch_size, job.train.micro_batches)
         self._waited_s = 0.0  # in the present batch, for the commit of the one before
         self._crew: CrewMember | None = None  # sync mode: in place of batches, leases and commits of its own
@@ -86,11 +86,11 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
 
     def _takes(self, message: ControlMessage) -> bool:
         match message:
-            case StepsGrant():
+            case StepsGrantMsg():
                 self._steps.grant(message)
-            case Crew():
+            case CrewMsg():
                 self._steps.crew(message)
-            case EvaluationGrant():
+            case EvaluationGrantMsg():
                 self._evaluations.append(message)
             case _:
                 return False
@@ -106,7 +106,7 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
             return True
         return False
 
-    def _move(self, asked: Repin) -> None:
+    def _move(self, asked: RepinMsg) -> None:
         move_to_cores(asked.cores)
         torch.set_num_threads(asked.threads)
 
@@ -206,7 +206,7 @@ class WorkerLoop(WorkerLife[PreparedBatch]):
 
     # --- evaluation -----------------------------------------------------------------------------------------
 
-    def _evaluate(self, grant: EvaluationGrant) -> None:
+    def _evaluate(self, grant: EvaluationGrantMsg) -> None:
         parts = self._parts
         self._state = "evaluating"
         self._settle(parts.committer)

@@ -14,7 +14,7 @@ from elastichost.datasets import DatasetDescription, open_reader
 from elastichost.specs import ModelSpec, TableSpec
 from elastichost.user_model.build import build_model
 from elastichost.wire.child import ChildArguments
-from elastichost.wire.control import Hello, ModelDescribed
+from elastichost.wire.control import HelloMsg, ModelDescribedMsg
 from elastichost.wire.entry import run_child
 from elastichost.wire.sockets import ControlClient
 from elastichost.worker.model.dense_vector import describe_dense, initial_vector
@@ -27,7 +27,7 @@ def main(arguments_json: bytes) -> int:
     """Entry of the probe process; returns its exit code."""
 
     def run(arguments: ChildArguments, control: ControlClient) -> None:
-        control.send(Hello(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
+        control.send(HelloMsg(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
         _describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control)
 
     return run_child(arguments_json, run)
@@ -58,4 +58,4 @@ def _describe(job: JobSpec, control: ControlClient) -> None:
         num_dense_features=description.num_dense,
         num_labels=description.num_labels,
     )
-    control.send(ModelDescribed(model=model), (initial_vector(module, dense),))
+    control.send(ModelDescribedMsg(model=model), (initial_vector(module, dense),))

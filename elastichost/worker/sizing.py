@@ -12,7 +12,7 @@ from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets import open_reader
 from elastichost.specs import ModelSpec
 from elastichost.wire.child import ChildArguments
-from elastichost.wire.control import Hello, ModelDescribed
+from elastichost.wire.control import HelloMsg, ModelDescribedMsg
 from elastichost.wire.entry import run_child
 from elastichost.wire.facts import WorkingSet
 from elastichost.wire.sockets import ControlClient
@@ -25,8 +25,8 @@ __all__ = ["main", "main_strict"]
 
 
 def main(arguments_json: bytes) -> int:
-    """Returns the exit code. The supervisor gets ModelDescribed with two frames: the initial dense vector, as from the
-    probe, and the `WorkingSet` (MessagePack), or null with a warning when the model fails on the first samples."""
+    """Returns the exit code. The supervisor gets ModelDescribedMsg with two frames: the initial dense vector, as from
+    the probe, and the `WorkingSet` (MessagePack), or null with a warning when the model fails on the first samples."""
     return _run(arguments_json, is_strict=False)
 
 
@@ -37,7 +37,7 @@ def main_strict(arguments_json: bytes) -> int:
 
 def _run(arguments_json: bytes, *, is_strict: bool) -> int:
     def run(arguments: ChildArguments, control: ControlClient) -> None:
-        control.send(Hello(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
+        control.send(HelloMsg(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
         _describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control, is_strict=is_strict)
 
     return run_child(arguments_json, run)
@@ -68,4 +68,4 @@ def _describe(job: JobSpec, control: ControlClient, *, is_strict: bool) -> None:
         traceback.print_exc()
         said = str(error).strip().splitlines() or [type(error).__name__]
         warnings = (f"the model fails on the first samples, so its activations are guessed: {said[0]}",)
-    control.send(ModelDescribed(model=model, warnings=warnings), (vector, msgspec.msgpack.encode(working)))
+    control.send(ModelDescribedMsg(model=model, warnings=warnings), (vector, msgspec.msgpack.encode(working)))

@@ -59,7 +59,7 @@ def test_it_is_led_until_its_process_ends_and_kept_by_who_keeps_it(directory: Pa
         leader.wait()
     assert not life.is_living(directory)
     assert [stale.path for stale in host.stale_arenas()] == [directory]
-    keeping = life.Keeping(directory)
+    keeping = life.SharedDirectoryLock(directory)
     assert life.is_living(directory) and not life.is_led(directory)
     assert host.stale_arenas() == []
     with pytest.raises(ArenaError, match="in use"):
@@ -78,11 +78,11 @@ def test_it_is_led_until_its_process_ends_and_kept_by_who_keeps_it(directory: Pa
 
 
 def test_a_keeper_keeps_nothing_that_is_led_or_gone(directory: Path) -> None:
-    life.Keeping(directory).close()
+    life.SharedDirectoryLock(directory).close()
     directory.mkdir()
-    life.begin_life(directory)
-    keeping = life.Keeping(directory)
-    life.end_life(directory)
+    life.lead_directory(directory)
+    keeping = life.SharedDirectoryLock(directory)
+    life.release_directory(directory)
     assert not life.is_living(directory)
     keeping.close()
 

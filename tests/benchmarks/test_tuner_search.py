@@ -19,7 +19,7 @@ from benchmarks.tuner.search_simulated import SIMULATED, Simulated
 from benchmarks.tuner.search_world import NEAR, Costs, Job, draw_family, draw_job
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.policy.candidates import Bounds, contains
-from elastichost.tuner.policy.profile import Look, log_error_of
+from elastichost.tuner.policy.profile import ProfileSample, log_error_of
 
 CLUSTER, HOST = Simulated("server_bound"), Simulated("direct_small_host", host_cores=2)
 TINY = Options(seeds=1, rival_seeds=1, looks_s=20.0, lengths_s=(1800.0,), worlds=(CLUSTER, HOST))
@@ -28,7 +28,7 @@ TINY = Options(seeds=1, rival_seeds=1, looks_s=20.0, lengths_s=(1800.0,), worlds
 class Still(Policy):
     """Stays."""
 
-    def look(self, look: Look, samples_left: int) -> Configuration | None:
+    def look(self, look: ProfileSample, samples_left: int) -> Configuration | None:
         return None
 
 

@@ -9,7 +9,7 @@ from benchmarks.tuner.search_world import Costs
 from benchmarks.tuner.stay_live import Course, rows_of, visits_of
 from benchmarks.tuner.stay_worlds import RETAIL
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.policy.profile import Look
+from elastichost.tuner.policy.profile import ProfileSample
 from elastichost.tuner.records import TunerLooked
 
 TWO, ONE = Configuration(2, 1), Configuration(1, 1)
@@ -46,5 +46,5 @@ def test_live_rows_count_the_slowest_window_against_those_before_the_first_chang
 
 def test_visits_are_told_from_looks() -> None:
     looks = [(0.5, TWO), (1.0, TWO), (1.5, None), (2.0, ONE), (2.5, TWO)]
-    records = [TunerLooked(Look(at_s, plan, True, 0), 0) for at_s, plan in looks]
+    records = [TunerLooked(ProfileSample(at_s, plan, True, 0), 0) for at_s, plan in looks]
     assert visits_of(records, 0.5) == ((0.0, "2x1"), (1.5, "1x1"), (2.0, "2x1"))

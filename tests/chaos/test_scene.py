@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from elastichost.chaos.faults.process_faults import Open
+from elastichost.chaos.faults.process_faults import OpenFault
 from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail
 from elastichost.plan import ProcessId
@@ -127,7 +127,7 @@ def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_bac
     life = scene.life(SECOND)
     assert life is not None
     target: Any = SimpleNamespace(scene=scene, applied=AppliedTail(Path("none")), is_sync=False, now_s=lambda: 9.0)
-    struck = Open("stop-worker-2x", "worker-1.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
+    struck = OpenFault("stop-worker-2x", "worker-1.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
     assert struck.recovered(target) is None
     scene.take(plan_of("worker-0", "server-0", reason="asked for workers=1"))
     assert struck.recovered(target) is None, "it is still there"
@@ -143,7 +143,7 @@ def test_a_stopped_process_that_is_drained_meanwhile_was_not_overlooked() -> Non
     assert life is not None
     applied: Any = SimpleNamespace(last_s={(0, 1): 12.0}, first_s={}, newest_s=12.0)
     target: Any = SimpleNamespace(scene=scene, applied=applied, is_sync=False, now_s=lambda: 13.0)
-    struck = Open("stop-worker-2x", "worker-0.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
+    struck = OpenFault("stop-worker-2x", "worker-0.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
     missed = struck.recovered(target)
     assert missed is not None and missed.is_missed
     scene.take(plan_of("worker-1", "server-0", reason="another worker is wanted"))
@@ -165,8 +165,8 @@ def test_who_was_on_a_machine_that_is_lost_does_not_come_back_and_the_machine_is
     target: Any = SimpleNamespace(
         scene=scene, applied=AppliedTail(Path("none")), is_sync=False, now_s=lambda: 9.0, join=join
     )
-    killed = Open("kill-worker", "worker-0.1", "worker", 5.0, 1, scene.generation, (life,))
-    machine = Open("kill-machine", "machine", "machine", 5.0, 1, scene.generation)
+    killed = OpenFault("kill-worker", "worker-0.1", "worker", 5.0, 1, scene.generation, (life,))
+    machine = OpenFault("kill-machine", "machine", "machine", 5.0, 1, scene.generation)
     assert killed.recovered(target) is None and machine.recovered(target) is None and not asked
     scene.take(line(HostLost(1, "second", "its output has ended"), 6.0))
     superseded = killed.recovered(target)

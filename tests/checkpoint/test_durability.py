@@ -68,7 +68,7 @@ def test_everything_of_a_checkpoint_is_on_the_disk_before_its_name(tmp_path: Pat
 
 
 def test_blocks_are_on_the_disk_when_their_writer_is_left(tmp_path: Path, calls: list[Call]) -> None:
-    """A PS says SnapshotWritten then; the manifest follows."""
+    """A PS says SnapshotWrittenMsg then; the manifest follows."""
     final = write_checkpoint(tmp_path, samples=5)
     first_manifest = next(number for number, call in enumerate(calls) if Path(call.path).name == MANIFEST_NAME)
     by_writers = [Path(call.path).name for call in calls[:first_manifest]]

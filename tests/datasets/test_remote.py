@@ -17,7 +17,7 @@ from elastichost.datasets.api import Reader, SampleBatch, Unit
 from elastichost.datasets.remote import (
     BURST_S,
     MOST_WAIT_S,
-    Link,
+    RemoteConnection,
     RemoteRate,
     RemoteReader,
     asked,
@@ -80,7 +80,7 @@ def test_never_faster_than_the_rate_beyond_the_burst(
     bytes_per_s: float, latency_s: float, asks: list[tuple[int, tuple[float, bool]]]
 ) -> None:
     """Over every window that begins with an ask and ends with a batch; and no burst reaches back before its unit."""
-    link, now_s, opened_s = opened(Link(RemoteRate(bytes_per_s, latency_s), 0.0), 3.0), 3.0, 3.0
+    link, now_s, opened_s = opened(RemoteConnection(RemoteRate(bytes_per_s, latency_s), 0.0), 3.0), 3.0, 3.0
     came: list[tuple[float, float, float, int]] = []  # unit asked for, batch asked for, there, bytes
     for size_bytes, (pause_s, is_new_unit) in asks:
         asked_s = now_s
@@ -104,7 +104,7 @@ def test_what_a_reader_does_between_batches_takes_no_time_from_the_connection(
     bytes_per_s: float, latency_s: float, sizes: list[int]
 ) -> None:
     """As long as it is no more than the buffers hold: all bytes are there after latency + bytes / rate."""
-    link, now_s = opened(Link(RemoteRate(bytes_per_s, latency_s), 0.0), 3.0), 3.0
+    link, now_s = opened(RemoteConnection(RemoteRate(bytes_per_s, latency_s), 0.0), 3.0), 3.0
     for size_bytes in sizes:
         last_s = now_s = now_s + BURST_S / len(sizes)
         link, wait_s = asked(link, size_bytes, now_s)
@@ -113,14 +113,14 @@ def test_what_a_reader_does_between_batches_takes_no_time_from_the_connection(
 
 
 def test_a_connection_that_nobody_asks_brings_no_more_than_the_buffers_hold() -> None:
-    link, wait_s = asked(opened(Link(RemoteRate(100.0), 0.0), 0.0), 100, 0.0)
+    link, wait_s = asked(opened(RemoteConnection(RemoteRate(100.0), 0.0), 0.0), 100, 0.0)
     assert wait_s == 1.0
     _, wait_s = asked(link, 100, 61.0)
     assert wait_s == 1.0 - BURST_S
 
 
 def test_what_is_cut_off_is_not_waited_for_by_the_next() -> None:
-    link, wait_s = asked(opened(Link(RemoteRate(100.0), 0.0), 0.0), 100_000, 0.0)
+    link, wait_s = asked(opened(RemoteConnection(RemoteRate(100.0), 0.0), 0.0), 100_000, 0.0)
     assert wait_s == 1000.0
     _, wait_s = asked(opened(cut_off(link, 2.0), 2.0), 100, 2.0)
     assert wait_s == 1.0

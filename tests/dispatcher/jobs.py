@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from elastichost.dispatcher.core.core import Core
-from elastichost.dispatcher.core.demands import Examined, HostPower, Look, MemoryOfSize
-from elastichost.dispatcher.core.effects import Effect, Kill, Note, Spawn, Stop
-from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobStatus, Seen
+from elastichost.dispatcher.core.demands import Examined, HostPower, JobSample, MemoryOfSize
+from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob, StopJob
+from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobStatus
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.resources import HostInventory
 from elastichost.runs.events import Event
@@ -84,9 +84,9 @@ def look(
     all_cpu_s: float = 2.2,
     workers: int = 1,
     host_share: float = 0.3,
-) -> Look:
+) -> JobSample:
     """By default: one worker that keeps one of four cores busy."""
-    return Look(seconds, samples, worker_cpu_s, all_cpu_s, workers, host_share)
+    return JobSample(seconds, samples, worker_cpu_s, all_cpu_s, workers, host_share)
 
 
 def seen(
@@ -96,11 +96,11 @@ def seen(
     memory_mb: int = 500,
     grown_mb: int = 0,
     state: str = "training",
-    at: Look | None = None,
+    at: JobSample | None = None,
     has_status: bool = True,
     auc: float | None = None,
     workers: int = 0,
-) -> Seen:
+) -> JobObservation:
     status = RunStatus(
         run_dir=f"/home/user/runs/{job}",
         job=job,
@@ -110,7 +110,7 @@ def seen(
         test_auc=auc,
         processes=tuple(ProcessStatus("worker", index, 1, 10 + index, "running") for index in range(workers)),
     )
-    return Seen(job, status if has_status else None, at, 0.5, memory_mb * MB, grown_mb * MB, (7, 8, 9))
+    return JobObservation(job, status if has_status else None, at, 0.5, memory_mb * MB, grown_mb * MB, (7, 8, 9))
 
 
 @dataclass
@@ -119,22 +119,22 @@ class Hosted:
     order."""
 
     core: Core
-    live: dict[str, Spawn] = field(default_factory=dict)
+    live: dict[str, StartJob] = field(default_factory=dict)
     effects: tuple[Effect, ...] = ()
     stops: list[str] = field(default_factory=list)
     kills: list[str] = field(default_factory=list)
-    spawns: list[Spawn] = field(default_factory=list)
+    spawns: list[StartJob] = field(default_factory=list)
 
     def did(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
         self.effects = effects
         for effect in effects:
             match effect:
-                case Spawn(job):
+                case StartJob(job):
                     self.live[job] = effect
                     self.spawns.append(effect)
-                case Stop(job):
+                case StopJob(job):
                     self.stops.append(job)
-                case Kill(job):
+                case KillJob(job):
                     self.kills.append(job)
         return effects
 
@@ -145,7 +145,7 @@ class Hosted:
 
     def tick(self, now_s: float) -> list[str]:
         """Who was started."""
-        return [effect.job for effect in self.did(self.core.tick(now_s)) if isinstance(effect, Spawn)]
+        return [effect.job for effect in self.did(self.core.tick(now_s)) if isinstance(effect, StartJob)]
 
     def see(self, job: str, now_s: float = 1.0, **facts: object) -> None:
         self.did(self.core.seen(seen(job, **facts), now_s))  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ class Hosted:
         code: int | None,
         now_s: float = 10.0,
         cause: str = "exit",
-        failure: Failure | None = None,
+        failure: JobFailure | None = None,
         result: RunResult | None = None,
     ) -> None:
         self.live.pop(job, None)
@@ -173,7 +173,7 @@ class Hosted:
 
     def noted(self, kind: type[Kind]) -> list[Kind]:
         """Lines of the journal of that kind among `effects`."""
-        events = [effect.event for effect in self.effects if isinstance(effect, Note)]
+        events = [effect.event for effect in self.effects if isinstance(effect, NoteEvent)]
         return [event for event in events if isinstance(event, kind)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from elastichost.dispatcher import admission_probe as examining
 from elastichost.dispatcher import job_process
 from elastichost.dispatcher.admission_probe import ExamineArguments
-from elastichost.dispatcher.facts import FAILURE_FILE, Failure
+from elastichost.dispatcher.facts import FAILURE_FILE, JobFailure
 from elastichost.dispatcher.job_process import JobArguments
 from elastichost.resources import HostInventory
 
@@ -32,7 +32,7 @@ def test_it_is_left_for_the_user_and_raised_again(where: str, tmp_path: Path, mo
     main, arguments = (job_process.main, for_job) if where == "job" else (examining.main, to_examine)
     with pytest.raises(ZeroDivisionError):
         main(arguments)
-    failure = msgspec.json.decode((tmp_path / FAILURE_FILE).read_bytes(), type=Failure)
+    failure = msgspec.json.decode((tmp_path / FAILURE_FILE).read_bytes(), type=JobFailure)
     assert (failure.kind, failure.message[:9]) == ("ZeroDivisionError", "no towers")
     assert len(failure.message) <= 2000
     assert failure.hint == f"its traceback is at the end of {log}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastichost.dispatcher.core.effects import Effect, Note, Resize, Stop
+from elastichost.dispatcher.core.effects import Effect, NoteEvent, ResizeJob, StopJob
 from elastichost.dispatcher.core.oom_containment import CALM_S
 from elastichost.tuner.colocation.settings import Settings
 from tests.dispatcher.jobs import INVENTORY, MB, Hosted, hosted, look, result, running
@@ -16,7 +16,7 @@ def test_a_job_that_lies_is_contained_and_runs_once_more_alone() -> None:
     host = running("liar", "honest", memory_mb=3000)
     host.see("liar", memory_mb=2700)
     host.tick(2.0)
-    assert Resize("liar", memory_bytes=1050 * MB) in host.effects
+    assert ResizeJob("liar", memory_bytes=1050 * MB) in host.effects
     host.tick(4.0)
     assert host.stops == [], "it may need a moment"
     host.tick(5.1)
@@ -33,15 +33,15 @@ def test_who_was_tightened_has_its_charge_again_when_there_is_room() -> None:
     host = running("liar", "honest", memory_mb=4000)
     host.see("liar", memory_mb=2400, grown_mb=1300)
     host.tick(2.0)
-    assert Resize("liar", memory_bytes=1050 * MB) in host.effects
+    assert ResizeJob("liar", memory_bytes=1050 * MB) in host.effects
     host.see("liar", memory_mb=900)
     told: list[tuple[float, Effect]] = []
     for now_s in range(3, 90):
         if now_s == 40:  # until then its charge is not there
             host.end("honest", 0, 40.0)
         host.tick(float(now_s))
-        told += [(now_s, effect) for effect in host.effects if isinstance(effect, Resize)]
-    assert told == [(40 + CALM_S, Resize("liar", memory_bytes=4000 * MB))]
+        told += [(now_s, effect) for effect in host.effects if isinstance(effect, ResizeJob)]
+    assert told == [(40 + CALM_S, ResizeJob("liar", memory_bytes=4000 * MB))]
     assert host.stops == []
 
 
@@ -118,7 +118,7 @@ def test_a_paused_job_can_be_ended(how: str) -> None:
         host.cancel(paused)
     else:
         host.did(host.core.stop(5.0))
-    assert Stop(paused) in host.effects
+    assert StopJob(paused) in host.effects
     host.end(paused, 75)
     assert host.job(paused).state == ("cancelled" if how == "cancel" else "stopped")
 
@@ -213,7 +213,7 @@ def test_one_at_a_time_is_left_alone(policy: str) -> None:
     for second in range(1, 30):
         host.see("a", float(second), at=look())
         host.tick(float(second))
-        assert not [e for e in host.effects if not isinstance(e, Note)]
+        assert not [e for e in host.effects if not isinstance(e, NoteEvent)]
     assert host.job("b").why == "a runs, and jobs run one at a time"
     host.end("a", 0)
     assert host.tick(31.0) == ["b"]

@@ -9,15 +9,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from elastichost.dispatcher.core.effects import Effect, Examine, Freeze, Kill, Renice, Resize, Spawn, Stop, Thaw
-from elastichost.dispatcher.facts import ENDED_STATES, Failure
+from elastichost.dispatcher.core.effects import (
+    Effect,
+    ExamineJob,
+    FreezeJob,
+    KillJob,
+    ReniceJob,
+    ResizeJob,
+    StartJob,
+    StopJob,
+    ThawJob,
+)
+from elastichost.dispatcher.facts import ENDED_STATES, JobFailure
 from elastichost.errors import ConfigError
 from elastichost.tuner.colocation.settings import Settings
 from tests.dispatcher.jobs import INVENTORY, MB, Hosted, examined, hosted, look, request, seen
 
 TOTAL_MB = 4000
 LIVE = frozenset({"starting", "running", "paused", "stopping"})
-FAILURES = (None, Failure("NonFiniteError", "nan"), Failure("MemoryBudgetError", "too little"))
+FAILURES = (None, JobFailure("NonFiniteError", "nan"), JobFailure("MemoryBudgetError", "too little"))
 WHICH = st.integers(0, 50)
 SIZES = st.fixed_dictionaries(
     {
@@ -41,7 +51,7 @@ class Jobs(RuleBasedStateMachine):
         self.number = 0
         self.submitted: list[str] = []
         self.examining: list[str] = []
-        self.live: dict[str, Spawn] = {}
+        self.live: dict[str, StartJob] = {}
         self.lives: dict[str, int] = {}
         self.told: set[str] = set()  # asked to stop, in this life
         self.frozen: set[str] = set()
@@ -57,37 +67,37 @@ class Jobs(RuleBasedStateMachine):
     def does(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             match effect:
-                case Examine(job):
+                case ExamineJob(job):
                     assert self.state(job) == "waiting" and job not in self.examining
                     self.examining.append(job)
-                case Spawn(job):
+                case StartJob(job):
                     self._spawned(effect)
-                case Stop(job):
+                case StopJob(job):
                     assert job in self.live
                     assert job not in self.told, "the second request kills"
                     self.told.add(job)
                     self.frozen.discard(job)
-                case Kill(job):
+                case KillJob(job):
                     if job in self.examining:
                         self.examining.remove(job)
                     else:
                         assert job in self.live or self.state(job) in ("cancelled", "stopped")
-                case Freeze(job):
+                case FreezeJob(job):
                     assert job in self.live and job not in self.frozen
                     self.frozen.add(job)
-                case Thaw(job):
+                case ThawJob(job):
                     assert job in self.frozen
                     self.frozen.discard(job)
-                case Resize(job, size, cores):
+                case ResizeJob(job, size, cores):
                     assert job in self.live
                     assert cores is None or (set(cores) <= set(INVENTORY.cores) and cores)
                     assert size is None or size.workers >= 1
-                case Renice(job):
+                case ReniceJob(job):
                     assert job in self.live
-        if any(isinstance(effect, Spawn) for effect in effects):
+        if any(isinstance(effect, StartJob) for effect in effects):
             assert self.host.status().charged_bytes <= TOTAL_MB * MB
 
-    def _spawned(self, spawn: Spawn) -> None:
+    def _spawned(self, spawn: StartJob) -> None:
         job = spawn.job
         assert not self.is_stopping
         assert job not in self.live and job not in self.examining
@@ -136,7 +146,7 @@ class Jobs(RuleBasedStateMachine):
 
     @precondition(lambda self: self.examining)
     @rule(which=WHICH, code=st.sampled_from([0, 1, 3, -9, None]), failure=st.sampled_from(FAILURES))
-    def cannot_be_examined(self, which: int, code: int | None, failure: Failure | None) -> None:
+    def cannot_be_examined(self, which: int, code: int | None, failure: JobFailure | None) -> None:
         job = self.one_of(self.examining, which)
         self.examining.remove(job)
         self.does(self.host.core.ended(job, code, "its cause", failure, self.now_s))
@@ -163,7 +173,7 @@ class Jobs(RuleBasedStateMachine):
 
     @precondition(lambda self: self.live)
     @rule(which=WHICH, code=st.sampled_from([0, 0, 1, 75, 143, -9, None]), failure=st.sampled_from(FAILURES))
-    def ends(self, which: int, code: int | None, failure: Failure | None) -> None:
+    def ends(self, which: int, code: int | None, failure: JobFailure | None) -> None:
         job = self.one_of(list(self.live), which)
         del self.live[job]
         self.frozen.discard(job)

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastichost.dispatcher.core.demands import Known, Look
+from elastichost.dispatcher.core.demands import JobSample, Known
 from elastichost.dispatcher.directory import HostDirectory, Kept, default_directory, read_asked
-from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobStatus, Seen, read_host
+from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobObservation, JobStatus, read_host
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.dispatcher.timeline import Moment, Timeline, read_timeline
 from elastichost.errors import ConfigError, PreflightError
@@ -130,9 +130,9 @@ def test_no_host_and_no_readable_one_are_told(tmp_path: Path) -> None:
     [
         examined("a", least=1, most=3),
         Known(1e-6, 2e-6, 3.0, 0.5, 7.0),
-        Look(1.0, 2.0, 3.0, 4.0, 5, 0.5),
+        JobSample(1.0, 2.0, 3.0, 4.0, 5, 0.5),
         request("a"),
-        Seen("a", None, None, 0.5, 1, 2, (3, 4)),
+        JobObservation("a", None, None, 0.5, 1, 2, (3, 4)),
     ],
     ids=lambda fact: type(fact).__name__,
 )

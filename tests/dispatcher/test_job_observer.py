@@ -12,7 +12,7 @@ import pytest
 from elastichost.dispatcher import job_observer as watching
 from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.isolation.process_meter import HostProcesses
-from elastichost.dispatcher.job_observer import Watch
+from elastichost.dispatcher.job_observer import JobObserver
 from elastichost.host.process_meter import anonymous_bytes
 from elastichost.metrics import ProcessStatus, RunStatus
 from tests.dispatcher.jobs import MB
@@ -45,7 +45,7 @@ def written(tmp_path: Path) -> Written:
 
 
 def test_a_look_is_what_changed_between_two_statuses(written: Written) -> None:
-    watch, pids, runs = Watch(2), {"a": HERE}, {"a": written.folder}
+    watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
     (first,) = watch.look(pids, runs, 0.0)
     assert (first.status, first.look, first.memory_bytes) == (None, None, 0)
     written.write(status(samples=100, arena_bytes=5 * MB, private_bytes=3 * MB))
@@ -66,7 +66,7 @@ def test_a_look_is_what_changed_between_two_statuses(written: Written) -> None:
 
 
 def test_other_workers_or_no_training_begin_a_new_look(written: Written) -> None:
-    watch, pids, runs = Watch(2), {"a": HERE}, {"a": written.folder}
+    watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
 
     def looked_at(now_s: float, one: RunStatus) -> bool:
         written.write(one)
@@ -83,7 +83,7 @@ def test_other_workers_or_no_training_begin_a_new_look(written: Written) -> None
 
 def test_what_a_dead_supervisor_left_tells_nothing(written: Written) -> None:
     written.write(status(pid=1, samples=500, arena_bytes=900 * MB))
-    watch, pids, runs = Watch(2), {"a": HERE}, {"a": written.folder}
+    watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
     for now_s in (0.0, 3.0):
         (seen,) = watch.look(pids, runs, now_s)
         assert (seen.status, seen.memory_bytes, seen.look) == (None, 0, None)
@@ -92,7 +92,7 @@ def test_what_a_dead_supervisor_left_tells_nothing(written: Written) -> None:
 
 
 def test_half_a_file_is_as_good_as_none(written: Written) -> None:
-    watch, pids, runs = Watch(2), {"a": HERE}, {"a": written.folder}
+    watch, pids, runs = JobObserver(2), {"a": HERE}, {"a": written.folder}
     written.write(status(samples=7))
     watch.look(pids, runs, 0.0)
     (written.folder / "status.json").write_bytes(b'{"run_dir"')
@@ -101,7 +101,7 @@ def test_half_a_file_is_as_good_as_none(written: Written) -> None:
 
 
 def test_who_has_ended_is_not_seen(written: Written) -> None:
-    watch = Watch(2)
+    watch = JobObserver(2)
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -142,7 +142,7 @@ def test_what_is_taken_is_seen_at_once_and_counted_once(written: Written, monkey
     """pss: as the run measures it, seldom; taken: as the kernel has it now."""
     taken = {HERE: 100 * MB}
     monkeypatch.setattr(watching, "anonymous_bytes", lambda pid: taken.get(pid, 0))
-    watch = Watch(2)
+    watch = JobObserver(2)
 
     def grown_mb(now_s: float, pss_mb: int | None = None) -> int:
         if pss_mb is not None:
@@ -189,7 +189,7 @@ class Gpus(GpuMeter):
 
 def test_a_look_tells_the_gpu_seconds_of_its_processes(written: Written) -> None:
     use = GpuUse(0, 1.5, 0.3, {HERE: (0.5, 0.1), 1: (1.0, 0.2)}, {HERE: 700, 1: 900})
-    watch, pids, runs = Watch(2, Gpus(use, use, use)), {"a": HERE}, {"a": written.folder}
+    watch, pids, runs = JobObserver(2, Gpus(use, use, use)), {"a": HERE}, {"a": written.folder}
     written.write(status(samples=100))
     watch.look(pids, runs, 0.0)
     watch.look(pids, runs, 2.0)
@@ -202,7 +202,7 @@ def test_a_look_tells_the_gpu_seconds_of_its_processes(written: Written) -> None
 
 def test_what_is_nobodys_is_divided_among_those_who_are_there(written: Written) -> None:
     use = GpuUse(0, 1.0, 0.2, {}, {HERE: 700})
-    watch = Watch(2, Gpus(use, use))
+    watch = JobObserver(2, Gpus(use, use))
     pids, runs = {"a": HERE, "b": HERE}, {"a": written.folder, "b": written.folder}
     written.write(status(samples=100))
     watch.look(pids, runs, 0.0)
@@ -214,7 +214,7 @@ def test_what_is_nobodys_is_divided_among_those_who_are_there(written: Written) 
 
 def test_who_has_no_memory_on_a_gpu_is_on_none(written: Written) -> None:
     use = GpuUse(0, 1.0, 0.2, {1: (1.0, 0.2)}, {1: 900})
-    watch, pids, runs = Watch(2, Gpus(use, use)), {"a": HERE}, {"a": written.folder}
+    watch, pids, runs = JobObserver(2, Gpus(use, use)), {"a": HERE}, {"a": written.folder}
     written.write(status(samples=100))
     watch.look(pids, runs, 0.0)
     written.write(status(samples=400))

@@ -10,10 +10,10 @@ import pytest
 
 from elastichost.clock import ManualClock
 from elastichost.dispatcher.admission_probe import ExamineArguments
-from elastichost.dispatcher.core.effects import Examine, Kill, Resize
+from elastichost.dispatcher.core.effects import ExamineJob, KillJob, ResizeJob
 from elastichost.dispatcher.isolation.tiers import Isolation
 from elastichost.dispatcher.performer import Performer
-from elastichost.dispatcher.processes import Crew
+from elastichost.dispatcher.processes import JobProcesses
 from elastichost.dispatcher.resource_leases import Lender
 from tests.dispatcher.jobs import INVENTORY, hosted, request
 
@@ -55,13 +55,13 @@ def performer(crew: Examining, clock: ManualClock, lender: Lender, tmp_path: Pat
     host = hosted()
     host.did(host.core.submit(msgspec.structs.replace(request("a"), folder=str(tmp_path)), 0.0))
     unused = cast(Isolation, None)
-    return Performer(host.core, cast(Crew, crew), lender, unused, INVENTORY, keeps_sizes=False, clock=clock)
+    return Performer(host.core, cast(JobProcesses, crew), lender, unused, INVENTORY, keeps_sizes=False, clock=clock)
 
 
 def test_who_is_to_be_looked_at_later_is_looked_at_later(
     performer: Performer, crew: Examining, clock: ManualClock
 ) -> None:
-    performer.perform(Examine("a", 10.0))
+    performer.perform(ExamineJob("a", 10.0))
     clock.advance(9.0)
     performer.turn()
     assert crew.logs == []
@@ -72,13 +72,13 @@ def test_who_is_to_be_looked_at_later_is_looked_at_later(
 
 
 def test_who_was_cancelled_meanwhile_is_not(performer: Performer, crew: Examining, clock: ManualClock) -> None:
-    performer.perform(Examine("a", 10.0))
-    performer.perform(Kill("a"))
+    performer.perform(ExamineJob("a", 10.0))
+    performer.perform(KillJob("a"))
     clock.advance(99.0)
     performer.turn()
     assert crew.logs == []
 
 
 def test_a_run_that_cannot_be_reached_does_not_have_what_it_was_lent(performer: Performer, lender: Lender) -> None:
-    performer.perform(Resize("a", memory_bytes=9))
+    performer.perform(ResizeJob("a", memory_bytes=9))
     assert [answer.problem for answer in lender.answers()] == ["it takes no commands yet"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from elastichost.dispatcher.refusals import EVERY_S, Refusals
+from elastichost.dispatcher.refusals import EVERY_S, CommandRefusals
 from elastichost.runs.events import MessageRefused
 from elastichost.runs.events.text import text_of
 
 
 def test_the_first_at_once_and_then_how_many() -> None:
-    refusals = Refusals()
+    refusals = CommandRefusals()
     assert refusals.note(0.0) is None
     refusals.add("no command: 1")
     assert refusals.note(0.0) == MessageRefused("no command: 1")

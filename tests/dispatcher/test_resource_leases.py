@@ -10,10 +10,10 @@ import pytest
 from elastichost.clock import ManualClock
 from elastichost.dispatcher import resource_leases as lending
 from elastichost.dispatcher.core.allocation_drift import Answer
-from elastichost.dispatcher.core.effects import Resize
+from elastichost.dispatcher.core.effects import ResizeJob
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.resource_leases import Lender
-from elastichost.wire.commands import Accepted, CommandServer, Lend, Reached, Refused
+from elastichost.wire.commands import AcceptedMsg, CommandServer, LendMsg, ReachedMsg, RefusedMsg
 
 WAIT_MS = 10_000
 
@@ -34,12 +34,12 @@ def lender() -> Iterator[Lender]:
     made.close()
 
 
-def received(run: CommandServer) -> tuple[bytes, Lend]:
+def received(run: CommandServer) -> tuple[bytes, LendMsg]:
     assert run.socket.poll(WAIT_MS)
     found = run.receive()
     assert found is not None
     peer, command = found
-    assert isinstance(command, Lend)
+    assert isinstance(command, LendMsg)
     return peer, command
 
 
@@ -60,31 +60,31 @@ def lending_wait() -> None:
 
 
 def test_what_is_lent_arrives_and_the_answers_are_taken(run: CommandServer, lender: Lender) -> None:
-    lender.lend(run.address, Resize("a", Size(3, 2, 4), (0, 5), 70))
+    lender.lend(run.address, ResizeJob("a", Size(3, 2, 4), (0, 5), 70))
     peer, command = received(run)
-    assert command == Lend((0, 5), 70, 3, 2, 4)
+    assert command == LendMsg((0, 5), 70, 3, 2, 4)
     assert lender.turn() == [], "nobody waits"
-    run.reply(peer, Accepted("it is being done"))
-    run.reply(peer, Reached("it is so"))
+    run.reply(peer, AcceptedMsg("it is being done"))
+    run.reply(peer, ReachedMsg("it is so"))
     assert turns(lender, lambda: not lender._open) == []
 
 
 def test_only_what_changes_is_said(run: CommandServer, lender: Lender) -> None:
-    lender.lend(run.address, Resize("a", memory_bytes=9))
-    assert received(run)[1] == Lend(memory_bytes=9)
+    lender.lend(run.address, ResizeJob("a", memory_bytes=9))
+    assert received(run)[1] == LendMsg(memory_bytes=9)
 
 
 def test_a_refusal_is_told(run: CommandServer, lender: Lender) -> None:
-    lender.lend(run.address, Resize("a", memory_bytes=9))
-    lender.lend(run.address, Resize("b", cores=(1,)))
+    lender.lend(run.address, ResizeJob("a", memory_bytes=9))
+    lender.lend(run.address, ResizeJob("b", cores=(1,)))
     for _ in range(2):
         peer, command = received(run)
-        run.reply(peer, Refused("the run is stopping") if command.cores is None else Reached("as it was"))
+        run.reply(peer, RefusedMsg("the run is stopping") if command.cores is None else ReachedMsg("as it was"))
     assert turns(lender, lambda: not lender._open) == ["a keeps what it has: the run is stopping"]
 
 
 def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
-    lender.lend(run.address, Resize("a", memory_bytes=9))
+    lender.lend(run.address, ResizeJob("a", memory_bytes=9))
     peer, _ = received(run)
     run.socket.send_multipart([peer, b'{"type": "Nonsense"}'])
     (problem,) = turns(lender, lambda: not lender._open)
@@ -92,8 +92,8 @@ def test_what_is_no_answer_is_told(run: CommandServer, lender: Lender) -> None:
 
 
 def test_what_became_of_it_is_told_once(run: CommandServer, lender: Lender) -> None:
-    taken, refused = Resize("a", cores=(0, 1)), Resize("b", cores=(2,))
-    for resize, reply in ((taken, Reached("as it was")), (refused, Refused("the run is stopping"))):
+    taken, refused = ResizeJob("a", cores=(0, 1)), ResizeJob("b", cores=(2,))
+    for resize, reply in ((taken, ReachedMsg("as it was")), (refused, RefusedMsg("the run is stopping"))):
         lender.lend(run.address, resize)
         run.reply(received(run)[0], reply)
     turns(lender, lambda: not lender._open)
@@ -102,13 +102,13 @@ def test_what_became_of_it_is_told_once(run: CommandServer, lender: Lender) -> N
 
 
 def test_what_another_command_has_replaced_is_not_refused(run: CommandServer, lender: Lender) -> None:
-    lender.lend(run.address, Resize("a", Size(2, 1, 1)))
+    lender.lend(run.address, ResizeJob("a", Size(2, 1, 1)))
     first, _ = received(run)
-    newest = Resize("a", Size(3, 1, 1))
+    newest = ResizeJob("a", Size(3, 1, 1))
     lender.lend(run.address, newest)
     second, _ = received(run)
-    run.reply(first, Refused("another command took its place before it was done"))
-    run.reply(second, Reached("it is so"))
+    run.reply(first, RefusedMsg("another command took its place before it was done"))
+    run.reply(second, ReachedMsg("it is so"))
     assert turns(lender, lambda: not lender._open) == []
     assert lender.answers() == [Answer(newest)]
 
@@ -116,7 +116,7 @@ def test_what_another_command_has_replaced_is_not_refused(run: CommandServer, le
 def test_a_run_that_does_not_answer_in_time_does_not_have_it(run: CommandServer) -> None:
     clock = ManualClock()
     lender = Lender(clock)
-    lost = Resize("a", cores=(0,))
+    lost = ResizeJob("a", cores=(0,))
     lender.lend(run.address, lost)
     clock.advance(lending.UNANSWERED_S - 1)
     assert lender.turn() == []
@@ -127,15 +127,15 @@ def test_a_run_that_does_not_answer_in_time_does_not_have_it(run: CommandServer)
 
 
 def test_one_that_takes_no_commands_yet_does_not_have_it(lender: Lender) -> None:
-    lender.lend("", Resize("a", cores=(0,)))
+    lender.lend("", ResizeJob("a", cores=(0,)))
     assert lender.turn() == ["a keeps what it has: it takes no commands yet"]
     assert lender.answers()[0].problem
 
 
 def test_nothing_is_kept_of_a_run_that_has_ended(lender: Lender, tmp_path: Path) -> None:
     for job in ("a", "b", "a"):
-        lender.lend(f"ipc://{tmp_path}/nobody", Resize(job, memory_bytes=9))
-    lender.lend("", Resize("a"))
+        lender.lend(f"ipc://{tmp_path}/nobody", ResizeJob(job, memory_bytes=9))
+    lender.lend("", ResizeJob("a"))
     clients = [one.client for one in lender._open if one.resize.job == "a"]
     lender.forget("a")
     assert [one.resize.job for one in lender._open] == ["b"]
@@ -146,7 +146,7 @@ def test_nothing_is_kept_of_a_run_that_has_ended(lender: Lender, tmp_path: Path)
 def test_answers_that_never_come_are_given_up(lender: Lender, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(lending, "MOST_OPEN", 3)
     for number in range(5):
-        lender.lend(f"ipc://{tmp_path}/nobody", Resize(f"job-{number}", memory_bytes=9))
+        lender.lend(f"ipc://{tmp_path}/nobody", ResizeJob(f"job-{number}", memory_bytes=9))
     assert [one.resize.job for one in lender._open] == ["job-2", "job-3", "job-4"]
     given_up = ["job-0 keeps what it has: too many others have not answered"]
     assert lender.turn() == [*given_up, "job-1 keeps what it has: too many others have not answered"]

@@ -19,7 +19,7 @@ from elastichost.plan import ProcessId
 from elastichost.sharding import even_shard_map
 from elastichost.simulator.scenarios import scenario
 from elastichost.wire.codec import Envelope
-from elastichost.wire.data import DataMessage, Pull, Pulled, Retry
+from elastichost.wire.data import DataMessage, PulledMsg, PullMsg, RetryMsg
 from elastichost.wire.facts import ServerAddress
 from elastichost.wire.sockets import Caller, DataServer
 from elastichost.worker.access.routing import Directory
@@ -55,15 +55,15 @@ class Cloud:
             time.sleep(0.001)
         return received
 
-    def answer(self, server: int, done_s: float) -> Pull:
+    def answer(self, server: int, done_s: float) -> PullMsg:
         peer, envelope = self.received(server)
-        assert isinstance(envelope.message, Pull)
-        self.sockets[server].send(peer, Pulled(envelope.message.request), (b"", DONE.pack(done_s)))
+        assert isinstance(envelope.message, PullMsg)
+        self.sockets[server].send(peer, PulledMsg(envelope.message.request), (b"", DONE.pack(done_s)))
         return envelope.message
 
     def refuse(self, server: int, *, final: bool = False) -> None:
         peer, envelope = self.received(server)
-        self.sockets[server].send(peer, Retry(envelope.message.request, "another map", 1, final=final))
+        self.sockets[server].send(peer, RetryMsg(envelope.message.request, "another map", 1, final=final))
 
     def collect(self) -> None:
         self.exchange.collect({client.socket for client in self.exchange.clients})
@@ -106,7 +106,7 @@ def test_requests_carry_their_price_and_pushes_no_keys(cloud: Cloud) -> None:
     call = cloud.exchange.begin("push", 2048, 5.0)
     for server in range(3):
         _, envelope = cloud.received(server)
-        assert isinstance(envelope.message, Pull) and set(envelope.message.counts) == {0}
+        assert isinstance(envelope.message, PullMsg) and set(envelope.message.counts) == {0}
         price = Price.decode(envelope.frames[1])
         assert (price.sent_s, price.latency_s) == (5.0, scenario("server_bound").latency_s)
         assert price.service_s > 0 and price.in_s > 0 and price.out_s == 0
@@ -121,7 +121,7 @@ def test_a_newer_map_asks_everybody_anew_and_old_answers_are_ignored(cloud: Clou
     cloud.publish(2, (0, 1))
     cloud.collect()
     for server, (peer, envelope) in zip((1, 2), late, strict=True):
-        cloud.sockets[server].send(peer, Pulled(envelope.message.request), (b"", DONE.pack(2e9)))
+        cloud.sockets[server].send(peer, PulledMsg(envelope.message.request), (b"", DONE.pack(2e9)))
     answered = [cloud.answer(server, call.sent_s + 1.0) for server in (0, 1)]
     cloud.collect_until(call)
     assert {message.shard_map_epoch for message in answered} == {2}
@@ -176,7 +176,7 @@ def test_a_fenced_worker_learns_of_it(cloud: Cloud) -> None:
 def test_who_answers_like_a_real_ps_is_no_emulated_one(cloud: Cloud) -> None:
     call = cloud.exchange.begin("pull", 100, time.monotonic())
     peer, envelope = cloud.received(0)
-    cloud.sockets[0].send(peer, Pulled(envelope.message.request), (b"",))
+    cloud.sockets[0].send(peer, PulledMsg(envelope.message.request), (b"",))
     with pytest.raises(ProtocolError, match="does not answer as an emulated PS"):
         cloud.collect_until(call)
 
@@ -189,7 +189,7 @@ def test_new_ids_are_made_by_the_ps_that_have_their_buckets(tmp_path: Path) -> N
     asked = []
     for server in (0, 1):
         _, envelope = cloud.received(server)
-        assert isinstance(envelope.message, Pull) and envelope.message.create
+        assert isinstance(envelope.message, PullMsg) and envelope.message.create
         new = envelope.message.counts[TABLES]
         asked += np.frombuffer(envelope.frames[0], np.int64)[-new:].tolist() if new else []
     assert sorted(asked) == keys.tolist()

@@ -22,8 +22,8 @@ from elastichost.plan import ProcessId
 from elastichost.sharding import even_shard_map
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
-from elastichost.wire.control import ControlMessage, Heartbeat, Repin, Repinned, ShardMapUpdate
-from elastichost.wire.data import DataMessage, Pull, Pulled, Retry
+from elastichost.wire.control import ControlMessage, HeartbeatMsg, RepinMsg, RepinnedMsg, ShardMapUpdateMsg
+from elastichost.wire.data import DataMessage, PulledMsg, PullMsg, RetryMsg
 from elastichost.wire.sockets import ControlServer, DataClient
 
 JOB = 7
@@ -59,7 +59,7 @@ class Bench:
         self.server = EmulatedServer(arguments, job)
         owners = even_shard_map(model.tables, (0,), 1).owners
         frames = tuple(memoryview(np.array(row, np.uint16).tobytes()) for row in owners)
-        self.server._handle(Envelope(None, 1, ShardMapUpdate(1, (), 0), frames))
+        self.server._handle(Envelope(None, 1, ShardMapUpdateMsg(1, (), 0), frames))
         self.worker = DataClient(f"ipc://{folder}/{SERVER}", JOB, WORKER, "emulated1")
         self.tables = len(model.tables)
         self.waiter = self.server._waiter()
@@ -67,7 +67,7 @@ class Bench:
     def ask(self, request: int, price: Price | None, epoch: int = 1) -> None:
         counts = (1,) * TABLES
         frames = [np.zeros(TABLES, np.int64), *([price.encode()] if price is not None else [])]
-        self.worker.send(Pull(request, epoch, create=False, weights=False, counts=counts), frames)
+        self.worker.send(PullMsg(request, epoch, create=False, weights=False, counts=counts), frames)
 
     def turn(self) -> None:
         """As the loop of the PS does it."""
@@ -112,7 +112,7 @@ def test_an_answer_leaves_when_its_core_is_done_and_says_the_moment(bench: Bench
     bench.ask(1, Price(sent_s, 0.01, 0.2, 0.0, 0.05))
     answer = bench.answer()
     assert time.monotonic() >= sent_s + 0.27 - GRAIN_S
-    assert isinstance(answer.message, Pulled) and answer.message.request == 1
+    assert isinstance(answer.message, PulledMsg) and answer.message.request == 1
     assert DONE.unpack(answer.frames[1])[0] == pytest.approx(sent_s + 0.27)
     assert bench.server.due_s() == float("inf")
 
@@ -132,9 +132,9 @@ def test_a_request_that_comes_again_is_served_once(bench: Bench) -> None:
 def test_what_has_no_price_and_what_is_refused_is_answered_at_once(bench: Bench) -> None:
     bench.ask(1, None)
     answer = bench.answer()
-    assert isinstance(answer.message, Pulled) and len(answer.frames[0]) == 8 * TABLES
+    assert isinstance(answer.message, PulledMsg) and len(answer.frames[0]) == 8 * TABLES
     bench.ask(2, Price(time.monotonic(), 0.0, 1e6, 0.0, 0.0), epoch=9)
-    assert isinstance(bench.answer().message, Retry)
+    assert isinstance(bench.answer().message, RetryMsg)
 
 
 def test_other_cores_are_virtual(bench: Bench) -> None:
@@ -142,8 +142,8 @@ def test_other_cores_are_virtual(bench: Bench) -> None:
     sent_s = time.monotonic()
     for request in (1, 2):
         bench.ask(request, Price(sent_s, 0.0, 0.2, 0.0, 0.0))
-    bench.server._handle(Envelope(None, 1, Repin((5000, 5001), threads=2), ()))
-    assert bench.told(Repinned) == Repinned((5000, 5001))
+    bench.server._handle(Envelope(None, 1, RepinMsg((5000, 5001), threads=2), ()))
+    assert bench.told(RepinnedMsg) == RepinnedMsg((5000, 5001))
     assert os.sched_getaffinity(0) == before
     done = [DONE.unpack(bench.answer().frames[1])[0] for _ in range(2)]
     assert done == pytest.approx([sent_s + 0.2] * 2, abs=0.1), "side by side"
@@ -151,12 +151,12 @@ def test_other_cores_are_virtual(bench: Bench) -> None:
 
 def test_it_is_busy_with_what_requests_cost(bench: Bench) -> None:
     bench.server._show_progress()
-    bench.told(Heartbeat)
+    bench.told(HeartbeatMsg)
     bench.ask(1, Price(time.monotonic(), 0.0, 0.3, 0.0, 0.0))
     bench.answer()
     bench.until(bench.server._show_progress)
-    beat = bench.told(Heartbeat)
-    assert isinstance(beat, Heartbeat)
+    beat = bench.told(HeartbeatMsg)
+    assert isinstance(beat, HeartbeatMsg)
     assert beat.sample.busy_s == pytest.approx(0.3, abs=0.01)
     assert beat.sample.requests == 1
     assert beat.sample.cpu_s == beat.sample.busy_s

@@ -10,21 +10,21 @@ import pytest
 
 from elastichost.emulation.prices import Pricing
 from elastichost.emulation.server_queue import ServerQueue
-from elastichost.emulation.timeline import MAX_LAG_S, Timeline
+from elastichost.emulation.timeline import MAX_LAG_S, WorkerTimeline
 from elastichost.simulator.micro import simulate
 from elastichost.simulator.scenarios import Scenario, scenario
 from elastichost.tuner.facts import Configuration
 
 
 def test_what_wakes_late_begins_when_it_should_have() -> None:
-    timeline = Timeline(floor_s=0.0)
+    timeline = WorkerTimeline(floor_s=0.0)
     timeline.computed_s = 10.0
     assert timeline.computes(pulled_s=9.0, now_s=10.0 + 0.9 * MAX_LAG_S) == 10.0
     assert timeline.late_s == 0.0
 
 
 def test_what_is_too_late_begins_anew_and_is_counted() -> None:
-    timeline = Timeline(floor_s=0.0)
+    timeline = WorkerTimeline(floor_s=0.0)
     timeline.computed_s = 10.0
     assert timeline.computes(pulled_s=9.0, now_s=11.0) == 11.0
     assert timeline.late_s == 1.0
@@ -33,7 +33,7 @@ def test_what_is_too_late_begins_anew_and_is_counted() -> None:
 
 
 def test_nothing_begins_before_what_was_really_waited_for() -> None:
-    timeline = Timeline(floor_s=0.0)
+    timeline = WorkerTimeline(floor_s=0.0)
     timeline.computed_s = timeline.pull_free_s = 10.0
     timeline.hold(10.1)
     assert timeline.pull_leaves(0.0, now_s=10.15) == 10.1
@@ -42,7 +42,7 @@ def test_nothing_begins_before_what_was_really_waited_for() -> None:
 
 
 def test_two_batches_are_read_ahead_and_no_more() -> None:
-    timeline = Timeline(floor_s=0.0)
+    timeline = WorkerTimeline(floor_s=0.0)
     left = []
     for pull_free_s in (0.0, 0.0, 100.0, 100.0, 100.0, 100.0):
         timeline.pull_free_s = pull_free_s
@@ -92,7 +92,7 @@ class Worker:
     """As `emulation.worker.EmulatedWorker`: `_begin_pull`, `_train`, `_settled_s`."""
 
     def __init__(self, job: Job, generator: np.random.Generator) -> None:
-        self.job, self.pricing, self.timeline = job, Pricing(job.of, generator), Timeline(0.0)
+        self.job, self.pricing, self.timeline = job, Pricing(job.of, generator), WorkerTimeline(0.0)
         self.pulled: float | None = None
         self.taken: float | None = None  # a batch is taken ...
         self.waits = False  # ... until enough is pushed

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.host.process_meter import Meter, own_bytes, processes_alike
+from elastichost.host.process_meter import ProcessMeter, own_bytes, processes_alike
 
 MB = 10**6
 
@@ -49,7 +49,7 @@ def test_what_was_taken_since_it_was_measured_is_counted() -> None:
         taken = b"1" * (60 * MB)
         os.write(told[1], taken[:1])
         signal.pause()
-    meter = Meter()
+    meter = ProcessMeter()
     try:
         measured = meter.measure([child], 1.0, thoroughly=True)[child].private_bytes
         assert measured > 0

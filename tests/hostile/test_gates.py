@@ -35,19 +35,19 @@ from elastichost.runs.events import (
     SamplesQuarantined,
 )
 from elastichost.wire.codec import Codec, Frame
-from elastichost.wire.control import ControlMessage, Fenced, Heartbeat, Hello, LeaseProgress, Stop
+from elastichost.wire.control import ControlMessage, FencedMsg, HeartbeatMsg, HelloMsg, LeaseProgressMsg, StopMsg
 from elastichost.wire.data import (
-    BucketFetch,
-    ClockAdvanced,
+    BucketFetchMsg,
+    ClockAdvancedMsg,
     DataMessage,
-    DenseFetch,
-    DensePush,
-    DensePushed,
-    Pull,
-    Push,
-    Retry,
-    RowsCommitted,
-    StepAsk,
+    DenseFetchMsg,
+    DensePushedMsg,
+    DensePushMsg,
+    PullMsg,
+    PushMsg,
+    RetryMsg,
+    RowsCommittedMsg,
+    StepAskMsg,
 )
 from elastichost.wire.facts import AppliedBatch, StepSample
 from elastichost.wire.security.keys import KeyPair, Pass, new_keys
@@ -180,7 +180,7 @@ def test_a_thousand_stay_and_whoever_may_comes_in_all_the_same(attacked: Attacke
             guest.sendall(CURVE_GREETING)
     for gate in attacked.servers.values():
         with client(attacked, gate, WORKER, "late") as newcomer:
-            assert isinstance(ask(newcomer, DenseFetch(request=1)), DensePushed | Retry)
+            assert isinstance(ask(newcomer, DenseFetchMsg(request=1)), DensePushedMsg | RetryMsg)
     for guest in guests:
         guest.close()
 
@@ -211,25 +211,27 @@ def ask(peer: DataClient, message: DataMessage, frames: Sequence[Frame] = ()) ->
 
 def assert_lives(peer: DataClient) -> int:
     """It answers what is no harm. Returns its epoch."""
-    answer = ask(peer, Pull(request=1 << 40, shard_map_epoch=1 << 40, create=False, weights=True, counts=(0,) * TABLES))
-    assert isinstance(answer, Retry) and not answer.final and "shard map epoch" in answer.reason
+    answer = ask(
+        peer, PullMsg(request=1 << 40, shard_map_epoch=1 << 40, create=False, weights=True, counts=(0,) * TABLES)
+    )
+    assert isinstance(answer, RetryMsg) and not answer.final and "shard map epoch" in answer.reason
     return answer.shard_map_epoch
 
 
-def commit(epoch: int, **facts: Any) -> DensePush:
+def commit(epoch: int, **facts: Any) -> DensePushMsg:
     micro = {"start": 0, "stop": 32, "samples": 32, "skipped": 0, "step": 1 << 39, "micro": 0, "micros": 4}
     fixed = {"request": 1, "sequence": 1, "mailbox": -1, "lease_id": 1, "epoch": 0, "unit": 0, "want_parameters": True}
-    return DensePush(**{**fixed, **micro, "shard_map_epoch": epoch, **facts})
+    return DensePushMsg(**{**fixed, **micro, "shard_map_epoch": epoch, **facts})
 
 
-def pull(epoch: int, **facts: Any) -> Pull:
+def pull(epoch: int, **facts: Any) -> PullMsg:
     fixed = {"request": 1, "shard_map_epoch": epoch, "create": False, "weights": True, "counts": (1, 0, 0, 0)}
-    return Pull(**{**fixed, **facts})
+    return PullMsg(**{**fixed, **facts})
 
 
-def push(epoch: int, **facts: Any) -> Push:
+def push(epoch: int, **facts: Any) -> PushMsg:
     fixed = {"request": 1, "sequence": 1, "shard_map_epoch": epoch, "counts": (1, 0, 0, 0), "step": 1}
-    return Push(**{**fixed, **facts})
+    return PushMsg(**{**fixed, **facts})
 
 
 ONE_KEY, ONE_LINE = np.ones(1, np.int64), np.ones(8, np.float32)
@@ -239,9 +241,9 @@ Made = Callable[[int], DataMessage]
 MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
     "a PS commits": (commit, SERVER, (), True),
     "a PS pulls": (pull, SERVER, (ONE_KEY,), True),
-    "a worker copies a bucket": (lambda _: BucketFetch(1, 0, 0, "open"), WORKER, (), True),
-    "a worker answers as a PS": (lambda _: DensePushed(1, 1, 1, 1), WORKER, (), True),
-    "a bucket that there is not": (lambda _: BucketFetch(1, 1 << 20, 0, "rows", 0, 10), SERVER, (), True),
+    "a worker copies a bucket": (lambda _: BucketFetchMsg(1, 0, 0, "open"), WORKER, (), True),
+    "a worker answers as a PS": (lambda _: DensePushedMsg(1, 1, 1, 1), WORKER, (), True),
+    "a bucket that there is not": (lambda _: BucketFetchMsg(1, 1 << 20, 0, "rows", 0, 10), SERVER, (), True),
     "frames are missing": (pull, WORKER, (), True),
     "a frame is too short": (pull, WORKER, (b"1234567",), True),
     "a frame is too long": (pull, WORKER, (bytes(PART_BYTES * 20),), True),
@@ -256,7 +258,7 @@ MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
     "a mailbox": (lambda e: commit(e, mailbox=0), WORKER, (), True),
     "more micro-batches than there are": (lambda e: commit(e, micros=128), WORKER, (), True),
     "a step of the future": (commit, WORKER, (), False),
-    "an epoch of the future": (lambda e: StepAsk(1, 1, e + 1), WORKER, (), False),
+    "an epoch of the future": (lambda e: StepAskMsg(1, 1, e + 1), WORKER, (), False),
 }
 
 
@@ -267,7 +269,7 @@ def test_who_misbehaves_is_told_so_and_the_ps_lives_on(attacked: Attacked, what:
         with client(attacked, gate, life, "bad") as peer, client(attacked, gate, WORKER, "good") as good:
             epoch = assert_lives(good)
             answer = ask(peer, make(epoch), frames)
-            assert isinstance(answer, Retry), (name, answer)
+            assert isinstance(answer, RetryMsg), (name, answer)
             # What only the dense owner answers is refused elsewhere without a look at it.
             assert answer.final == is_final or "own the dense vector" in answer.reason, (name, answer)
             assert assert_lives(good) == epoch
@@ -280,7 +282,7 @@ def test_rows_for_the_future_and_gradients_of_rows_that_are_not_there(attacked: 
         epoch = assert_lives(peer)
         for message in (pull(epoch, step=1 << 39, create=True), push(epoch, step=1 << 39)):
             answer = ask(peer, message, (ONE_KEY, ONE_LINE))
-            assert isinstance(answer, Retry) and "nobody can have come to step" in answer.reason
+            assert isinstance(answer, RetryMsg) and "nobody can have come to step" in answer.reason
 
 
 def test_what_was_applied_is_not_applied_again(attacked: Attacked) -> None:
@@ -290,11 +292,11 @@ def test_what_was_applied_is_not_applied_again(attacked: Attacked) -> None:
             epoch = assert_lives(peer)
             for _ in range(3):
                 answer = ask(peer, push(epoch), (ONE_KEY, ONE_LINE))
-                assert not isinstance(answer, Retry), "acknowledged, as any push of a step that is over"
-                ask(peer, RowsCommitted(request=1, sequence=1 << 39))
+                assert not isinstance(answer, RetryMsg), "acknowledged, as any push of a step that is over"
+                ask(peer, RowsCommittedMsg(request=1, sequence=1 << 39))
                 again = ask(peer, commit(epoch, step=1))
-                assert (isinstance(again, DensePushed) and again.duplicate) or name != "server-0"
-                ask(peer, ClockAdvanced(1, -1, 0))
+                assert (isinstance(again, DensePushedMsg) and again.duplicate) or name != "server-0"
+                ask(peer, ClockAdvancedMsg(1, -1, 0))
 
 
 def parts_of(job_id: int, sender: ProcessId | None, message: DataMessage) -> list[bytes]:
@@ -304,11 +306,11 @@ def parts_of(job_id: int, sender: ProcessId | None, message: DataMessage) -> lis
 
 def nonsense(job_id: int) -> Iterator[list[bytes]]:
     """What is no message of worker-30.1 in this job."""
-    header, body = parts_of(job_id, WORKER, DenseFetch(request=1))
-    yield parts_of(job_id ^ 1, WORKER, DenseFetch(request=1))
-    yield parts_of(job_id, None, DenseFetch(request=1))  # as the supervisor
-    yield parts_of(job_id, LOCAL, DenseFetch(request=1))
-    yield parts_of(job_id, ProcessId("worker", 30, 2), DenseFetch(request=1))  # another life
+    header, body = parts_of(job_id, WORKER, DenseFetchMsg(request=1))
+    yield parts_of(job_id ^ 1, WORKER, DenseFetchMsg(request=1))
+    yield parts_of(job_id, None, DenseFetchMsg(request=1))  # as the supervisor
+    yield parts_of(job_id, LOCAL, DenseFetchMsg(request=1))
+    yield parts_of(job_id, ProcessId("worker", 30, 2), DenseFetchMsg(request=1))  # another life
     yield [b""]
     yield [header]
     yield [header[:-1], body]
@@ -320,10 +322,10 @@ def nonsense(job_id: int) -> Iterator[list[bytes]]:
     yield [bytes(PART_BYTES)] * 3  # ends within a frame
     bodies = (
         pickle.dumps(_Trap()),
-        msgspec.msgpack.encode({"type": "DenseFetch", "request": 1, "more": 1}),
-        msgspec.msgpack.encode({"type": "Pull"}),
-        msgspec.msgpack.encode({"type": "DenseFetch", "request": -1}),
-        msgspec.msgpack.encode({"type": "DenseFetch", "request": float("nan")}),
+        msgspec.msgpack.encode({"type": "DenseFetchMsg", "request": 1, "more": 1}),
+        msgspec.msgpack.encode({"type": "PullMsg"}),
+        msgspec.msgpack.encode({"type": "DenseFetchMsg", "request": -1}),
+        msgspec.msgpack.encode({"type": "DenseFetchMsg", "request": float("nan")}),
         b"\xc1",
         b"\x91" * 60_000,
         b"\xdd\xff\xff\xff\xff",  # a list of 4 billion, of which nothing follows
@@ -350,7 +352,7 @@ def test_what_is_no_message_is_dropped(attacked: Attacked) -> None:
             for parts in nonsense(attacked.job_id):
                 dealer.send_multipart(parts)
                 sent += 1
-            dealer.send_multipart(parts_of(attacked.job_id, WORKER, DenseFetch(request=77)))
+            dealer.send_multipart(parts_of(attacked.job_id, WORKER, DenseFetchMsg(request=77)))
             assert dealer.poll(int(PATIENCE_S * 1000)), name
             answers = [dealer.recv_multipart()]
             while dealer.poll(0):
@@ -365,7 +367,7 @@ def test_a_key_speaks_for_its_own_life_only(attacked: Attacked, who: str) -> Non
         with attackers.stranger(gate, who, attacked.shown(str(WORKER), gate)) as dealer:
             dealer.connect(gate.address)
             for _ in range(3):
-                dealer.send_multipart(parts_of(attacked.job_id, LOCAL, DenseFetch(request=1)))
+                dealer.send_multipart(parts_of(attacked.job_id, LOCAL, DenseFetchMsg(request=1)))
             with client(attacked, gate, WORKER, "good") as good:
                 assert_lives(good)
                 assert_lives(good)
@@ -388,7 +390,7 @@ def test_of_answers_that_are_not_read_few_are_kept(attacked: Attacked) -> None:
         with attackers.stranger(gate, f"{WORKER}/deaf", attacked.shown(str(WORKER), gate)) as dealer:
             dealer.setsockopt(zmq.RCVHWM, 1)
             dealer.connect(gate.address)
-            parts = parts_of(attacked.job_id, WORKER, DenseFetch(request=1))
+            parts = parts_of(attacked.job_id, WORKER, DenseFetchMsg(request=1))
             for _ in range(20_000):
                 dealer.send_multipart(parts)
             with client(attacked, gate, WORKER, "good") as good:
@@ -402,7 +404,7 @@ def test_large_messages_without_sense_are_not_kept(attacked: Attacked) -> None:
             epoch = assert_lives(peer)
             for _ in range(20):
                 answer = ask(peer, pull(epoch), (bytes(10 << 20),))
-                assert isinstance(answer, Retry) and answer.final
+                assert isinstance(answer, RetryMsg) and answer.final
 
 
 # --- who is let in, and misbehaves: the supervisor --------------------------------------------------------------------
@@ -413,13 +415,13 @@ def control_parts(attacked: Attacked, sender: ProcessId, message: ControlMessage
     return [bytes(memoryview(part)) for part in codec.encode(message)]  # type: ignore[arg-type]
 
 
-LEASED = LeaseProgress(lease_id=1, stop=1 << 40, samples=1 << 40, skipped=0)
-FENCED = Fenced(worker=0, life=1, applied=AppliedBatch(1, 1, 1 << 30, 1 << 30, 0))
+LEASED = LeaseProgressMsg(lease_id=1, stop=1 << 40, samples=1 << 40, skipped=0)
+FENCED = FencedMsg(worker=0, life=1, applied=AppliedBatch(1, 1, 1 << 30, 1 << 30, 0))
 
 
 @pytest.mark.parametrize(
     "message",
-    [FENCED, LEASED, Stop(), Hello("worker", 1, 1, 1), Heartbeat(1 << 60, StepSample())],
+    [FENCED, LEASED, StopMsg(), HelloMsg("worker", 1, 1, 1), HeartbeatMsg(1 << 60, StepSample())],
     ids=lambda message: type(message).__name__,
 )
 def test_with_the_name_of_a_process_that_is_there_already(attacked: Attacked, message: ControlMessage) -> None:
@@ -438,7 +440,7 @@ def test_a_life_that_there_is_not_is_not_heard(attacked: Attacked) -> None:
     gate = attacked.gates["supervisor"]
     with attackers.stranger(gate, str(WORKER), attacked.shown(str(WORKER), gate)) as dealer:
         dealer.connect(gate.address)
-        for message in (Hello("worker", 30, 1, 1), LEASED, FENCED, Stop()):
+        for message in (HelloMsg("worker", 30, 1, 1), LEASED, FENCED, StopMsg()):
             dealer.send_multipart(control_parts(attacked, WORKER, message))
         dealer.send_multipart(control_parts(attacked, ProcessId("server", 0, 1), FENCED))
         attacked.wait_refused("speaks for server-0.1")

@@ -25,8 +25,8 @@ from elastichost.ps.loop import ServerLoop
 from elastichost.sharding import even_shard_map
 from elastichost.wire.applied import NONE_LEFT_OUT, read_applied
 from elastichost.wire.child import ChildArguments
-from elastichost.wire.control import ControlMessage, Fence, Fenced, Hello, Ready, ShardMapUpdate, Stop
-from elastichost.wire.data import DensePush
+from elastichost.wire.control import ControlMessage, FencedMsg, FenceMsg, HelloMsg, ReadyMsg, ShardMapUpdateMsg, StopMsg
+from elastichost.wire.data import DensePushMsg
 from elastichost.wire.facts import ServerAddress
 from elastichost.wire.sockets import ControlServer
 from tests.arena.conftest import build_model
@@ -86,14 +86,14 @@ class House:
         """Until it has said Hello and owns all there is."""
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
-        self._address = self.hear(Hello).address
+        self._address = self.hear(HelloMsg).address
         self.publish(1, owner=0)
-        assert self.hear(Ready).shard_map_epoch == 1
+        assert self.hear(ReadyMsg).shard_map_epoch == 1
 
     def publish(self, epoch: int, owner: int) -> None:
         """A shard map: all buckets are its own, the dense vector is that PS'."""
         frames = [np.array(row, np.uint16) for row in self._map.owners]
-        update = ShardMapUpdate(epoch, (ServerAddress(0, 1, self._address, 0),), dense_owner=owner)
+        update = ShardMapUpdateMsg(epoch, (ServerAddress(0, 1, self._address, 0),), dense_owner=owner)
         self._control.send(SERVER, update, frames)
 
     def _live(self) -> None:
@@ -121,7 +121,7 @@ class House:
 
     def release(self, sequence: int, life: int = LIFE) -> None:
         """As a worker with direct access does that dies before its message is sent."""
-        message = DensePush(
+        message = DensePushMsg(
             request=sequence,
             sequence=sequence,
             mailbox=sequence & 1,
@@ -139,13 +139,13 @@ class House:
         mailbox.vector[:] = 1.0
         mailbox.post(life, sequence, msgspec.msgpack.encode(message))
 
-    def fence(self, life: int = LIFE) -> Fenced:
-        self.tell(Fence(WORKER, life))
-        return self.hear(Fenced)
+    def fence(self, life: int = LIFE) -> FencedMsg:
+        self.tell(FenceMsg(WORKER, life))
+        return self.hear(FencedMsg)
 
     def close(self) -> None:
         if self._thread is not None:
-            self.tell(Stop())
+            self.tell(StopMsg())
             self._thread.join(PATIENCE_S)
             assert not self._thread.is_alive()
         self._control.close()
@@ -206,11 +206,11 @@ def test_only_the_dense_owner_answers_for_a_dead_worker(house: House) -> None:
     house.start()
     house.release(1)
     house.publish(2, owner=1)
-    assert house.hear(Ready).shard_map_epoch == 2
-    house.tell(Fence(WORKER, LIFE))
+    assert house.hear(ReadyMsg).shard_map_epoch == 2
+    house.tell(FenceMsg(WORKER, LIFE))
     house.publish(3, owner=0)
-    assert house.hear(Ready).shard_map_epoch == 3
-    assert not [message for message in house.heard if isinstance(message, Fenced)]
+    assert house.hear(ReadyMsg).shard_map_epoch == 3
+    assert not [message for message in house.heard if isinstance(message, FencedMsg)]
     assert house.dense.version() == 1, "nor did it commit"
     assert house.fence().applied.sequence == 1
 

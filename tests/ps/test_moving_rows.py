@@ -25,10 +25,10 @@ from elastichost.ps.transfer import bucket_copy
 from elastichost.ps.transfer.bucket_rows import BucketRows
 from elastichost.ps.transfer.bucket_source import MAX_PART_BYTES, BucketSource
 from elastichost.ps.transfer.changed_rows import ChangedRows
-from elastichost.ps.transfer.mover import Mover
+from elastichost.ps.transfer.mover import BucketReceiver
 from elastichost.wire.codec import Envelope
-from elastichost.wire.control import Copied
-from elastichost.wire.data import BucketFetch, BucketPart, DataMessage, Retry
+from elastichost.wire.control import CopiedMsg
+from elastichost.wire.data import BucketFetchMsg, BucketPartMsg, DataMessage, RetryMsg
 from elastichost.wire.facts import BucketMove, ServerAddress
 from tests.ps.rows.test_store import DYNAMIC, FIXED, model_of, update
 
@@ -48,11 +48,11 @@ class Way:
     def __init__(self, source: BucketSource, life: int, sender: ProcessId, faults: Sequence[float], seed: int) -> None:
         self.life, self.sender, self.faults, self.random = life, sender, faults, random.Random(seed)
         self.source: BucketSource | None = source
-        self.asked: list[BucketFetch] = []
+        self.asked: list[BucketFetchMsg] = []
         self.answers: list[Envelope[DataMessage]] = []
         self.damaged = self.ignored = 0
 
-    def send(self, message: BucketFetch) -> None:
+    def send(self, message: BucketFetchMsg) -> None:
         lost, twice, _, _ = self.faults
         if self.random.random() >= lost:
             self.asked += [message] * (1 + (self.random.random() < twice))
@@ -101,7 +101,7 @@ class Scene:
         self.life = 0
         self.ways: list[Way] = []
         self.begin_life()
-        self.mover = Mover(BucketRows(self.arenas[1]), self.gets, self._connect)  # type: ignore[arg-type]
+        self.mover = BucketReceiver(BucketRows(self.arenas[1]), self.gets, self._connect)  # type: ignore[arg-type]
         self.numbers = 0
 
     def begin_life(self) -> None:
@@ -142,11 +142,11 @@ class Scene:
         update(self.has, rows, bounds, self.random.random(self.has.lines.floats(bounds), np.float32))
         self.changed.changed(rows, bounds)
 
-    def turn(self) -> Copied | None:
+    def turn(self) -> CopiedMsg | None:
         self.now_s += 0.5
         return self.mover.turn(self.now_s)
 
-    def until_copied(self, train: int = 0) -> Copied:
+    def until_copied(self, train: int = 0) -> CopiedMsg:
         for _ in range(20_000):
             if (copied := self.turn()) is not None:
                 return copied
@@ -364,8 +364,8 @@ def test_one_round_after_the_other_from_the_same_ps(scene: Scene) -> None:
 # --- what is asked of the PS that has them -----------------------------------------------------------------------
 
 
-def ask(scene: Scene, sender: ProcessId, **request: Any) -> list[BucketPart | Retry]:
-    message = BucketFetch(**{"request": 1, "table": FIXED, "bucket": 1, "what": "open", **request})
+def ask(scene: Scene, sender: ProcessId, **request: Any) -> list[BucketPartMsg | RetryMsg]:
+    message = BucketFetchMsg(**{"request": 1, "table": FIXED, "bucket": 1, "what": "open", **request})
     return [outgoing.message for outgoing in scene.source.handle(b"", sender, message)]  # type: ignore[misc]
 
 
@@ -376,16 +376,16 @@ def test_requests_that_cannot_be(scene: Scene) -> None:
     with pytest.raises(ProtocolError):
         ask(scene, sender, table=7)
     (refused,) = ask(scene, sender, what="rows", stop=10)
-    assert isinstance(refused, Retry) and refused.final, "it was never begun"
-    assert isinstance(ask(scene, sender, request=2)[0], BucketPart)
+    assert isinstance(refused, RetryMsg) and refused.final, "it was never begun"
+    assert isinstance(ask(scene, sender, request=2)[0], BucketPartMsg)
     assert ask(scene, sender, request=2) == [], "a second time"
     assert ask(scene, ProcessId("server", 1, 1), request=9) == [], "a life that is over"
     with pytest.raises(ProtocolError):
         ask(scene, sender, request=3, what="rows", start=-1)
     (part,) = ask(scene, sender, request=4, what="rows", start=0, stop=10**9)
-    assert isinstance(part, BucketPart) and part.stop == part.rows == 834 < MAX_PART_BYTES
+    assert isinstance(part, BucketPartMsg) and part.stop == part.rows == 834 < MAX_PART_BYTES
     (refused,) = ask(scene, ProcessId("server", 2, 1), what="rows", stop=10)
-    assert isinstance(refused, Retry) and refused.final, "another copies it"
+    assert isinstance(refused, RetryMsg) and refused.final, "another copies it"
 
 
 def test_a_copy_that_is_not_whole_is_not_taken_over(scene: Scene) -> None:

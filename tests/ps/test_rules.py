@@ -11,10 +11,18 @@ import pytest
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.rules import Rules, require_finite
-from elastichost.wire.data import ClockAdvanced, DataMessage, DenseFetch, DensePush, Pull, Push, StepAsk
+from elastichost.wire.data import (
+    ClockAdvancedMsg,
+    DataMessage,
+    DenseFetchMsg,
+    DensePushMsg,
+    PullMsg,
+    PushMsg,
+    StepAskMsg,
+)
 
 WORKER = ProcessId("worker", 1, 1)
-COMMIT = DensePush(
+COMMIT = DensePushMsg(
     request=1,
     sequence=1,
     mailbox=-1,
@@ -33,7 +41,7 @@ SYNC = Rules(is_sync=True, sends_gradients=True, batch_size=128, micro_batches=4
 IN_STEP = msgspec.structs.replace(COMMIT, step=5, micro=1, micros=4)
 
 
-def changed(message: DensePush, **facts: Any) -> DensePush:
+def changed(message: DensePushMsg, **facts: Any) -> DensePushMsg:
     return msgspec.structs.replace(message, **facts)
 
 
@@ -43,12 +51,17 @@ def test_what_workers_send_passes() -> None:
         COMMIT,
         changed(COMMIT, skipped=50),
         changed(COMMIT, shard_map_epoch=0),
-        DenseFetch(request=1),
-        ClockAdvanced(1, -1, 2),
+        DenseFetchMsg(request=1),
+        ClockAdvancedMsg(1, -1, 2),
     ):
         SERVED.check(WORKER, message)
     direct.check(WORKER, changed(COMMIT, mailbox=1, shard_map_epoch=0))
-    for message in (IN_STEP, StepAsk(1, 5, 1), Pull(1, 1, True, True, (3,), step=5), Pull(1, 1, False, True, (3,))):
+    for message in (
+        IN_STEP,
+        StepAskMsg(1, 5, 1),
+        PullMsg(1, 1, True, True, (3,), step=5),
+        PullMsg(1, 1, False, True, (3,)),
+    ):
         SYNC.check(WORKER, message)
     SYNC.check(WORKER, changed(IN_STEP, samples=0, skipped=100, is_left_out=True))
 
@@ -57,11 +70,11 @@ def test_what_workers_send_passes() -> None:
     ("rules", "message", "said"),
     [
         (SERVED, changed(COMMIT, step=5), "not in sync mode"),
-        (SERVED, Push(1, 1, 1, (3,), step=5), "not in sync mode"),
-        (SERVED, Pull(1, 1, True, True, (3,), step=5), "not in sync mode"),
-        (SERVED, StepAsk(1, 5, 1), "not in sync mode"),
+        (SERVED, PushMsg(1, 1, 1, (3,), step=5), "not in sync mode"),
+        (SERVED, PullMsg(1, 1, True, True, (3,), step=5), "not in sync mode"),
+        (SERVED, StepAskMsg(1, 5, 1), "not in sync mode"),
         (SYNC, COMMIT, "in sync mode"),
-        (SYNC, Push(1, 1, 1, (3,)), "in sync mode"),
+        (SYNC, PushMsg(1, 1, 1, (3,)), "in sync mode"),
         (SYNC, changed(IN_STEP, micros=5), "at most 4"),
         (SERVED, changed(COMMIT, stop=0, start=1), "99 samples"),
         (SERVED, changed(COMMIT, samples=101, skipped=0), "101 samples"),
@@ -77,7 +90,7 @@ def test_what_no_worker_of_this_job_can_mean_is_refused(rules: Rules, message: D
 
 def test_there_are_so_many_places() -> None:
     with pytest.raises(ProtocolError, match="8 workers"):
-        SERVED.check(ProcessId("worker", 8, 1), DenseFetch(request=1))
+        SERVED.check(ProcessId("worker", 8, 1), DenseFetchMsg(request=1))
 
 
 def test_gradients_are_numbers() -> None:

@@ -26,15 +26,15 @@ from elastichost.wire.applied import read_applied
 from elastichost.wire.codec import Envelope
 from elastichost.wire.data import (
     DataMessage,
-    DensePush,
-    DensePushed,
+    DensePushedMsg,
+    DensePushMsg,
     Message,
-    Pull,
-    Pulled,
-    Push,
-    Pushed,
-    Retry,
-    RowsCommitted,
+    PulledMsg,
+    PullMsg,
+    PushedMsg,
+    PushMsg,
+    RetryMsg,
+    RowsCommittedMsg,
 )
 from tests.arena.conftest import build_model
 
@@ -111,8 +111,8 @@ def sync_bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def commit(sequence: int, **facts: object) -> DensePush:
-    message = DensePush(
+def commit(sequence: int, **facts: object) -> DensePushMsg:
+    message = DensePushMsg(
         request=100 + sequence,
         sequence=sequence,
         mailbox=-1,
@@ -128,8 +128,8 @@ def commit(sequence: int, **facts: object) -> DensePush:
     return msgspec.structs.replace(message, **facts)
 
 
-def push(sequence: int, **facts: object) -> Push:
-    message = Push(request=200 + sequence, sequence=sequence, shard_map_epoch=EPOCH, counts=(2,))
+def push(sequence: int, **facts: object) -> PushMsg:
+    message = PushMsg(request=200 + sequence, sequence=sequence, shard_map_epoch=EPOCH, counts=(2,))
     return msgspec.structs.replace(message, **facts)
 
 
@@ -145,11 +145,11 @@ def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None
     """The first commit was lost on its way. Were the second one committed, the first would be taken for applied."""
     before = bench.state()
     refused = bench.ask(commit(2), GRADIENT)
-    assert isinstance(refused, Retry) and refused.reason == "batch 2 came after 0" and not refused.final
+    assert isinstance(refused, RetryMsg) and refused.reason == "batch 2 came after 0" and not refused.final
     assert bench.state() == before
     for sequence in (1, 2):  # the worker sends both again
         answer = bench.ask(commit(sequence), GRADIENT)
-        assert isinstance(answer, DensePushed) and not answer.duplicate
+        assert isinstance(answer, DensePushedMsg) and not answer.duplicate
     applied = bench.dense.applied(WORKER.index, WORKER.life)
     assert (applied.sequence, applied.samples, bench.dense.version()) == (2, 16, 3)
     assert [n for n in read_applied(bench.directory)["sequence"].tolist() if n] == [1, 2]
@@ -157,9 +157,9 @@ def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None
 
 def test_a_batch_far_ahead_is_not_committed_either_and_a_new_life_begins_at_one(bench: Bench) -> None:
     bench.ask(commit(1), GRADIENT)
-    assert isinstance(bench.ask(commit(4), GRADIENT), Retry)
-    assert isinstance(bench.ask(commit(2), GRADIENT, sender=LATER), Retry), "its own first batch was lost"
-    assert isinstance(bench.ask(commit(1), GRADIENT, sender=LATER), DensePushed)
+    assert isinstance(bench.ask(commit(4), GRADIENT), RetryMsg)
+    assert isinstance(bench.ask(commit(2), GRADIENT, sender=LATER), RetryMsg), "its own first batch was lost"
+    assert isinstance(bench.ask(commit(1), GRADIENT, sender=LATER), DensePushedMsg)
     assert bench.dense.version() == 3
 
 
@@ -167,7 +167,7 @@ def test_a_commit_that_comes_twice_changes_nothing(bench: Bench) -> None:
     bench.ask(commit(1), GRADIENT)
     before = bench.state()
     answer = bench.ask(commit(1), GRADIENT)
-    assert isinstance(answer, DensePushed) and answer.duplicate
+    assert isinstance(answer, DensePushedMsg) and answer.duplicate
     assert bench.state() == before
 
 
@@ -180,7 +180,7 @@ def test_rows_that_were_staged_under_another_shard_map_are_not_committed(
 ) -> None:
     before = bench.state()
     answer = bench.ask(commit(1, shard_map_epoch=staged_under), GRADIENT)
-    assert isinstance(answer, Retry) and reason in answer.reason
+    assert isinstance(answer, RetryMsg) and reason in answer.reason
     assert bench.state() == before
 
 
@@ -213,7 +213,7 @@ def test_row_gradients_that_are_no_numbers_are_refused(bench: Bench, bad: float)
     with pytest.raises(ProtocolError, match=r"gradients of worker-3\.2 are not finite"):
         bench.handle(push(1), ROWS, lines)
     assert bench.state() == before
-    assert isinstance(bench.ask(push(1), ROWS, LINES), Pushed)
+    assert isinstance(bench.ask(push(1), ROWS, LINES), PushedMsg)
     bench.ask(commit(1, shard_map_epoch=EPOCH), GRADIENT)
     assert np.isfinite(bench.arena.rows_view(0)).all()
 
@@ -226,7 +226,7 @@ def test_row_gradients_of_a_micro_batch_that_are_no_numbers_are_refused(sync_ben
     with pytest.raises(ProtocolError, match=r"gradients of worker-3\.2 are not finite"):
         sync_bench.handle(micro, ROWS, lines)
     assert sync_bench.state() == before
-    assert isinstance(sync_bench.ask(micro, ROWS, LINES), Pushed)
+    assert isinstance(sync_bench.ask(micro, ROWS, LINES), PushedMsg)
 
 
 def test_dense_gradients_that_are_no_numbers_are_refused_and_buffers_may_be(bench: Bench) -> None:
@@ -237,7 +237,7 @@ def test_dense_gradients_that_are_no_numbers_are_refused_and_buffers_may_be(benc
     assert bench.state() == before
     vector = GRADIENT.copy()
     vector[PARAMETERS] = np.inf  # a buffer: the model's own affair
-    assert isinstance(bench.ask(commit(1), vector), DensePushed)
+    assert isinstance(bench.ask(commit(1), vector), DensePushedMsg)
 
 
 def test_the_dense_gradient_of_a_micro_batch_that_is_no_number_is_refused(sync_bench: Bench) -> None:
@@ -255,7 +255,7 @@ def test_only_the_dense_owner_commits(bench: Bench) -> None:
     bench.service.is_dense_owner = False
     before = bench.state()
     answer = bench.ask(commit(1), GRADIENT)
-    assert isinstance(answer, Retry) and "does not own the dense vector" in answer.reason and not answer.final
+    assert isinstance(answer, RetryMsg) and "does not own the dense vector" in answer.reason and not answer.final
     assert bench.state() == before
 
 
@@ -267,21 +267,21 @@ def test_whoever_is_no_worker_is_refused(bench: Bench) -> None:
 def test_a_fenced_life_is_told_never_to_come_back_and_the_next_one_is_heard(bench: Bench) -> None:
     bench.session.fence(WORKER.index, WORKER.life)
     before = bench.state()
-    for message, frames in ((commit(1), (GRADIENT,)), (push(1), (ROWS, LINES)), (RowsCommitted(1, 1), ())):
+    for message, frames in ((commit(1), (GRADIENT,)), (push(1), (ROWS, LINES)), (RowsCommittedMsg(1, 1), ())):
         answer = bench.ask(message, *frames)  # type: ignore[arg-type]
-        assert isinstance(answer, Retry) and answer.final and "fenced" in answer.reason
+        assert isinstance(answer, RetryMsg) and answer.final and "fenced" in answer.reason
     assert bench.state() == before
-    assert isinstance(bench.ask(push(1), ROWS, LINES, sender=LATER), Pushed)
+    assert isinstance(bench.ask(push(1), ROWS, LINES, sender=LATER), PushedMsg)
 
 
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
 def test_rows_are_served_under_the_present_shard_map_only(bench: Bench, epoch: int) -> None:
     """Their buckets may be another PS' by now."""
     before = bench.state()
-    pull = Pull(1, epoch, create=True, weights=True, counts=(2,))
+    pull = PullMsg(1, epoch, create=True, weights=True, counts=(2,))
     for message, frames in ((pull, (ROWS,)), (push(1, shard_map_epoch=epoch), (ROWS, LINES))):
         answer = bench.ask(message, *frames)  # type: ignore[arg-type]
-        assert isinstance(answer, Retry) and (answer.shard_map_epoch, answer.final) == (EPOCH, False)
+        assert isinstance(answer, RetryMsg) and (answer.shard_map_epoch, answer.final) == (EPOCH, False)
     assert bench.state() == before
 
 
@@ -289,7 +289,7 @@ def test_rows_are_served_under_the_present_shard_map_only(bench: Bench, epoch: i
 
 
 def test_what_is_pushed_for_a_step_waits_for_the_step_and_not_for_its_worker(sync_bench: Bench) -> None:
-    assert isinstance(sync_bench.ask(push(1, step=1, micro=2), ROWS, LINES), Pushed)
+    assert isinstance(sync_bench.ask(push(1, step=1, micro=2), ROWS, LINES), PushedMsg)
     assert sync_bench.applier.waiting() == ((2, 0, 1),)
 
 
@@ -298,27 +298,27 @@ def test_nobody_computes_with_rows_of_a_later_step(sync_bench: Bench) -> None:
     sync_bench.ask(push(1, step=1), ROWS, LINES)
     sync_bench.ask(commit(1, shard_map_epoch=EPOCH, step=1, micro=0, micros=1), GRADIENT)
     assert sync_bench.dense.version() == 2
-    pull = Pull(1, EPOCH, create=True, weights=True, counts=(2,), step=1)
+    pull = PullMsg(1, EPOCH, create=True, weights=True, counts=(2,), step=1)
     answer = sync_bench.ask(pull, ROWS)
-    assert isinstance(answer, Retry) and answer.reason == "step 1 is over"
-    assert isinstance(sync_bench.ask(msgspec.structs.replace(pull, step=2), ROWS), Pulled)
-    assert isinstance(sync_bench.ask(msgspec.structs.replace(pull, create=False), ROWS), Pulled)
+    assert isinstance(answer, RetryMsg) and answer.reason == "step 1 is over"
+    assert isinstance(sync_bench.ask(msgspec.structs.replace(pull, step=2), ROWS), PulledMsg)
+    assert isinstance(sync_bench.ask(msgspec.structs.replace(pull, create=False), ROWS), PulledMsg)
 
 
 def test_a_micro_batch_is_left_out_of_a_step_under_way_only(sync_bench: Bench) -> None:
     nothing = (np.zeros(0, np.int64), np.zeros(0, np.float32))
-    assert isinstance(sync_bench.ask(push(1, step=1, micro=1, counts=(0,)), *nothing), Pushed)
+    assert isinstance(sync_bench.ask(push(1, step=1, micro=1, counts=(0,)), *nothing), PushedMsg)
     sync_bench.ask(commit(1, shard_map_epoch=EPOCH, step=1, micro=0, micros=1), GRADIENT)
     answer = sync_bench.ask(push(1, step=1, micro=0, counts=(0,)), *nothing)
-    assert isinstance(answer, Retry) and answer.reason == "step 1 is over"
+    assert isinstance(answer, RetryMsg) and answer.reason == "step 1 is over"
 
 
 def test_nobody_pulls_or_pushes_for_a_step_that_cannot_have_begun(sync_bench: Bench) -> None:
     before = sync_bench.state()
-    pull = Pull(1, EPOCH, create=True, weights=True, counts=(2,), step=2)
+    pull = PullMsg(1, EPOCH, create=True, weights=True, counts=(2,), step=2)
     for message, frames in ((pull, (ROWS,)), (push(1, step=2), (ROWS, LINES))):
         answer = sync_bench.ask(message, *frames)  # type: ignore[arg-type]
-        assert isinstance(answer, Retry) and answer.reason == "nobody can have come to step 2"
+        assert isinstance(answer, RetryMsg) and answer.reason == "nobody can have come to step 2"
     assert sync_bench.state() == before
 
 
@@ -327,23 +327,23 @@ def test_the_next_life_waits_until_the_push_of_the_one_before_is_settled(bench: 
     bench.ask(push(1), ROWS, LINES)
     before = bench.state()
     answer = bench.ask(push(1), ROWS, LINES, sender=LATER)
-    assert isinstance(answer, Retry) and "waits to be settled" in answer.reason
+    assert isinstance(answer, RetryMsg) and "waits to be settled" in answer.reason
     assert bench.state() == before
     bench.applier.settle(WORKER.index, WORKER.life, 0, is_over=True)
-    assert isinstance(bench.ask(push(1), ROWS, LINES, sender=LATER), Pushed)
+    assert isinstance(bench.ask(push(1), ROWS, LINES, sender=LATER), PushedMsg)
 
 
 def test_a_push_is_applied_once_its_batch_is_said_to_be_committed(bench: Bench) -> None:
     rows = bench.arena.rows_view(0)
     learned = rows[ROWS, :DIM] - np.float32(0.1)  # by a gradient of ones, at the rate of the rows' optimizer
     bench.ask(push(1), ROWS, LINES)
-    bench.ask(RowsCommitted(request=1, sequence=0))
+    bench.ask(RowsCommittedMsg(request=1, sequence=0))
     assert len(bench.applier.waiting()) == 1, "another batch is committed"
-    bench.ask(RowsCommitted(request=2, sequence=1))
+    bench.ask(RowsCommittedMsg(request=2, sequence=1))
     assert bench.applier.waiting() == ()
     answer = bench.ask(push(1), ROWS, LINES)
-    assert isinstance(answer, Pushed) and answer.duplicate
-    bench.ask(RowsCommitted(request=3, sequence=1))
+    assert isinstance(answer, PushedMsg) and answer.duplicate
+    bench.ask(RowsCommittedMsg(request=3, sequence=1))
     np.testing.assert_allclose(rows[ROWS, :DIM], learned, rtol=1e-6)
 
 

@@ -34,7 +34,7 @@ from elastichost.runs.facts import EvaluationMemory
 from elastichost.tuner.facts import Configuration, Workload
 from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance
-from elastichost.tuner.policy.profile import BlockSettings, Look, Totals
+from elastichost.tuner.policy.profile import BlockSettings, ProfileSample, Totals
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened
 
 __all__ = [
@@ -200,7 +200,7 @@ def tuned(
         samples, batches = samples + rate * 0.5, batches + rate * 0.5 / 100
         compute_s = batches * 100 * configuration.workers / rate
         totals = Totals(batches, compute_s * 0.9, compute_s * 0.05, compute_s * 0.05, 0.0, compute_s, compute_s * 0.02)
-        look = Look(began_s + at_s, configuration, True, int(samples), totals)
+        look = ProfileSample(began_s + at_s, configuration, True, int(samples), totals)
         decision: Decision | None
         state, decision = advance(state, look, 50_000_000, settings)
         records.append(TunerLooked(look, 50_000_000, decision))

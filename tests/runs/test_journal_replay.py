@@ -21,7 +21,7 @@ from elastichost.runs.events import (
     ShardMapPublished,
     TunerDecided,
 )
-from elastichost.runs.facts import ArenaOrigin, DataSize, EvaluationMemory, Lineage, Quarantined, TornLife
+from elastichost.runs.facts import ArenaOrigin, DataSize, EvaluationMemory, Lineage, Quarantined, TornBatches
 from elastichost.runs.journal_replay import EndedSize, ReplayedJournal, replay
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.decision import Decision
@@ -68,7 +68,7 @@ def test_everything_of_the_present_arena_is_known() -> None:
     assert (known.arena, known.is_whole, known.has_ended, known.next_lease_id) == ("/one", True, False, 3)
     assert known.lives == {"server-0": 1, "worker-0": 1, "worker-1": 3}
     assert known.lives_of("worker") == ((0, 1), (1, 1), (1, 2), (1, 3))
-    assert known.lineage == Lineage(DATA, 1, (ENTRY,), False, MEMORY, (TornLife(1, 3),))
+    assert known.lineage == Lineage(DATA, 1, (ENTRY,), False, MEMORY, (TornBatches(1, 3),))
 
 
 def test_an_arena_that_was_taken_over_keeps_what_belongs_to_it() -> None:

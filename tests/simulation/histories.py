@@ -29,11 +29,11 @@ from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.core.reconciler import Limits
 from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.launch.entries import Entries
-from elastichost.supervisor.startup.initial_plan import Beginning
+from elastichost.supervisor.startup.initial_plan import InitialPlan
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
-from elastichost.wire.commands import Scale
+from elastichost.wire.commands import ScaleMsg
 from elastichost.wire.entry import decode_arguments, failure_report
 from elastichost.worker.loop import WorkerLoop
 from tests.simulation import invariants
@@ -108,7 +108,7 @@ class Stage:
         access = "direct" if chosen.mode == "direct" else "served"
         request = FirstPlanRequest(cores=CORES, workers=chosen.workers, servers=chosen.servers, access=access)
         first = first_plan(request)
-        beginning = Beginning(request, first, pin(first.plan, CORES).plan, JobFeatures("simulated"), ())
+        beginning = InitialPlan(request, first, pin(first.plan, CORES).plan, JobFeatures("simulated"), ())
         prepared = Preparation(MODEL.tables, description(self.samples), None, CORES, 1 << 28, beginning, ())
         self.supervisor = SimSupervisor(run, prepared, ResumeSource(), self.signals)
         result: Any = self.supervisor.run()
@@ -191,7 +191,7 @@ class Stage:
             case "scale" if not self.launcher.actors and not self.early_scale:
                 world.later(0.01, lambda: self._befall(fault))
             case "scale":
-                self.commands.put((b"test", Scale(workers=fault.workers, servers=fault.servers)))
+                self.commands.put((b"test", ScaleMsg(workers=fault.workers, servers=fault.servers)))
             case "stop":
                 self.signals.count = 1
                 self.signals.descriptor.put(1)

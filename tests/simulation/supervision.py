@@ -19,7 +19,7 @@ from elastichost.runs.events.text import text_of
 from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started
 from elastichost.wire.commands import Command
-from elastichost.wire.control import ModelDescribed
+from elastichost.wire.control import ModelDescribedMsg
 from tests.simulation.computing import DENSE, MODEL
 from tests.simulation.memory import MemoryPath
 from tests.simulation.network import Endpoint
@@ -34,9 +34,9 @@ Spawner = Callable[[Actor, bytes], int]  # runs a worker's or PS' whole life
 class SimSupervisor(Supervisor):
     """The real one, but for the probe: the model is known."""
 
-    def _describe_model(self) -> tuple[ModelDescribed, Any]:
+    def _describe_model(self) -> tuple[ModelDescribedMsg, Any]:
         self._run.plan = self._prepared.plan
-        return ModelDescribed(MODEL), DENSE.copy()
+        return ModelDescribedMsg(MODEL), DENSE.copy()
 
 
 class SimLauncher(Endpoint):

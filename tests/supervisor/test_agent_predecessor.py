@@ -49,7 +49,7 @@ def forge(folder: Path, owner: Owner) -> None:
 
 
 def begin(run_id: str) -> None:
-    order = agent_messages.Open(run_id=run_id, host=2, files=(), imports=(), calls=())
+    order = agent_messages.OpenMsg(run_id=run_id, host=2, files=(), imports=(), calls=())
     agent._Host(order)._end_predecessor()
 
 

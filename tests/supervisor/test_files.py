@@ -20,12 +20,12 @@ from elastichost.config.job import JobSpec, load_job
 from elastichost.dispatcher.directory import HostDirectory
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.host import process_meter as meter
-from elastichost.host.process_meter import Meter, MetricsStore
+from elastichost.host.process_meter import MetricsStore, ProcessMeter
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
 from elastichost.runs.directory import RunDirectory, new_run_path
 from elastichost.runs.journal import Journal
-from elastichost.wire.control import FailureReport
+from elastichost.wire.control import FailureReportMsg
 from tests.full_disk import file_limit
 
 
@@ -74,7 +74,7 @@ def test_a_run_directory_has_its_files_and_one_supervisor(tmp_path: Path, job: J
     assert load_job(path / "job.resolved.toml", environ={}) == job
     assert "python" in msgspec.json.decode((path / "versions.json").read_bytes())
     assert (tmp_path / "runs" / "latest").resolve() == path
-    directory.write_error(ProcessId("worker", 1, 2), FailureReport("DataError", "m", "h", "t"))
+    directory.write_error(ProcessId("worker", 1, 2), FailureReportMsg("DataError", "m", "h", "t"))
     assert (path / "errors" / "worker-1.2.json").exists()
     (path / "logs" / "worker-1.2.log").write_text("\n".join(str(n) for n in range(50)))
     assert directory.last_log_lines(ProcessId("worker", 1, 2), 2) == "48\n49"
@@ -92,7 +92,7 @@ def test_a_directory_with_another_run_is_not_taken(tmp_path: Path, job: JobSpec)
 
 
 def test_the_meter_measures_this_process_and_forgets_dead_ones() -> None:
-    measuring = Meter()
+    measuring = ProcessMeter()
     assert measuring.measure([os.getpid()], 10.0)[os.getpid()].cpu_percent is None, "one look tells no speed"
     sum(range(200_000))
     usage = measuring.measure([os.getpid(), 2**22 - 3], 11.0)
@@ -110,9 +110,9 @@ def test_pages_of_a_shared_file_are_nobodys_own(tmp_path: Path) -> None:
         with open(path / "rows", "wb+") as file:
             file.truncate(size_bytes)
             with mmap.mmap(file.fileno(), size_bytes) as shared:
-                before = Meter().measure([os.getpid()], 10.0)[os.getpid()]
+                before = ProcessMeter().measure([os.getpid()], 10.0)[os.getpid()]
                 shared[:] = bytes(size_bytes)
-                after = Meter().measure([os.getpid()], 10.0)[os.getpid()]
+                after = ProcessMeter().measure([os.getpid()], 10.0)[os.getpid()]
     finally:
         shutil.rmtree(path)
     assert after.pss_bytes - before.pss_bytes > size_bytes // 2
@@ -134,7 +134,7 @@ def test_many_processes_are_measured_a_few_at_a_time(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(meter, "_read", of)
     monkeypatch.setattr(meter, "_pss_bytes", pss_bytes)
-    pids, measuring = list(range(1, 3 * meter.FEW + 1)), Meter()
+    pids, measuring = list(range(1, 3 * meter.FEW + 1)), ProcessMeter()
     for turn in range(3):
         measuring.ahead(pids, 10.0 + 0.1 * turn)
         assert len(read) == meter.FEW * (turn + 1)

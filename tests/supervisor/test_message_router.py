@@ -13,31 +13,31 @@ from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.runs.events import MessageRefused
 from elastichost.supervisor.core.fleet import MOST_BEATS, Fleet, ProcessRecord
-from elastichost.supervisor.core.lifecycle import Event, State
+from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
 from elastichost.supervisor.message_router import MESSAGES_PER_TURN, MessageRouter
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
-    Admitted,
+    AdmittedMsg,
     ControlMessage,
-    Drained,
-    FailureReport,
-    Fenced,
-    Heartbeat,
-    Hello,
-    LeaseGrant,
-    LeaseProgress,
-    LeaseRequest,
-    Ready,
-    Settled,
-    Stop,
+    DrainedMsg,
+    FailureReportMsg,
+    FencedMsg,
+    HeartbeatMsg,
+    HelloMsg,
+    LeaseGrantMsg,
+    LeaseProgressMsg,
+    LeaseRequestMsg,
+    ReadyMsg,
+    SettledMsg,
+    StopMsg,
 )
 from elastichost.wire.facts import AppliedBatch, Lease, StepSample
 from tests.supervisor.noted import Noted
 
 WORKER, SERVER, OTHER = ProcessId("worker", 0, 1), ProcessId("server", 0, 1), ProcessId("server", 1, 1)
-WAY = (Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK)
-FENCED = Fenced(worker=0, life=1, applied=AppliedBatch(1, 1, 128, 128, 0))
-REPORT = FailureReport("DataError", "no such row", "", "")
+WAY = (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY, LifecycleEvent.WORK)
+FENCED = FencedMsg(worker=0, life=1, applied=AppliedBatch(1, 1, 128, 128, 0))
+REPORT = FailureReportMsg("DataError", "no such row", "", "")
 
 
 @dataclass(slots=True)
@@ -62,13 +62,13 @@ class Scene:
         assert found is not None
         return found
 
-    def progressed(self, process: ProcessId, message: LeaseProgress) -> None:
+    def progressed(self, process: ProcessId, message: LeaseProgressMsg) -> None:
         if message.samples > 128:
             raise ProtocolError("more than there are")
         self.told.append("progress")
 
     def dispatcher(self) -> MessageRouter:
-        def reported(record: ProcessRecord, report: FailureReport) -> None:
+        def reported(record: ProcessRecord, report: FailureReportMsg) -> None:
             record.failure = report  # type: ignore[assignment]
             self.told.append("failure")
 
@@ -101,16 +101,16 @@ def said(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]
     ("sender", "message", "why"),
     [
         (WORKER, FENCED, "may not send Fenced"),
-        (WORKER, Settled(0, 1), "may not send Settled"),
-        (WORKER, Admitted(5), "may not send Admitted"),
-        (WORKER, Stop(), "may not send Stop"),
-        (WORKER, LeaseGrant(Lease(1, 0, 0, 0, 128), -1), "may not send LeaseGrant"),
-        (SERVER, LeaseRequest(1000.0), "may not send LeaseRequest"),
-        (SERVER, LeaseProgress(1, 128, 128, 0), "may not send LeaseProgress"),
-        (SERVER, Drained(), "may not send Drained"),
+        (WORKER, SettledMsg(0, 1), "may not send Settled"),
+        (WORKER, AdmittedMsg(5), "may not send Admitted"),
+        (WORKER, StopMsg(), "may not send Stop"),
+        (WORKER, LeaseGrantMsg(Lease(1, 0, 0, 0, 128), -1), "may not send LeaseGrantMsg"),
+        (SERVER, LeaseRequestMsg(1000.0), "may not send LeaseRequestMsg"),
+        (SERVER, LeaseProgressMsg(1, 128, 128, 0), "may not send LeaseProgressMsg"),
+        (SERVER, DrainedMsg(), "may not send Drained"),
         (OTHER, FENCED, "does not own the dense vector"),
-        (WORKER, Hello("worker", 0, 1, 100), "'hello' is not allowed in state 'running'"),
-        (WORKER, Drained(), "'drained' is not allowed in state 'running'"),
+        (WORKER, HelloMsg("worker", 0, 1, 100), "'hello' is not allowed in state 'running'"),
+        (WORKER, DrainedMsg(), "'drained' is not allowed in state 'running'"),
     ],
 )
 def test_what_a_process_may_not_say_changes_nothing(sender: ProcessId, message: ControlMessage, why: str) -> None:
@@ -125,9 +125,9 @@ def test_what_a_process_may_not_say_changes_nothing(sender: ProcessId, message: 
 def test_a_process_is_ready_only_after_its_hello() -> None:
     scene = Scene()
     late = scene.fleet.request(ProcessId("worker", 1, 1), ProcessSpec("worker", 1, (0,), 1), 0.0)
-    scene.fleet.apply(late, Event.SPAWNED, 0.0)
+    scene.fleet.apply(late, LifecycleEvent.SPAWNED, 0.0)
     with pytest.raises(ProtocolError, match="'ready' is not allowed in state 'started'"):
-        scene.dispatcher().handle(said(late.process, Ready(1)))
+        scene.dispatcher().handle(said(late.process, ReadyMsg(1)))
     assert late.state == State.STARTED
 
 
@@ -140,9 +140,9 @@ def test_the_dense_owner_settles() -> None:
 def test_whose_account_cannot_be_is_ended_and_nobody_else() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
-    dispatcher.handle(said(WORKER, LeaseProgress(1, 128, 128, 0)))
+    dispatcher.handle(said(WORKER, LeaseProgressMsg(1, 128, 128, 0)))
     assert (scene.told, scene.expelled) == (["progress"], [])
-    dispatcher.handle(said(WORKER, LeaseProgress(1, 129, 129, 0)))
+    dispatcher.handle(said(WORKER, LeaseProgressMsg(1, 129, 129, 0)))
     assert (scene.told, scene.expelled) == (["progress"], [WORKER])
 
 
@@ -158,7 +158,7 @@ def test_a_process_says_once_why_it_ends() -> None:
 def test_a_flood_ends_no_turn_and_fills_no_journal() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
-    scene.queue = [said(WORKER, Stop())] * (MESSAGES_PER_TURN + 500)
+    scene.queue = [said(WORKER, StopMsg())] * (MESSAGES_PER_TURN + 500)
     dispatcher.take()
     assert len(scene.queue) == 500, "the rest of the loop has its turn"
     assert 0 < len(scene.noted.of(MessageRefused)) < 50
@@ -170,7 +170,7 @@ def test_heartbeats_without_end_are_not_kept() -> None:
     scene = Scene()
     dispatcher = scene.dispatcher()
     for number in range(10 * MOST_BEATS):
-        dispatcher.handle(said(WORKER, Heartbeat(number, StepSample(seconds=0.5))))
+        dispatcher.handle(said(WORKER, HeartbeatMsg(number, StepSample(seconds=0.5))))
     assert len(scene.record(WORKER).window) == MOST_BEATS
 
 
@@ -180,16 +180,16 @@ DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ControlMessage)
 @pytest.mark.parametrize(
     "message",
     [
-        LeaseRequest(float("nan")),
-        LeaseRequest(float("inf")),
-        LeaseRequest(-1.0),
-        LeaseProgress(1, -1, 0, 0),
-        LeaseProgress(1, 1 << 63, 0, 0),
-        Heartbeat(1 << 63, StepSample()),
-        Heartbeat(1, StepSample(seconds=float("nan"))),
-        Heartbeat(1, StepSample(samples=-(1 << 60))),
-        Heartbeat(1, StepSample(), state="x" * 10_000),
-        Ready(-1),
+        LeaseRequestMsg(float("nan")),
+        LeaseRequestMsg(float("inf")),
+        LeaseRequestMsg(-1.0),
+        LeaseProgressMsg(1, -1, 0, 0),
+        LeaseProgressMsg(1, 1 << 63, 0, 0),
+        HeartbeatMsg(1 << 63, StepSample()),
+        HeartbeatMsg(1, StepSample(seconds=float("nan"))),
+        HeartbeatMsg(1, StepSample(samples=-(1 << 60))),
+        HeartbeatMsg(1, StepSample(), state="x" * 10_000),
+        ReadyMsg(-1),
     ],
 )
 def test_numbers_that_nothing_counts_are_no_message(message: ControlMessage) -> None:

@@ -24,7 +24,7 @@ from elastichost.errors import ArenaFullError, PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import AgentLost, Exited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.waiting import wait_readable
-from elastichost.supervisor.remote.messages import SourceFile, WordsChanged
+from elastichost.supervisor.remote.messages import SourceFile, WordsChangedMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from tests.supervisor.memory.test_gauge import model
 
@@ -156,7 +156,7 @@ def test_a_kill_and_a_refusal_are_seen(hosts: Hosts, tmp_path: Path) -> None:
 
 def test_the_words_of_an_arena_go_both_ways(hosts: Hosts, tmp_path: Path) -> None:
     launcher = hosts.opened()
-    told: list[WordsChanged] = []
+    told: list[WordsChangedMsg] = []
     launcher.on_words = told.append
     launcher.make_arena(plan_layout(model(), 7, 1 << 28), LIMIT_S)
     there = Arena.attach(directories(launcher)[0])  # as a PS of that host

@@ -22,14 +22,17 @@ pytestmark = [pytest.mark.system, pytest.mark.matrix, pytest.mark.slow, pytest.m
 __all__ = ["folder"]
 
 SAMPLES = 60_000
-DATA = "Pull+Pulled+Push+Pushed+RowsCommitted+RowsApplied+DensePush+DensePushed+DenseFetch+ClockAdvanced+ClockReached"
+DATA = (
+    "PullMsg+PulledMsg+PushMsg+PushedMsg+RowsCommittedMsg+RowsAppliedMsg+"
+    "DensePushMsg+DensePushedMsg+DenseFetchMsg+ClockAdvancedMsg+ClockReachedMsg"
+)
 CASES = {
     "drop": (f"drop=0.003,only={DATA}", "served"),
     "duplicate": (f"duplicate=0.1,only={DATA}", "served"),
     "reorder": (f"reorder=0.05,only={DATA}", "served"),
     "delay everything": ("delay=0.02", "served"),
-    "corrupt requests": ("corrupt=0.003,only=Pull+RowsCommitted+DenseFetch+ClockAdvanced", "served"),
-    "truncate requests": ("truncate=0.003,only=Pull+RowsCommitted+DenseFetch+ClockAdvanced", "served"),
+    "corrupt requests": ("corrupt=0.003,only=PullMsg+RowsCommittedMsg+DenseFetchMsg+ClockAdvancedMsg", "served"),
+    "truncate requests": ("truncate=0.003,only=PullMsg+RowsCommittedMsg+DenseFetchMsg+ClockAdvancedMsg", "served"),
 }
 
 

@@ -43,7 +43,7 @@ from elastichost.runs.events import (
     StartedFromCheckpoint,
 )
 from elastichost.runs.events.text import text_of
-from elastichost.wire.commands import Accepted, CommandClient, Lend, Reached, Reply
+from elastichost.wire.commands import AcceptedMsg, CommandClient, LendMsg, ReachedMsg, Reply
 from tests.system.hosting import (
     BROKEN,
     ENDLESS,
@@ -267,12 +267,12 @@ def resumes(job: JobStatus) -> list[Event]:
     return events(job, ArenaReused, ArenaRejected, StartedFromCheckpoint)
 
 
-def replies_to(run: RunStatus, command: Lend) -> list[Reply]:
+def replies_to(run: RunStatus, command: LendMsg) -> list[Reply]:
     client = CommandClient(run.commands)
     found: list[Reply] = []
     try:
         client.send(command)
-        while not found or isinstance(found[-1], Accepted):
+        while not found or isinstance(found[-1], AcceptedMsg):
             reply = client.receive(LIMIT_S)
             assert reply is not None
             found.append(reply)
@@ -286,18 +286,18 @@ def test_a_run_takes_what_it_is_lent_while_it_trains(host: Host) -> None:
     submit(host, write_job(host.place, "lent", SLOW, **FOREVER))
     run = host.wait_trained("lent")
     assert run.plan.workers == 1
-    grown = replies_to(run, Lend(cores=cores, workers=2))
-    assert [type(one) for one in grown] == [Accepted, Reached]
-    shrunk = replies_to(run, Lend(cores=cores[:1]))
-    assert isinstance(shrunk[-1], Reached), shrunk
+    grown = replies_to(run, LendMsg(cores=cores, workers=2))
+    assert [type(one) for one in grown] == [AcceptedMsg, ReachedMsg]
+    shrunk = replies_to(run, LendMsg(cores=cores[:1]))
+    assert isinstance(shrunk[-1], ReachedMsg), shrunk
     status = host.wait(lambda: ((now := host.run("lent")) and now.plan.workers == 2 and now) or None)
     workers = [one for one in status.processes if one.role == "worker"]
     assert len(workers) == 2
     for worker in workers:
         assert os.sched_getaffinity(worker.pid) == {cores[0]}
-    assert replies_to(run, Lend(cores=cores[:1])) == [Reached("as it was")]
+    assert replies_to(run, LendMsg(cores=cores[:1])) == [ReachedMsg("as it was")]
     lower = 900 << 20
-    assert isinstance(replies_to(run, Lend(memory_bytes=lower))[-1], Reached)
+    assert isinstance(replies_to(run, LendMsg(memory_bytes=lower))[-1], ReachedMsg)
     job = host.job("lent")
     assert len(events(job, PlanReached)) == (2 if len(cores) > 1 else 1)
     assert events(job, ProcessRepinned) or len(cores) == 1

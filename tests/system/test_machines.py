@@ -36,7 +36,7 @@ from elastichost.runs.events import (
 )
 from elastichost.runs.events.text import text_of
 from elastichost.tuner.records import BalanceLooked
-from elastichost.wire.commands import Accepted, Join, Reached, Refused, Reply
+from elastichost.wire.commands import AcceptedMsg, JoinMsg, ReachedMsg, RefusedMsg, Reply
 from elastichost.wire.crash import VARIABLE
 from tests.system.test_balance import Lopsided
 from tests.system.test_run import JOB, ROOT, Supervised, folder
@@ -290,8 +290,8 @@ def join(run: Supervised, text: str, **counts: int) -> Reply:
     """The last reply."""
     hosts = HostsFile.model_validate(tomllib.loads(text))
     with commands_of(run) as client:
-        client.send(Join(hosts.model_dump_json(), **counts))
-        while isinstance(reply := reply_to(client), Accepted):
+        client.send(JoinMsg(hosts.model_dump_json(), **counts))
+        while isinstance(reply := reply_to(client), AcceptedMsg):
             pass
         return reply
 
@@ -312,13 +312,13 @@ def test_a_machine_joins_while_the_run_trains_and_takes_its_share(
     assert (sorted(servers_of(run)), len(pids_of(run, "worker"))) == (["server-0"], 2)
     assert {event.access for event in run.events(PlanChanged)} == {"mixed"}
     joined = join(run, THIRD, workers=3)
-    assert isinstance(joined, Reached), joined
+    assert isinstance(joined, ReachedMsg), joined
     assert joined.data["buckets_moved"] == pytest.approx(TABLES * BUCKETS / 2, abs=1)
     servers, workers = servers_of(run), pids_of(run, "worker")
     assert (sorted(servers), len(workers)) == (["server-0", "server-1"], 3)
     agent = psutil.Process(servers["server-1"]).ppid()
     assert agent in {psutil.Process(pid).ppid() for pid in workers.values()}
-    assert isinstance(join(run, THIRD), Refused), "it is in the run already"
+    assert isinstance(join(run, THIRD), RefusedMsg), "it is in the run already"
     kept = read_hosts(run.run_dir / "hosts.json")
     assert [host.shown for host in kept.hosts] == ["third"]
     os.kill(agent, signal.SIGKILL)
@@ -333,7 +333,7 @@ def test_a_machine_that_cannot_join_changes_nothing(folder: Path, monkeypatch: p
     run = start(folder, monkeypatch, epochs=10_000)
     run.wait_trained(1)
     refused = join(run, THIRD + 'python = "/bin/false"\n' + THIRD.replace("third", "fourth"))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedMsg)
     assert "nobody joins: third: its output has ended" in refused.message
     stop(run)
     assert run.events(HostLost) == [] and run.events(HostJoined) == []
@@ -343,7 +343,7 @@ def test_a_run_that_was_begun_alone_says_how_others_could_join(folder: Path) -> 
     run = Supervised(folder)
     run.wait_trained(1)
     refused = join(run, THIRD)
-    assert isinstance(refused, Refused) and "--hosts" in refused.hint
+    assert isinstance(refused, RefusedMsg) and "--hosts" in refused.hint
     os.kill(run.process.pid, signal.SIGINT)
     assert run.finish()[0] == 75
 

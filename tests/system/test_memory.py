@@ -16,7 +16,7 @@ from elastichost.arena.memory_board import MemoryBoard
 from elastichost.checkpoint.format import latest, read_block
 from elastichost.errors import ArenaError
 from elastichost.history.store import History
-from elastichost.host.process_meter import Meter
+from elastichost.host.process_meter import ProcessMeter
 from elastichost.plan import ProcessId
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.runs.events import (
@@ -109,7 +109,7 @@ def highest_use(run: Supervised) -> float:
     """Looks again and again until the run has ended: rows, copies for checkpoints, and what the processes have of their
     own. The most that was seen twice in a row once training is under way: what processes share counts twice when one
     ends between two readings, and before they are all forked the fork server has it alone."""
-    meter, most, last, now_s = Meter(), 0.0, 0.0, 0.0
+    meter, most, last, now_s = ProcessMeter(), 0.0, 0.0, 0.0
     while run.process.poll() is None:
         signal.sigtimedwait([], 0.1)
         arena, status = arena_of(), run.status()

@@ -24,7 +24,7 @@ from elastichost.runs.events import (
     CheckpointWritten,
     MoveAborted,
 )
-from elastichost.wire.commands import Accepted, Refused, Scale
+from elastichost.wire.commands import AcceptedMsg, RefusedMsg, ScaleMsg
 from elastichost.wire.crash import POINTS, VARIABLE
 from tests.system import test_sync
 from tests.system.test_run import JOB, Supervised, folder
@@ -121,8 +121,8 @@ def test_a_supervisor_killed_about_the_commit_of_a_move(
     run = begin(folder, **facts)
     run.wait_until(lambda: run.events(CheckpointWritten))
     with commands_of(run) as client:
-        client.send(Scale(servers=2))
-        assert isinstance(reply_to(client), Accepted)
+        client.send(ScaleMsg(servers=2))
+        assert isinstance(reply_to(client), AcceptedMsg)
         code, _ = run.finish()
     assert code == -signal.SIGKILL
     assert len(run.events(BucketsMoved)) == (1 if point.endswith("after_commit") else 0)
@@ -137,12 +137,12 @@ def test_a_supervisor_killed_about_the_commit_of_a_move(
 def test_a_plan_that_changes_while_buckets_are_on_their_way(folder: Path) -> None:
     run = begin(folder, workers=2, ids=100_000)
     with commands_of(run) as first, commands_of(run) as second:
-        first.send(Scale(servers=4))
-        assert isinstance(reply_to(first), Accepted)
+        first.send(ScaleMsg(servers=4))
+        assert isinstance(reply_to(first), AcceptedMsg)
         run.wait_until(lambda: run.events(BucketsMoving))
-        second.send(Scale(servers=1))
-        assert isinstance(reply_to(first), Refused)
-        assert isinstance(reply_to(second), Accepted)
+        second.send(ScaleMsg(servers=1))
+        assert isinstance(reply_to(first), RefusedMsg)
+        assert isinstance(reply_to(second), AcceptedMsg)
         reply_to(second)
     scale(run, servers=2)
     stop(run)
@@ -154,9 +154,9 @@ def test_workers_killed_while_buckets_move(folder: Path) -> None:
     for servers in (2, 1):
         pid = run.pid("worker-0")
         with commands_of(run) as client:
-            client.send(Scale(servers=servers))
+            client.send(ScaleMsg(servers=servers))
             os.kill(pid, signal.SIGKILL)
-            assert isinstance(reply_to(client), Accepted)
+            assert isinstance(reply_to(client), AcceptedMsg)
             reply_to(client)
     stop(run)
 
@@ -165,8 +165,8 @@ def test_stopped_while_buckets_are_on_their_way_and_resumed(folder: Path) -> Non
     facts = {"rows": SAMPLES, "epochs": 1, "workers": 2, "ids": 100_000}
     run = begin(folder, **facts)
     with commands_of(run) as client:
-        client.send(Scale(servers=2))
-        assert isinstance(reply_to(client), Accepted)
+        client.send(ScaleMsg(servers=2))
+        assert isinstance(reply_to(client), AcceptedMsg)
         run.wait_until(lambda: run.events(BucketsMoving))
         run.process.send_signal(signal.SIGINT)
         code, errors = run.finish()

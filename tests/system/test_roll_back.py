@@ -169,17 +169,17 @@ def test_a_resumed_run_knows_what_was_left_out(folder: Path) -> None:
 
 def test_a_size_that_was_asked_for_stays_after_a_roll_back(folder: Path) -> None:
     """Also when it was what there was."""
-    from elastichost.wire.commands import CommandClient, Reached, Scale
+    from elastichost.wire.commands import CommandClient, ReachedMsg, ScaleMsg
 
     settings = write_model(folder, [(12, 4000)], NAN_LOSS)
     template = roll_back().replace('[tuner]\nmode = "off"\n', "[tuner]\nfirst_plan = {{ workers = 2 }}\n")
     template = template.replace("workers = 2\nrestarts", "workers = [1, 2]\nservers = 1\nrestarts")
     run = Supervised(folder, template=template, **{**settings, "every_s": 0})
     client = CommandClient(run.wait_until(lambda: run.status().get("commands")))
-    client.send(Scale(workers=2))
+    client.send(ScaleMsg(workers=2))
     reply = run.wait_until(lambda: client.receive(0.1))
     client.close()
-    assert isinstance(reply, Reached) and "nothing to change" in reply.text
+    assert isinstance(reply, ReachedMsg) and "nothing to change" in reply.text
     code, errors = run.finish()
     assert code == 1, errors
     (back,) = run.lines(RolledBack)

@@ -31,7 +31,7 @@ from elastichost.runs.events import (
     TunerOnlyWatches,
 )
 from elastichost.tuner.replay import replay
-from elastichost.wire.commands import Accepted, CommandClient, Reached, Refused, Reply, Scale
+from elastichost.wire.commands import AcceptedMsg, CommandClient, ReachedMsg, RefusedMsg, Reply, ScaleMsg
 from tests.system.journals import Kind
 from tests.system.test_run import JOB, LIMIT_S, ROOT, Supervised, folder
 
@@ -86,13 +86,13 @@ def reply_to(client: CommandClient) -> Reply:
     return reply
 
 
-def scale(run: Supervised, **counts: int) -> Reached:
+def scale(run: Supervised, **counts: int) -> ReachedMsg:
     """Returns when it is so."""
     with commands_of(run) as client:
-        client.send(Scale(**counts))
-        assert isinstance(reply_to(client), Accepted)
+        client.send(ScaleMsg(**counts))
+        assert isinstance(reply_to(client), AcceptedMsg)
         reached = reply_to(client)
-    assert isinstance(reached, Reached), reached
+    assert isinstance(reached, ReachedMsg), reached
     return reached
 
 
@@ -172,10 +172,10 @@ def test_the_dense_owner_killed_while_ps_come_and_go(folder: Path) -> None:
     run = begin(folder, "served", restarts=20)
     for servers in (3, 1, 2):
         with commands_of(run) as client:
-            client.send(Scale(servers=servers))
+            client.send(ScaleMsg(servers=servers))
             os.kill(run.pid("server-0"), signal.SIGKILL)
-            assert isinstance(reply_to(client), Accepted)
-            assert isinstance(reply_to(client), Reached)
+            assert isinstance(reply_to(client), AcceptedMsg)
+            assert isinstance(reply_to(client), ReachedMsg)
     stop(run)
 
 
@@ -185,11 +185,11 @@ def test_the_dense_vector_moves_while_workers_and_its_old_and_new_owner_die(fold
     for servers, victims in ((2, ("worker-0",)), (2, ("server-1", "worker-0")), (1, ("server-3",))):
         pids = [run.pid(victim) for victim in victims]
         with commands_of(run) as client:
-            client.send(Scale(servers=servers))
+            client.send(ScaleMsg(servers=servers))
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
-            assert isinstance(reply_to(client), Accepted)
-            assert isinstance(reply_to(client), Reached)
+            assert isinstance(reply_to(client), AcceptedMsg)
+            assert isinstance(reply_to(client), ReachedMsg)
     run.wait_until(lambda: names(run) == {"worker-0", "server-5"})
     stop(run)
 
@@ -207,15 +207,15 @@ def test_wanted_again_while_it_drains_is_a_new_life_and_no_death(folder: Path) -
     run = begin(folder, "direct")
     scale(run, workers=2)
     with commands_of(run) as first, commands_of(run) as second:
-        first.send(Scale(workers=1))
-        assert isinstance(reply_to(first), Accepted)
+        first.send(ScaleMsg(workers=1))
+        assert isinstance(reply_to(first), AcceptedMsg)
         first_life = ProcessId("worker", 1, 1)
         run.wait_until(lambda: first_life in [event.process for event in run.events(ProcessDraining)])
-        second.send(Scale(workers=2))
-        assert reply_to(first) == Refused("another command took its place before it was done")
-        assert isinstance(reply_to(second), Accepted)
+        second.send(ScaleMsg(workers=2))
+        assert reply_to(first) == RefusedMsg("another command took its place before it was done")
+        assert isinstance(reply_to(second), AcceptedMsg)
         reached = reply_to(second)
-    assert isinstance(reached, Reached)
+    assert isinstance(reached, ReachedMsg)
     assert ProcessId("worker", 1, 2) in run.ready()
     stop(run)
     assert run.lost() == []
@@ -255,11 +255,11 @@ def send_garbage(run: Supervised) -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.connect(address)
-        for garbage in (b"", b"{}", b'{"type":"Halt"}', b'{"type":"Scale","workers":"3"}', b"\xff" * 60_000):
+        for garbage in (b"", b"{}", b'{"type":"Halt"}', b'{"type":"ScaleMsg","workers":"3"}', b"\xff" * 60_000):
             socket.send(garbage)
             assert socket.poll(int(LIMIT_S * 1000))
             assert b"Refused" in socket.recv()
-        socket.send_multipart([b'{"type":"Scale","workers":2}', b"more"])
+        socket.send_multipart([b'{"type":"ScaleMsg","workers":2}', b"more"])
         assert socket.poll(int(LIMIT_S * 1000))
         assert b"Refused" in socket.recv()
         socket.send(b"x" * 1_000_000)  # oversize: the connection is cut
@@ -293,9 +293,9 @@ def test_a_command_that_comes_before_there_are_owners_waits_until_there_are(fold
     template = ONE_WORKER.replace("[resources]\n", "[resources]\nservers = 2\n")
     run = Supervised(folder, template=template, rows=SAMPLES)
     with commands_of(run) as client:
-        client.send(Scale(servers=1))
+        client.send(ScaleMsg(servers=1))
         code, errors = run.finish()
-        assert isinstance(reply_to(client), Accepted)
+        assert isinstance(reply_to(client), AcceptedMsg)
     assert code == 0, errors
     assert run.result()["samples"]["trained"] == SAMPLES
     assert run.result()["processes"]["servers"] == 1

@@ -88,13 +88,13 @@ def test_a_run_that_is_watched_stays_as_it_is(folder: Path, build: str) -> None:
 
 
 def test_a_size_that_was_asked_for_stays(folder: Path, build: str) -> None:
-    from elastichost.wire.commands import CommandClient, Reached, Scale
+    from elastichost.wire.commands import CommandClient, ReachedMsg, ScaleMsg
 
     run = Supervised(folder, template=TUNED, build=build, rows=150_000, mode="act", first=2)
     run.wait_trained(1)
     client = CommandClient(run.status()["commands"])
-    client.send(Scale(workers=1))
-    run.wait_until(lambda: isinstance(client.receive(0.1), Reached))
+    client.send(ScaleMsg(workers=1))
+    run.wait_until(lambda: isinstance(client.receive(0.1), ReachedMsg))
     client.close()
     code, errors = run.finish()
     assert code == 0, errors

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from elastichost.supervisor.launch.child import set_child_subreaper
 from elastichost.supervisor.launch.fork_server import _prepare as prepare
-from elastichost.supervisor.launch.messages import Prepare
+from elastichost.supervisor.launch.messages import PrepareMsg
 from elastichost.supervisor.launch.servers import begin_anew, end_with, fork_a_server, fork_server_environment
 
 __all__ = ["Forked", "Zygote"]
@@ -199,7 +199,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     set_child_subreaper(True)
-    prepared = prepare(Prepare(Entries().imports, Entries().calls))
+    prepared = prepare(PrepareMsg(Entries().imports, Entries().calls))
     assert not prepared.error, prepared.error
     assert prepared.threads == 1, "a thread would not survive the fork"
     _serve(socket.socket(fileno=descriptor))

@@ -21,7 +21,7 @@ from elastichost.tuner.models.residual_gp import surface
 from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.ceiling import RELIEF, most
 from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, _seen, advance
-from elastichost.tuner.policy.profile import Look, Totals
+from elastichost.tuner.policy.profile import ProfileSample, Totals
 from elastichost.tuner.warm_start import WarmStart, distance, warm_start
 
 LOOK_S, CHANGE_S, WINDOW_S, BATCH, LENGTH_S = 0.5, 0.35, 5.0, 512, 300.0
@@ -141,7 +141,7 @@ def played(
     noise, at_s, done, changing_s = sd * float(random.standard_normal()), 0.0, 0.0, 0.0
     sums, planned = Totals(), LENGTH_S * FIRST
     while done < planned:
-        look = Look(
+        look = ProfileSample(
             at_s=at_s,
             configuration=None if changing_s > 0 else present,
             is_steady=True,

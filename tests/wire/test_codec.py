@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import MAX_BODY_BYTES, Codec
-from elastichost.wire.control import ControlMessage, Hello, LeaseGrant
-from elastichost.wire.data import DataMessage, Pull
+from elastichost.wire.control import ControlMessage, HelloMsg, LeaseGrantMsg
+from elastichost.wire.data import DataMessage, PullMsg
 from elastichost.wire.facts import Lease
 
 WORKER = ProcessId("worker", 3, 2)
@@ -25,46 +25,46 @@ def control(job: int = 7, sender: ProcessId | None = WORKER) -> Codec[ControlMes
 
 def test_a_message_and_its_frames_come_back_with_the_sender() -> None:
     frames = (np.arange(5, dtype=np.int64), b"", np.ones(3, dtype=np.float32))
-    parts = control().encode(Hello("worker", 3, 2, 4711), frames)
+    parts = control().encode(HelloMsg("worker", 3, 2, 4711), frames)
     envelope = control(sender=None).decode([bytes(part) for part in parts])
     assert envelope.sender == WORKER
-    assert envelope.message == Hello("worker", 3, 2, 4711)
+    assert envelope.message == HelloMsg("worker", 3, 2, 4711)
     assert [frame.nbytes for frame in envelope.frames] == [40, 0, 12]
 
 
 def test_the_supervisor_has_no_process_id() -> None:
     lease = Lease(lease_id=1, epoch=0, unit=2, start=3, stop=4)
-    parts = control(sender=None).encode(LeaseGrant(lease=lease, shuffle_seed=-1))
+    parts = control(sender=None).encode(LeaseGrantMsg(lease=lease, shuffle_seed=-1))
     assert control().decode(parts).sender is None
 
 
 def test_sequence_numbers_grow() -> None:
     codec = control()
-    first, second = (codec.encode(Hello("worker", 3, 2, 1)) for _ in range(2))
+    first, second = (codec.encode(HelloMsg("worker", 3, 2, 1)) for _ in range(2))
     assert control().decode(second).sequence == control().decode(first).sequence + 1
 
 
 def test_another_job_is_refused() -> None:
     with pytest.raises(ProtocolError, match="job"):
-        control(job=8).decode(control(job=7).encode(Hello("worker", 3, 2, 1)))
+        control(job=8).decode(control(job=7).encode(HelloMsg("worker", 3, 2, 1)))
 
 
 def test_a_message_of_the_other_conversation_is_refused() -> None:
     data: Codec[DataMessage] = Codec(DataMessage, 7, WORKER)
-    pull = Pull(request=1, shard_map_epoch=1, create=True, weights=False, counts=())
+    pull = PullMsg(request=1, shard_map_epoch=1, create=True, weights=False, counts=())
     with pytest.raises(ProtocolError, match="malformed"):
         control().decode(data.encode(pull))
 
 
 @pytest.mark.parametrize(("place", "said"), [(0, "magic b'XHST'"), (4, "version 88")])
 def test_another_protocol_or_another_version_of_it_is_refused(place: int, said: str) -> None:
-    header, body = (bytes(memoryview(part)) for part in control().encode(Hello("worker", 3, 2, 1)))  # type: ignore[arg-type]
+    header, body = (bytes(memoryview(part)) for part in control().encode(HelloMsg("worker", 3, 2, 1)))  # type: ignore[arg-type]
     with pytest.raises(ProtocolError, match=said):
         control().decode([header[:place] + b"X" + header[place + 1 :], body])
 
 
 def test_a_body_is_bounded_even_if_its_header_is_true_of_it() -> None:
-    header, _ = (bytes(memoryview(part)) for part in control().encode(Hello("worker", 3, 2, 1)))  # type: ignore[arg-type]
+    header, _ = (bytes(memoryview(part)) for part in control().encode(HelloMsg("worker", 3, 2, 1)))  # type: ignore[arg-type]
     body = bytes(MAX_BODY_BYTES + 1)
     start = len(header) - 20  # body_bytes u32 | frames u32 | frame_bytes u64 | crc32 u32
     facts = len(body).to_bytes(4, "little") + bytes(12) + zlib.crc32(body).to_bytes(4, "little")
@@ -73,14 +73,14 @@ def test_a_body_is_bounded_even_if_its_header_is_true_of_it() -> None:
 
 
 def test_a_missing_frame_is_noticed() -> None:
-    parts = control().encode(Hello("worker", 3, 2, 1), (b"abc",))
+    parts = control().encode(HelloMsg("worker", 3, 2, 1), (b"abc",))
     with pytest.raises(ProtocolError, match="shorter or longer"):
         control().decode(parts[:-1])
 
 
 @given(position=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_a_flipped_bit_of_header_or_body_never_passes_as_the_message(position: int, bit: int) -> None:
-    message = Hello("worker", 3, 2, 4711)
+    message = HelloMsg("worker", 3, 2, 4711)
     header, body = (bytearray(bytes(part)) for part in control().encode(message))
     whole = header + body
     whole[position % len(whole)] ^= 1 << bit

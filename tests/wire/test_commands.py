@@ -10,13 +10,21 @@ import pytest
 import zmq
 
 from elastichost.errors import ProtocolError
-from elastichost.wire.commands import MAX_COMMAND_BYTES, Accepted, CommandClient, CommandServer, Reached, Refused, Scale
+from elastichost.wire.commands import (
+    MAX_COMMAND_BYTES,
+    AcceptedMsg,
+    CommandClient,
+    CommandServer,
+    ReachedMsg,
+    RefusedMsg,
+    ScaleMsg,
+)
 
 LIMIT_S = 20.0
 NO_COMMANDS = (
     [b""],
-    [b'{"type":"Scale","workers":"3"}'],
-    [b'{"type":"Scale","cores":3}'],
+    [b'{"type":"ScaleMsg","workers":"3"}'],
+    [b'{"type":"ScaleMsg","cores":3}'],
     [b"\xff"],
     [b"{", b"}"],
 )
@@ -32,7 +40,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandS
         server.close()
 
 
-def received(server: CommandServer) -> tuple[bytes, Scale]:
+def received(server: CommandServer) -> tuple[bytes, ScaleMsg]:
     assert server.socket.poll(LIMIT_S * 1000)
     found = server.receive()
     assert found is not None
@@ -42,10 +50,14 @@ def received(server: CommandServer) -> tuple[bytes, Scale]:
 def test_a_command_and_its_replies(server: CommandServer) -> None:
     assert server.receive() is None
     client = CommandClient(server.address)
-    client.send(Scale(workers=3, worker_cores=2))
+    client.send(ScaleMsg(workers=3, worker_cores=2))
     peer, command = received(server)
-    assert command == Scale(workers=3, servers=None, worker_cores=2)
-    replies = [Accepted("soon"), Reached("done", {"reached_s": 0.5, "first": {"worker-1": None}}), Refused("no", "why")]
+    assert command == ScaleMsg(workers=3, servers=None, worker_cores=2)
+    replies = [
+        AcceptedMsg("soon"),
+        ReachedMsg("done", {"reached_s": 0.5, "first": {"worker-1": None}}),
+        RefusedMsg("no", "why"),
+    ]
     for reply in replies:
         assert server.reply(peer, reply)
     assert [client.receive(LIMIT_S) for _ in replies] == replies
@@ -63,7 +75,7 @@ def test_what_is_no_command_is_refused_and_answered(server: CommandServer, parts
         with pytest.raises(ProtocolError, match="no command"):
             server.receive()
         assert socket.poll(LIMIT_S * 1000)
-        assert b'"type":"Refused"' in socket.recv()
+        assert b'"type":"RefusedMsg"' in socket.recv()
 
 
 def test_whoever_sends_an_oversize_command_is_cut_off(server: CommandServer) -> None:
@@ -77,18 +89,18 @@ def test_whoever_sends_an_oversize_command_is_cut_off(server: CommandServer) -> 
         assert server.receive() is None
         socket.disable_monitor()
         monitor.close()
-    good.send(Scale(servers=2))
-    assert received(server)[1] == Scale(servers=2)
+    good.send(ScaleMsg(servers=2))
+    assert received(server)[1] == ScaleMsg(servers=2)
     good.close()
 
 
 def test_a_peer_that_has_gone_harms_nobody(server: CommandServer) -> None:
     client = CommandClient(server.address)
-    client.send(Scale(workers=1))
+    client.send(ScaleMsg(workers=1))
     peer, _ = received(server)
     client.close()
     for _ in range(500):
-        if not server.reply(peer, Accepted("too late")):
+        if not server.reply(peer, AcceptedMsg("too late")):
             return
         select.select([], [], [], 0.01)
     pytest.fail("a reply to nobody was never noticed")
@@ -100,7 +112,7 @@ def test_what_is_no_reply_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
         socket.setsockopt(zmq.LINGER, 0)
         socket.bind("ipc://other")
         client = CommandClient("ipc://other")
-        client.send(Scale(workers=1))
+        client.send(ScaleMsg(workers=1))
         assert socket.poll(LIMIT_S * 1000)
         socket.send_multipart([socket.recv_multipart()[0], b'{"type":"Perhaps"}'])
         with pytest.raises(ProtocolError, match="what is no reply"):

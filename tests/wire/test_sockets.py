@@ -14,8 +14,8 @@ from benchmarks.attackers import greeting, wait_closed
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec
-from elastichost.wire.control import ControlMessage, Drained, Stop
-from elastichost.wire.data import DataMessage, DenseFetch, DensePushed
+from elastichost.wire.control import ControlMessage, DrainedMsg, StopMsg
+from elastichost.wire.data import DataMessage, DenseFetchMsg, DensePushedMsg
 from elastichost.wire.facts import ServerAddress
 from elastichost.wire.security.keys import KeyPair, new_keys
 from elastichost.wire.sockets import Caller, ControlClient, ControlServer, DataClient, DataServer, wait_readable
@@ -102,7 +102,7 @@ def dealer(address: str, name: bytes) -> zmq.Socket[bytes]:
 @pytest.mark.parametrize("name", [b"worker-1.1/pull1", b"worker-0.10/pull1", b"worker-0.1", b"x"])
 def test_nobody_pushes_or_pulls_in_the_name_of_another(data: DataServer, name: bytes) -> None:
     guest, codec = dealer(data.address, name), Codec[DataMessage](DataMessage, JOB, WORKER)
-    guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetch(request=1))])  # type: ignore[arg-type]
+    guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetchMsg(request=1))])  # type: ignore[arg-type]
     wait_for(data)
     with pytest.raises(ProtocolError, match=r"speaks for worker-0\.1"):
         data.receive()
@@ -115,7 +115,7 @@ def test_nobody_tells_the_supervisor_anything_in_the_name_of_another(
 ) -> None:
     """Nor in its own."""
     guest, codec = dealer(control.address, b"worker-1.1"), Codec[ControlMessage](ControlMessage, JOB, sender)
-    guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(Drained())])  # type: ignore[arg-type]
+    guest.send_multipart([bytes(memoryview(part)) for part in codec.encode(DrainedMsg())])  # type: ignore[arg-type]
     wait_for(control)
     with pytest.raises(ProtocolError, match="speaks for"):
         control.receive()
@@ -127,31 +127,31 @@ def test_nobody_tells_the_supervisor_anything_in_the_name_of_another(
 
 def test_whoever_is_not_there_is_told_of_and_not_written_to(data: DataServer, control: ControlServer) -> None:
     with pytest.raises(ProtocolError, match=r"worker-0\.1/pull1 cannot be reached"):
-        data.send(b"worker-0.1/pull1", DensePushed(request=1, sequence=0, version=0, samples_applied=0))
+        data.send(b"worker-0.1/pull1", DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0))
     with pytest.raises(ProtocolError, match=r"worker-1\.1 cannot be reached"):
-        control.send(OTHER, Stop())
+        control.send(OTHER, StopMsg())
 
 
 def test_both_conversations_go_both_ways(data: DataServer, control: ControlServer) -> None:
     puller = DataClient(data.address, JOB, WORKER, "pull1")
-    puller.send(DenseFetch(request=1))
+    puller.send(DenseFetchMsg(request=1))
     wait_for(data)
     received = data.receive()
     assert received is not None and (received[0], received[1].sender) == (b"worker-0.1/pull1", WORKER)
-    data.send(received[0], DensePushed(request=1, sequence=0, version=3, samples_applied=0), [b"vector"])
+    data.send(received[0], DensePushedMsg(request=1, sequence=0, version=3, samples_applied=0), [b"vector"])
     assert wait_readable(puller.sockets, PATIENCE_S)
     answer = puller.receive()
     assert answer is not None and answer.message.request == 1 and bytes(answer.frames[0]) == b"vector"
     puller.close()
     child = ControlClient(control.address, JOB, WORKER)
-    child.send(Drained())
+    child.send(DrainedMsg())
     wait_for(control)
     told = control.receive()
-    assert told is not None and (told.sender, told.message) == (WORKER, Drained())
-    control.send(WORKER, Stop())
+    assert told is not None and (told.sender, told.message) == (WORKER, DrainedMsg())
+    control.send(WORKER, StopMsg())
     assert wait_readable(child.sockets, PATIENCE_S)
     order = child.receive()
-    assert order is not None and order.message == Stop()
+    assert order is not None and order.message == StopMsg()
     child.flush(1.0)
 
 
@@ -179,12 +179,12 @@ def test_a_caller_without_a_key_goes_nowhere_else(own: KeyPair | None, its: str)
 
 def test_a_client_drops_what_is_no_message_and_hears_the_next(data: DataServer) -> None:
     puller = DataClient(data.address, JOB, WORKER, "pull1")
-    puller.send(DenseFetch(request=1))
+    puller.send(DenseFetchMsg(request=1))
     wait_for(data)
     data.receive()
     deadline_s = time.monotonic() + PATIENCE_S
     data.sockets[0].send_multipart([b"worker-0.1/pull1", b"no header", b"no body"])
-    data.send(b"worker-0.1/pull1", DensePushed(request=1, sequence=0, version=3, samples_applied=0))
+    data.send(b"worker-0.1/pull1", DensePushedMsg(request=1, sequence=0, version=3, samples_applied=0))
     while (answer := puller.receive()) is None:
         assert time.monotonic() < deadline_s
         wait_readable(puller.sockets, 0.1)

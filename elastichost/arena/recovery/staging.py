@@ -18,7 +18,7 @@ from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
 from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 
-__all__ = ["MAX_STAGERS", "StagedPush", "StagingArea", "stamp_life", "stamp_of", "stamp_sequence"]
+__all__ = ["MAX_STAGERS", "StagedPush", "StagingArea", "stamp_incarnation", "stamp_of", "stamp_sequence"]
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ def stamp_of(life: int, sequence: int) -> int:
     return (life << _SEQUENCE_BITS) | sequence
 
 
-def stamp_life(stamp: int) -> int:
+def stamp_incarnation(stamp: int) -> int:
     return stamp >> _SEQUENCE_BITS
 
 

@@ -25,9 +25,9 @@ from elastichost.chaos.verdicts import Verdict
 from elastichost.checkpoint.format import checkpoint_directories, load_manifest
 from elastichost.checkpoint.places import RUN_FILE
 from elastichost.wire.codec import Codec, Frame
-from elastichost.wire.control import ControlMessage, Drained, FailureReport
+from elastichost.wire.control import ControlMessage, DrainedMsg, FailureReportMsg
 
-__all__ = ["Refusal", "check_refusals", "feed_bad_input", "garbage_messages", "send_garbage"]
+__all__ = ["InputRefusal", "check_refusals", "feed_bad_input", "garbage_messages", "send_garbage"]
 
 LIMIT_S = 120.0
 CHUNK_BYTES = 4096
@@ -36,7 +36,7 @@ MOST_COPIED_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class InputRefusal:
     """What a bad input was answered with, and what it should have been. `words`: must be part of the message."""
 
     case: str
@@ -48,7 +48,7 @@ class Refusal:
     words: tuple[str, ...]
 
 
-def check_refusals(refusals: Sequence[Refusal], garbage: Sequence[str], sent: int) -> Verdict:
+def check_refusals(refusals: Sequence[InputRefusal], garbage: Sequence[str], sent: int) -> Verdict:
     """Promise E. garbage: what a run did wrong about the `sent` pieces of garbage on its sockets."""
     problems = list(garbage)
     for one in refusals:
@@ -63,14 +63,14 @@ def check_refusals(refusals: Sequence[Refusal], garbage: Sequence[str], sent: in
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def feed_bad_input(job: Path, run_dir: Path, environment: Mapping[str, str]) -> tuple[Refusal, ...]:
+def feed_bad_input(job: Path, run_dir: Path, environment: Mapping[str, str]) -> tuple[InputRefusal, ...]:
     """Calls the command line with what is wrong; the run in `run_dir` has ended, and is not touched. environment: of
     everything that is started."""
     with tempfile.TemporaryDirectory(prefix="chaos-elastichost-") as name:
         return tuple(case(environment) for case in _cases(job.resolve(), run_dir, Path(name)))
 
 
-Case = Callable[[Mapping[str, str]], Refusal]
+Case = Callable[[Mapping[str, str]], InputRefusal]
 
 
 def _cases(job: Path, run_dir: Path, scratch: Path) -> Iterator[Case]:
@@ -106,7 +106,7 @@ class _Call:
     named: tuple[str, ...]
     folder: Path | None = None
 
-    def __call__(self, environment: Mapping[str, str]) -> Refusal:
+    def __call__(self, environment: Mapping[str, str]) -> InputRefusal:
         command = [sys.executable, "-m", "elastichost", *self.words, "--json"]
         try:
             done = subprocess.run(
@@ -121,13 +121,13 @@ class _Call:
             )
         except subprocess.TimeoutExpired:
             said = f"it was not refused within {LIMIT_S:g} s"
-            return Refusal(self.case, 0, "", said, self.codes, self.error_type, self.named)
+            return InputRefusal(self.case, 0, "", said, self.codes, self.error_type, self.named)
         error_type, message = "", done.stderr[-2000:]
         if done.stdout.strip():
             error = json.loads(done.stdout.splitlines()[-1]).get("error", {})
             error_type = error.get("type", "")
             message = " ".join([error.get("message", ""), *error.get("problems", ())])
-        return Refusal(self.case, done.returncode, error_type, message, self.codes, self.error_type, self.named)
+        return InputRefusal(self.case, done.returncode, error_type, message, self.codes, self.error_type, self.named)
 
 
 def _python_path() -> dict[str, str]:
@@ -217,7 +217,7 @@ def garbage_messages(seed: int, job_id: int) -> Iterator[Sequence[Frame]]:
     """Parts of messages that nobody may take for one of the job. One is whole, and claims to be the supervisor's."""
     supervisor: Codec[ControlMessage] = Codec(ControlMessage, job_id, None)
     other: Codec[ControlMessage] = Codec(ControlMessage, job_id ^ 1, None)
-    good = supervisor.encode(Drained())
+    good = supervisor.encode(DrainedMsg())
     header, body = _plain(good[0]), _plain(good[1])
     yield [b""]
     yield [_noise(seed, 64), _noise(seed + 1, 64)]
@@ -226,9 +226,9 @@ def garbage_messages(seed: int, job_id: int) -> Iterator[Sequence[Frame]]:
     yield [header, body, b"one frame too many"]
     yield [header, body[:-1] + bytes([body[-1] ^ 1])]
     yield good  # claims to come from the supervisor
-    yield other.encode(Drained())
+    yield other.encode(DrainedMsg())
     yield [b"x"] * 5000
-    report = FailureReport(error_type="abc", message="", hint="", traceback_text="")
+    report = FailureReportMsg(error_type="abc", message="", hint="", traceback_text="")
     for body in (
         msgspec.msgpack.encode({"type": "__reduce__", "module": "os", "name": "system"}),
         msgspec.msgpack.encode(report).replace(b"abc", b"\xa4\xff\xfe"),  # a string that is no UTF-8

@@ -56,7 +56,7 @@ class Partition(NamedTuple):
 
 
 def parse_rates(setting: str) -> MessageRates:
-    """`drop=0.01,delay=0.05,only=Pull+Pulled`. Raises ConfigError naming what is wrong."""
+    """`drop=0.01,delay=0.05,only=PullMsg+PulledMsg`. Raises ConfigError naming what is wrong."""
     names = [one.name for one in fields(MessageRates)]
     values: dict[str, float] = {}
     only: tuple[str, ...] = ()

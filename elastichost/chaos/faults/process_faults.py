@@ -1,7 +1,7 @@
 """What can be done to a run: one class a fault, and the registry `FAULTS`.
 
-A fault picks whom it hits among those that work at that moment, does it, and gives an `Open`: what has to be seen until
-the run has recovered. It is looked at again and again with the newest `Scene` and log of applied batches.
+A fault picks whom it hits among those that work at that moment, does it, and gives an `OpenFault`: what has to be seen
+until the run has recovered. It is looked at again and again with the newest `Scene` and log of applied batches.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from elastichost.chaos.scene import Life, Scene
+from elastichost.chaos.scene import Incarnation, Scene
 from elastichost.chaos.tails import AppliedTail
 
-__all__ = ["FAULTS", "Fault", "Kind", "Open", "Recovered", "Target"]
+__all__ = ["FAULTS", "Fault", "Kind", "OpenFault", "Recovered", "Target"]
 
 Kind = Literal["worker", "server", "pair", "fork server", "supervisor", "pause", "hang", "scale", "machine"]
 
@@ -88,7 +88,7 @@ class Recovered:
 
 
 @dataclass(slots=True)
-class Open:
+class OpenFault:
     """A fault under way. `struck_s`: when; `hit`: whom, in words; `kills`: processes killed on purpose."""
 
     fault: str
@@ -97,7 +97,7 @@ class Open:
     struck_s: float
     kills: int
     generation: int
-    lives: tuple[Life, ...] = ()
+    lives: tuple[Incarnation, ...] = ()
     fork_servers_lost: int = 0
     hosts_lost: int = 0
     released_s: float = 0.0  # when a stopped process is let go
@@ -141,7 +141,7 @@ class Open:
         words = _WORDS[self.kind] if code == 0 else f"refused or broken off (exit code {code})"
         return Recovered(self.kind, seconds, words, is_superseded=code != 0, is_refused=code != 0)
 
-    def _served_again(self, life: Life, scene: Scene, applied: AppliedTail, is_sync: bool) -> float | None:
+    def _served_again(self, life: Incarnation, scene: Scene, applied: AppliedTail, is_sync: bool) -> float | None:
         """When a worker's work went on, or a PS served again. A process that was only stopped may go on itself."""
         newest = scene.newest(life.process.name)
         if self.kind in ("pause", "hang") and life.is_there:
@@ -158,7 +158,7 @@ class Open:
         return newest.ready_s
 
 
-def _after(life: Life, newest: Life) -> range:
+def _after(life: Incarnation, newest: Incarnation) -> range:
     return range(life.process.life + 1, newest.process.life + 1)
 
 
@@ -174,18 +174,18 @@ class Fault(Protocol):
     @property
     def weight(self) -> float: ...
 
-    def strike(self, target: Target, draw: int) -> Open | None:
+    def strike(self, target: Target, draw: int) -> OpenFault | None:
         """Does it to one of those there are, chosen by `draw`; None when there is nobody it could hit now."""
         ...
 
 
-def _choose(lives: tuple[Life, ...], draw: int) -> Life | None:
+def _choose(lives: tuple[Incarnation, ...], draw: int) -> Incarnation | None:
     return lives[draw % len(lives)] if lives else None
 
 
-def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *lives: Life) -> Open:
+def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *lives: Incarnation) -> OpenFault:
     scene = target.scene
-    return Open(
+    return OpenFault(
         fault.name,
         hit,
         kind,
@@ -213,7 +213,7 @@ class KillProcess:
     def meaning(self) -> str:
         return f"kill -9 of a {'worker' if self.role == 'worker' else 'PS'}"
 
-    def strike(self, target: Target, draw: int) -> Open | None:
+    def strike(self, target: Target, draw: int) -> OpenFault | None:
         life = _choose(target.scene.working(self.role), draw)
         if life is None:
             return None
@@ -229,7 +229,7 @@ class KillPair:
     name: str = "kill-pair"
     meaning: str = "kill -9 of a worker and a PS at once"
 
-    def strike(self, target: Target, draw: int) -> Open | None:
+    def strike(self, target: Target, draw: int) -> OpenFault | None:
         worker = _choose(target.scene.working("worker"), draw)
         server = _choose(target.scene.working("server"), draw >> 8)
         if worker is None or server is None:
@@ -247,7 +247,7 @@ class KillForkServer:
     name: str = "kill-fork-server"
     meaning: str = "kill -9 of the fork server"
 
-    def strike(self, target: Target, draw: int) -> Open | None:
+    def strike(self, target: Target, draw: int) -> OpenFault | None:
         pid = target.fork_server()
         if pid is None or target.scene.fork_server_ready_s is None:
             return None
@@ -256,7 +256,7 @@ class KillForkServer:
 
 
 @dataclass(frozen=True, slots=True)
-class StopProcess:
+class PauseProcess:
     """SIGSTOP, and SIGCONT after `times` the hang timeout: below it must go on as if nothing had been, beyond it must
     be replaced, and what it then sends must be refused."""
 
@@ -272,7 +272,7 @@ class StopProcess:
     def meaning(self) -> str:
         return f"SIGSTOP of a {'worker' if self.role == 'worker' else 'PS'} for {self.times:g} times the hang timeout"
 
-    def strike(self, target: Target, draw: int) -> Open | None:
+    def strike(self, target: Target, draw: int) -> OpenFault | None:
         life = _choose(target.scene.working(self.role), draw)
         if life is None:
             return None
@@ -298,7 +298,7 @@ class ReplaceSupervisor:
         how = "asked to stop" if self.number == signal.SIGINT else "killed by kill -9"
         return f"the supervisor is {how}, then `resume`"
 
-    def strike(self, target: Target, draw: int) -> Open | None:
+    def strike(self, target: Target, draw: int) -> OpenFault | None:
         if not target.scene.is_whole:
             return None
         struck = _open(self, target, "supervisor", "supervisor", int(self.number == signal.SIGKILL))
@@ -313,13 +313,13 @@ class KillMachine:
     name: str = "kill-machine"
     meaning: str = "kill -9 of the agent of another machine, which joins again (with --hosts)"
 
-    def strike(self, target: Target, draw: int) -> Open | None:
+    def strike(self, target: Target, draw: int) -> OpenFault | None:
         struck = _open(self, target, "machine", "machine", 1)
         return struck if target.scene.is_whole and target.kill_machine(draw) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScaleProcesses:
     """Another number of workers and PS while it trains: newcomers, hand-overs, departures, and deaths in between."""
 
     weight: float
@@ -328,7 +328,7 @@ class Scale:
     name: str = "scale"
     meaning: str = "`elastichost scale` to another number of workers and PS"
 
-    def strike(self, target: Target, draw: int) -> Open | None:
+    def strike(self, target: Target, draw: int) -> OpenFault | None:
         scene = target.scene
         plans = [(w, s) for w in range(1, self.most_workers + 1) for s in range(1, self.most_servers + 1)]
         present = scene.count("worker"), scene.count("server")
@@ -346,11 +346,11 @@ FAULTS: tuple[Fault, ...] = (
     KillProcess("server", 6),
     KillPair(2),
     KillForkServer(0.5),
-    Scale(2),
-    StopProcess("worker", 0.5, 1),
-    StopProcess("worker", 2.0, 0.7),
-    StopProcess("server", 0.5, 0.5),
-    StopProcess("server", 2.0, 0.5),
+    ScaleProcesses(2),
+    PauseProcess("worker", 0.5, 1),
+    PauseProcess("worker", 2.0, 0.7),
+    PauseProcess("server", 0.5, 0.5),
+    PauseProcess("server", 2.0, 0.5),
     ReplaceSupervisor(signal.SIGINT, 0.5),
     ReplaceSupervisor(signal.SIGKILL, 0.5),
     KillMachine(1),

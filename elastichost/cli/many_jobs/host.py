@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from elastichost.dispatcher.facts import HostStatus
-    from elastichost.wire.commands import Cancel, Reached, Submit
+    from elastichost.wire.commands import CancelMsg, ReachedMsg, SubmitMsg
 
 __all__ = ["register"]
 
@@ -78,13 +78,13 @@ def submit(
 ) -> None:
     """Put jobs in the queue of a running host."""
     from elastichost.config.job import load_job, to_toml
-    from elastichost.wire.commands import Submit
+    from elastichost.wire.commands import SubmitMsg
 
     specs = [load_job(job, overrides) for job in jobs]  # all are checked before one is sent
     status = _running_host(host_dir)
     names: list[str] = []
     for spec in specs:
-        reply = _ask(status, Submit(spec.job.name, to_toml(spec), str(Path.cwd()), weight))
+        reply = _ask(status, SubmitMsg(spec.job.name, to_toml(spec), str(Path.cwd()), weight))
         names.append(str(reply.data.get("job", spec.job.name)))
         if not as_json:
             data_console().print(reply.text)
@@ -98,9 +98,9 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """Take a job out of the queue, or stop it: what it has trained is kept."""
-    from elastichost.wire.commands import Cancel
+    from elastichost.wire.commands import CancelMsg
 
-    reply = _ask(_running_host(host_dir), Cancel(job))
+    reply = _ask(_running_host(host_dir), CancelMsg(job))
     if as_json:
         print_json({"job": job, "text": reply.text})
     else:
@@ -203,9 +203,9 @@ def _start_hint(host_dir: Path | None) -> str:
     return f"start one with `{program()} host`" + (f" --host-dir {host_dir}" if host_dir else "")
 
 
-def _ask(status: HostStatus, command: Submit | Cancel) -> Reached:
+def _ask(status: HostStatus, command: SubmitMsg | CancelMsg) -> ReachedMsg:
     """Raises PreflightError when the host does not answer, ConfigError when it refuses."""
-    from elastichost.wire.commands import CommandClient, Reached, Refused
+    from elastichost.wire.commands import CommandClient, ReachedMsg, RefusedMsg
 
     client = CommandClient(status.commands)
     try:
@@ -213,8 +213,8 @@ def _ask(status: HostStatus, command: Submit | Cancel) -> Reached:
         reply = client.receive(ANSWER_S)
     finally:
         client.close()
-    if isinstance(reply, Reached):
+    if isinstance(reply, ReachedMsg):
         return reply
-    if isinstance(reply, Refused):
+    if isinstance(reply, RefusedMsg):
         raise (ConfigError if reply.is_usage else PreflightError)(reply.message, hint=reply.hint)
     raise PreflightError(f"the host in {status.directory} does not answer", hint="is it busy, or hung?")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from elastichost.supervisor.startup.preflight import Preparation
     from elastichost.tuner.memory.peak_memory import MemoryEstimate
     from elastichost.tuner.plan_preview import Foresight
-    from elastichost.tuner.policy.policy import Forecast
+    from elastichost.tuner.policy.policy import SpeedForecast
 
 __all__ = ["register"]
 
@@ -106,7 +106,7 @@ def _lines(job: JobSpec, prepared: Preparation, found: Foresight | None) -> list
     return [*lines, ("confidence", sure)]
 
 
-def _speed(forecast: Forecast) -> str:
+def _speed(forecast: SpeedForecast) -> str:
     return (
         f"{count_words(round(forecast.samples_per_s))} samples/s "
         f"({count_words(round(forecast.low))} to {count_words(round(forecast.high))} with 90 %)"

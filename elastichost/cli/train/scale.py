@@ -16,7 +16,7 @@ from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
 
 if TYPE_CHECKING:
-    from elastichost.wire.commands import Accepted, Join, Reached, Scale
+    from elastichost.wire.commands import AcceptedMsg, JoinMsg, ReachedMsg, ScaleMsg
 
 __all__ = ["register", "scale"]
 
@@ -51,7 +51,7 @@ def scale(
     """
     from elastichost.config.hosts import KEPT_HOSTS_FILE, read_hosts
     from elastichost.supervisor.remote.ray.cluster import newcomers
-    from elastichost.wire.commands import Join, Scale
+    from elastichost.wire.commands import JoinMsg, ScaleMsg
 
     named = arguments or []
     has_run = bool(named) and "=" not in named[0]
@@ -60,7 +60,7 @@ def scale(
     if guests is not None and on is not None and (kept := directory / KEPT_HOSTS_FILE).exists():
         guests = newcomers(guests, read_hosts(kept))
     counts = _counts(named[1:] if has_run else named, may_be_none=guests is not None)
-    command = Scale(**counts) if guests is None else Join(guests.model_dump_json(), **counts)
+    command = ScaleMsg(**counts) if guests is None else JoinMsg(guests.model_dump_json(), **counts)
     reply = _ask(directory, read_status(directory), command, wait)
     if as_json:
         print_json(_facts(directory, reply))
@@ -93,10 +93,10 @@ def _counts(settings: Sequence[str], *, may_be_none: bool) -> dict[str, int]:
     return counts
 
 
-def _ask(directory: Path, facts: RunStatus, command: Scale | Join, wait: bool) -> Accepted | Reached:
+def _ask(directory: Path, facts: RunStatus, command: ScaleMsg | JoinMsg, wait: bool) -> AcceptedMsg | ReachedMsg:
     """What the run says, in the end. Raises PreflightError when it is not there or refuses, ConfigError when it refuses
     the numbers."""
-    from elastichost.wire.commands import Accepted, CommandClient, Reached
+    from elastichost.wire.commands import AcceptedMsg, CommandClient, ReachedMsg
 
     _require_running(directory, facts)
     client = CommandClient(facts.commands)
@@ -106,9 +106,9 @@ def _ask(directory: Path, facts: RunStatus, command: Scale | Join, wait: bool) -
             reply = client.receive(LOOK_S)
             if reply is None:
                 _require_running(directory, read_status(directory))
-            elif isinstance(reply, Reached) or (isinstance(reply, Accepted) and not wait):
+            elif isinstance(reply, ReachedMsg) or (isinstance(reply, AcceptedMsg) and not wait):
                 return reply
-            elif isinstance(reply, Accepted):
+            elif isinstance(reply, AcceptedMsg):
                 progress_console().print(reply.text, style="dim")
             else:
                 raise (ConfigError if reply.is_usage else PreflightError)(reply.message, hint=reply.hint)
@@ -126,9 +126,9 @@ def _require_running(directory: Path, facts: RunStatus) -> None:
     raise PreflightError(f"{run} is not running: {why}", hint=f"see `{program()} status {run}`")
 
 
-def _facts(directory: Path, reply: Accepted | Reached) -> dict[str, object]:
-    from elastichost.wire.commands import Reached
+def _facts(directory: Path, reply: AcceptedMsg | ReachedMsg) -> dict[str, object]:
+    from elastichost.wire.commands import ReachedMsg
 
-    data: dict[str, object] = dict(reply.data) if isinstance(reply, Reached) else {}
-    status = "reached" if isinstance(reply, Reached) else "accepted"
+    data: dict[str, object] = dict(reply.data) if isinstance(reply, ReachedMsg) else {}
+    status = "reached" if isinstance(reply, ReachedMsg) else "accepted"
     return {"run_dir": str(directory), "status": status, "text": reply.text, **data}

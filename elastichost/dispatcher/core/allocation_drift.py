@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from elastichost.dispatcher.core.demands import HostPower
-from elastichost.dispatcher.core.effects import Effect, Fence, Note, Resize
+from elastichost.dispatcher.core.effects import ConfineJob, Effect, NoteEvent, ResizeJob
 from elastichost.dispatcher.core.entries import JobEntry
 from elastichost.runs.events import JobShared
 from elastichost.wording import plural
@@ -27,24 +27,24 @@ REST_S, MOST_REST_S = 5.0, 60.0  # until a run that refused is told another size
 class Answer:
     """What became of a part that was lent. problem: why the run does not have it, in words; "": it has."""
 
-    resize: Resize
+    resize: ResizeJob
     problem: str = ""
 
 
-def taken(entry: JobEntry, resize: Resize) -> None:
+def taken(entry: JobEntry, resize: ResizeJob) -> None:
     """The run has it, or makes room for it."""
     entry.refusals = 0
     if resize.cores is not None:
         entry.taken_cores = entry.life, resize.cores
 
 
-def undone(entry: JobEntry, resize: Resize, host_cores: tuple[int, ...], power: HostPower) -> Iterator[Effect]:
+def undone(entry: JobEntry, resize: ResizeJob, host_cores: tuple[int, ...], power: HostPower) -> Iterator[Effect]:
     """The run does not have it. host_cores: which it began with."""
     entry.refusals += 1
     if resize.cores is not None:
         life, cores = entry.taken_cores or (entry.life, host_cores)
         entry.cores = cores if life == entry.life else host_cores
-        yield Fence(entry.job, entry.cores)
+        yield ConfineJob(entry.job, entry.cores)
     if resize.size is not None:
         yield from _as_it_is(entry, power)
 
@@ -85,4 +85,4 @@ def _as_it_is(entry: JobEntry, power: HostPower) -> Iterator[Effect]:
     reason = f"it has not the {plural(placed.mode.workers, 'worker')} that it was told to have: it counts as it is"
     placement = msgspec.structs.replace(placed.placement, mode=index)
     entry.placed = msgspec.structs.replace(placed, demand=demand, placement=placement)
-    yield Note(JobShared(entry.job, plural(has, "worker"), (), reason))
+    yield NoteEvent(JobShared(entry.job, plural(has, "worker"), (), reason))

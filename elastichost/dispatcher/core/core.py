@@ -17,15 +17,15 @@ import msgspec
 from elastichost.config.suggestions import did_you_mean
 from elastichost.dispatcher.core.allocation_drift import Answer, as_it_differs, rest_s, taken, undone
 from elastichost.dispatcher.core.demands import Examined, HostPower, Known, learnt, prior
-from elastichost.dispatcher.core.effects import Effect, Examine, Kill, Lent, Note, Resize, Spawn
+from elastichost.dispatcher.core.effects import Effect, ExamineJob, KillJob, Lent, NoteEvent, ResizeJob, StartJob
 from elastichost.dispatcher.core.endings import REST_S, broken_off, failed, not_examined
 from elastichost.dispatcher.core.entries import JobEntry
 from elastichost.dispatcher.core.examinations import Examinations
-from elastichost.dispatcher.core.interference_control import Tending, shared, tended
-from elastichost.dispatcher.core.lifecycle import JobEvent
+from elastichost.dispatcher.core.interference_control import InterferenceState, shared, tended
+from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.core.oom_containment import Containment, offenders, relieved
 from elastichost.dispatcher.core.stopping import asked_to_stop, contained
-from elastichost.dispatcher.facts import Failure, HostStatus, JobRequest, JobState, JobStatus, Seen, Size
+from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobState, JobStatus, Size
 from elastichost.errors import ConfigError
 from elastichost.metrics import FINISHED_STATES
 from elastichost.resources import HostInventory
@@ -48,7 +48,7 @@ class Core:
         self._settings, self._inventory, self._power = settings, inventory, power
         gpus = tuple(GpuRoom(gpu.index, gpu.memory_bytes) for gpu in inventory.gpus)
         self._room = HostRoom(len(inventory.cores), memory_bytes, gpus)
-        self._ledger = ledgers.Ledger(self._room)
+        self._ledger = ledgers.HostLedger(self._room)
         self._jobs: dict[str, JobEntry] = {}
         self._twins: dict[str, Known] = {}
         self._examinations = Examinations()
@@ -56,7 +56,7 @@ class Core:
         self._is_stopping = False
         self._said_s = self._next_dispatch_s = 0.0
         self._has_changed = True  # who is there, or what is known of somebody: who starts may be another
-        self._containment, self._tending = Containment(), Tending()
+        self._containment, self._tending = Containment(), InterferenceState()
         self.last_decision = ""
 
     # --- asked by the loop ----------------------------------------------------------------------------------
@@ -90,12 +90,12 @@ class Core:
         """has_run: of an earlier dispatcher."""
         self._jobs[request.job] = JobEntry(request, now_s, why="is to be examined", has_run=has_run)
         self._examinations.submit(request.job, request.shape)
-        return Note(JobSubmitted(request.job)), *self._examine_next()
+        return NoteEvent(JobSubmitted(request.job)), *self._examine_next()
 
     def _examine_next(self) -> tuple[Effect, ...]:
         """What could not be forked rests first."""
         jobs = self._examinations.next(self._room.cores)
-        return tuple(Examine(job, REST_S if self._jobs[job].not_started else 0.0) for job in jobs)
+        return tuple(ExamineJob(job, REST_S if self._jobs[job].not_started else 0.0) for job in jobs)
 
     def examined(self, found: Examined, now_s: float) -> tuple[Effect, ...]:
         """What was found out about a job before its start; it holds for all jobs of its shape."""
@@ -111,13 +111,13 @@ class Core:
         entry.examined, entry.why, self._has_changed = found, "waits", True
         entry.known = self._twins.get(found.twin) or prior(found)
         entry.estimated_bytes = found.memory[0].host_bytes
-        effects = [Note(JobWarned(found.job, warning)) for warning in found.warnings]
+        effects = [NoteEvent(JobWarned(found.job, warning)) for warning in found.warnings]
         demand = entry.demand(self._power)
         peak_bytes, breakdown = found.memory[0].host_bytes, dict(found.breakdown)
         told = JobExamined(found.job, demand.kind, peak_bytes, found.samples_planned, breakdown)
-        return (*effects, Note(told))
+        return (*effects, NoteEvent(told))
 
-    def seen(self, seen: Seen, now_s: float) -> tuple[Effect, ...]:
+    def seen(self, seen: JobObservation, now_s: float) -> tuple[Effect, ...]:
         """What a job does and uses now."""
         entry = self._jobs[seen.job]
         if entry.placed is None:
@@ -128,7 +128,7 @@ class Core:
             entry.auc = status.test_auc
             if entry.state == "starting" and (status.samples_trained > 0 or status.state in FINISHED_STATES):
                 entry.has_run = self._has_changed = True
-                entry.apply(JobEvent.TRAINS, entry.why)
+                entry.apply(JobLifecycleEvent.TRAINS, entry.why)
         entry.takes(seen.used_bytes, now_s)
         self._ledger = ledgers.observe(self._ledger, entry.job, entry.peak_bytes)
         charge = self._ledger.charge(entry.job)
@@ -159,7 +159,7 @@ class Core:
         job: str,
         code: int | None,
         cause: str,
-        failure: Failure | None,
+        failure: JobFailure | None,
         now_s: float,
         result: RunResult | None = None,
         cpu_s: float = 0.0,
@@ -182,8 +182,8 @@ class Core:
         entry.last_placed = placed or entry.last_placed
         entry.ended_s = now_s
         if code == 0 and placed is not None:
-            entry.apply(JobEvent.DONE, "done")
-            return (Note(JobDone(job, now_s - entry.placed_s)),)
+            entry.apply(JobLifecycleEvent.DONE, "done")
+            return (NoteEvent(JobDone(job, now_s - entry.placed_s)),)
         if placed is None:
             effects = failed(entry, failure, cause) if code is not None else not_examined(entry, cause)
             if entry.state == "waiting":
@@ -199,11 +199,11 @@ class Core:
         if entry.has_ended:
             raise ConfigError(f"{job} is {entry.state} already")
         if entry.state == "waiting":
-            entry.apply(JobEvent.CANCEL, "cancelled")
+            entry.apply(JobLifecycleEvent.CANCEL, "cancelled")
             entry.ended_s = now_s
             self._examinations.forget(job)
             # what looks at it is killed, if anything does
-            return Kill(job), Note(JobCancelled(job)), *self._examine_next()
+            return KillJob(job), NoteEvent(JobCancelled(job)), *self._examine_next()
         return asked_to_stop(entry, "cancel", "it is cancelled")
 
     def stop(self, now_s: float) -> tuple[Effect, ...]:
@@ -213,8 +213,8 @@ class Core:
         effects: list[Effect] = []
         for entry in self._jobs.values():
             if entry.state == "waiting":
-                entry.apply(JobEvent.KEEP, "the host stopped")
-                effects.append(Kill(entry.job))
+                entry.apply(JobLifecycleEvent.KEEP, "the host stopped")
+                effects.append(KillJob(entry.job))
             elif entry.is_live:
                 effects += asked_to_stop(entry, "host", "the host stops")
         return tuple(effects)
@@ -267,7 +267,7 @@ class Core:
         """Workers and cores by what each job gains; who gets more workers is charged for them."""
         effects = shared(self._tending, placed, self._inventory.cores, self._ledger, now_s)
         for effect in effects:
-            if isinstance(effect, Resize) and (entry := self._jobs[effect.job]).placed is not None:
+            if isinstance(effect, ResizeJob) and (entry := self._jobs[effect.job]).placed is not None:
                 needed, _ = ledgers.charge_of(self._ledger.margins, entry.placed.demand.kind, entry.placed.mode)
                 self._ledger = ledgers.grown(self._ledger, entry.job, needed)
                 entry.placed = msgspec.structs.replace(
@@ -303,15 +303,15 @@ class Core:
         entry.started_s = now_s if entry.started_s is None else entry.started_s
         entry.seen = None
         entry.cores = self._inventory.cores
-        entry.apply(JobEvent.START, start.reason)
+        entry.apply(JobLifecycleEvent.START, start.reason)
         self.last_decision = f"{start.job}: {start.reason}"
         mode = placed.mode
         size = Size(mode.workers, mode.servers, mode.worker_cores) if _is_open(entry) else None
         gpu = self._room.gpus[start.placement.device].index if start.placement.device != CPU else None
         lent = Lent(entry.cores, self._room.memory_bytes, gpu, start.charged_gpu_bytes)
         return (
-            Note(JobStarted(start.job, start.reason, mode.workers, start.charged_bytes, dict(start.speeds))),
-            Spawn(
+            NoteEvent(JobStarted(start.job, start.reason, mode.workers, start.charged_bytes, dict(start.speeds))),
+            StartJob(
                 start.job,
                 entry.life,
                 lent,

@@ -20,7 +20,7 @@ import msgspec
 from elastichost.tuner.colocation.facts import DEVICE_RESOURCES, HOST_RESOURCES, Mode
 from elastichost.tuner.colocation.kinds import Kind, prior_of
 
-__all__ = ["Examined", "HostPower", "Known", "Look", "MemoryOfSize", "learnt", "memory_of", "modes_of", "prior"]
+__all__ = ["Examined", "HostPower", "JobSample", "Known", "MemoryOfSize", "learnt", "memory_of", "modes_of", "prior"]
 
 # CPU seconds of a sample until it is measured: a fixed part, and one of each id; of a DLRM on a current core (assumed)
 SAMPLE_CPU_S, ID_CPU_S = 6e-6, 0.3e-6
@@ -89,7 +89,7 @@ class HostPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes_per_s: float
 
 
-class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job over the last moment: seconds of it, samples trained, CPU seconds of its workers and of all its processes;
     host_share: of the host's cores that were in use by anybody. gpu_s, gpu_memory_s: seconds in which a GPU computed
     for it, and moved memory for it, None: it is on none; gpu_share: of the moment in which that GPU computed at all."""
@@ -116,7 +116,7 @@ def prior(examined: Examined) -> Known:
     return Known(cpu_s, 1.1 * cpu_s)
 
 
-def learnt(known: Known, look: Look, threads: int, cores: int) -> Known:
+def learnt(known: Known, look: JobSample, threads: int, cores: int) -> Known:
     """With one more look at it; one without samples tells nothing. threads: of a worker; cores: of the host."""
     if look.samples <= 0 or look.seconds <= 0:
         return known
@@ -145,7 +145,7 @@ def learnt(known: Known, look: Look, threads: int, cores: int) -> Known:
     )
 
 
-def _on_gpu(known: Known, look: Look, weight: float) -> tuple[float | None, float]:
+def _on_gpu(known: Known, look: JobSample, weight: float) -> tuple[float | None, float]:
     """GPU seconds of a sample, and of its memory."""
     if look.gpu_s is None:
         return known.gpu_s, known.gpu_memory_s

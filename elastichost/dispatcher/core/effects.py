@@ -8,18 +8,18 @@ from elastichost.dispatcher.facts import Size
 from elastichost.runs.events import AnyEvent
 
 __all__ = [
+    "ConfineJob",
     "Effect",
-    "Examine",
-    "Fence",
-    "Freeze",
-    "Kill",
+    "ExamineJob",
+    "FreezeJob",
+    "KillJob",
     "Lent",
-    "Note",
-    "Renice",
-    "Resize",
-    "Spawn",
-    "Stop",
-    "Thaw",
+    "NoteEvent",
+    "ReniceJob",
+    "ResizeJob",
+    "StartJob",
+    "StopJob",
+    "ThawJob",
 ]
 
 
@@ -34,7 +34,7 @@ class Lent:
 
 
 @dataclass(frozen=True, slots=True)
-class Examine:
+class ExamineJob:
     """Look at the job before it may start: its data, its model, its memory. after_s: not sooner."""
 
     job: str
@@ -42,7 +42,7 @@ class Examine:
 
 
 @dataclass(frozen=True, slots=True)
-class Spawn:
+class StartJob:
     """Start its supervisor. size: None: as it would choose alone; resume: it has a run to go on with; threads: of all
     its workers and PS."""
 
@@ -57,7 +57,7 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class ResizeJob:
     """While it trains: another size, other cores, another limit of memory; None: as it is."""
 
     job: str
@@ -67,7 +67,7 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class ConfineJob:
     """What keeps it apart from others lets it have these cores; the run itself is told nothing."""
 
     job: str
@@ -75,42 +75,44 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Renice:
+class ReniceJob:
     job: str
     nice: int
 
 
 @dataclass(frozen=True, slots=True)
-class Freeze:
+class FreezeJob:
     """Its processes stand still and keep their memory."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thaw:
+class ThawJob:
     job: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopJob:
     """Drain, save, end."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class KillJob:
     """At once."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class NoteEvent:
     """A line of the journal."""
 
     event: AnyEvent
 
 
-Effect = Examine | Spawn | Resize | Fence | Renice | Freeze | Thaw | Stop | Kill | Note
+Effect = (
+    ExamineJob | StartJob | ResizeJob | ConfineJob | ReniceJob | FreezeJob | ThawJob | StopJob | KillJob | NoteEvent
+)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from elastichost.dispatcher.core.effects import Effect, Note
+from elastichost.dispatcher.core.effects import Effect, NoteEvent
 from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
-from elastichost.dispatcher.core.lifecycle import JobEvent
-from elastichost.dispatcher.facts import Failure
+from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
+from elastichost.dispatcher.facts import JobFailure
 from elastichost.errors import ExitCode
 from elastichost.runs.events import JobCancelled, JobFailed, JobRequeued, JobStopped
 from elastichost.tuner.colocation import ledger as ledgers
@@ -29,19 +29,19 @@ def broken_off(
     placed: PlacedJob,
     code: int | None,
     cause: str,
-    failure: Failure | None,
+    failure: JobFailure | None,
     room: HostRoom,
     now_s: float,
 ) -> tuple[Effect, ...]:
     """A job's supervisor ended, and the job is not done. placed: where it ran; code: None: it could not be started."""
     asked, entry.stop_cause = entry.stop_cause, ""
     if asked == "cancel":
-        entry.apply(JobEvent.CANCEL, "cancelled")
-        return (Note(JobCancelled(entry.job, str(entry.request.run_dir))),)
+        entry.apply(JobLifecycleEvent.CANCEL, "cancelled")
+        return (NoteEvent(JobCancelled(entry.job, str(entry.request.run_dir))),)
     if asked == "host":
-        entry.apply(JobEvent.KEEP, "the host stopped")
+        entry.apply(JobLifecycleEvent.KEEP, "the host stopped")
         is_saved = code == ExitCode.STOPPED_RESUMABLE
-        return (Note(JobStopped(entry.job, str(entry.request.run_dir), is_saved, "" if is_saved else cause)),)
+        return (NoteEvent(JobStopped(entry.job, str(entry.request.run_dir), is_saved, "" if is_saved else cause)),)
     if code is None:
         return _not_started(entry, cause, now_s)
     entry.not_started = 0
@@ -62,7 +62,7 @@ def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoo
     """Once more with a raised estimate, alone; not a third time."""
     entry.out_of_memory += 1
     raised = ledgers.after_oom(placed.demand, placed.placement.mode, entry.peak_bytes, room)
-    if isinstance(raised, ledgers.Refusal):
+    if isinstance(raised, ledgers.AdmissionRefusal):
         return _failed(entry, f"{raised.reason}: {words}")
     estimate = max(1, placed.mode.memory_bytes)
     entry.raised *= raised.modes[placed.placement.mode].memory_bytes / estimate
@@ -70,7 +70,7 @@ def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoo
     return _requeue(entry, f"ran out of memory ({words}); once more, alone")
 
 
-def is_gpu_oom(failure: Failure) -> bool:
+def is_gpu_oom(failure: JobFailure) -> bool:
     """Of a worker: its error is all of the failure, or within the message of the run's."""
     return failure.kind == "OutOfMemoryError" or any(words in failure.message for words in OUT_OF_GPU_MEMORY)
 
@@ -81,7 +81,7 @@ def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: Hos
     entry.out_of_memory += 1
     sizes = entry.examined.memory
     raised = ledgers.after_oom(placed.demand, placed.placement.mode, placed.charged_gpu_bytes, room, "gpu")
-    if isinstance(raised, ledgers.Refusal):
+    if isinstance(raised, ledgers.AdmissionRefusal):
         left = tuple(size for size in sizes if not size.gpu_bytes)
         if not left:
             return _failed(entry, f"{raised.reason}: {words}")
@@ -112,7 +112,7 @@ def not_examined(entry: JobEntry, cause: str) -> tuple[Effect, ...]:
         return _failed(entry, _never_started("what looks at it", cause))
     entry.why = _tried_again(entry, "what looks at it", cause)
     entry.ended_s = None
-    return (Note(JobRequeued(entry.job, entry.why)),)
+    return (NoteEvent(JobRequeued(entry.job, entry.why)),)
 
 
 def _tried_again(entry: JobEntry, what: str, cause: str) -> str:
@@ -127,22 +127,22 @@ def _never_started(what: str, cause: str) -> str:
 def _requeue(entry: JobEntry, why: str) -> tuple[Effect, ...]:
     if entry.starts >= MOST_STARTS:
         return _failed(entry, f"started {entry.starts} times and never done: {why}")
-    entry.apply(JobEvent.REQUEUE, why)
+    entry.apply(JobLifecycleEvent.REQUEUE, why)
     entry.ended_s = None
-    return (Note(JobRequeued(entry.job, why)),)
+    return (NoteEvent(JobRequeued(entry.job, why)),)
 
 
 def _failed(entry: JobEntry, words: str) -> tuple[Effect, ...]:
-    entry.apply(JobEvent.FAIL, words)
-    return (Note(JobFailed(entry.job, words)),)
+    entry.apply(JobLifecycleEvent.FAIL, words)
+    return (NoteEvent(JobFailed(entry.job, words)),)
 
 
-def failed(entry: JobEntry, failure: Failure | None, cause: str) -> tuple[Effect, ...]:
+def failed(entry: JobEntry, failure: JobFailure | None, cause: str) -> tuple[Effect, ...]:
     """By its own fault, or before it was started."""
     return _failed(entry, _words(failure, cause))
 
 
-def _words(failure: Failure | None, cause: str) -> str:
+def _words(failure: JobFailure | None, cause: str) -> str:
     if failure is None:
         return cause
     words = f"{failure.kind}: {failure.message}"

@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.dispatcher.core.demands import Examined, HostPower, Known, Look, memory_of, modes_of, prior
-from elastichost.dispatcher.core.lifecycle import JobEvent, next_state
-from elastichost.dispatcher.facts import ENDED_STATES, OVER_STATES, JobRequest, JobState, JobStatus, Seen
+from elastichost.dispatcher.core.demands import Examined, HostPower, JobSample, Known, memory_of, modes_of, prior
+from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent, next_state
+from elastichost.dispatcher.facts import ENDED_STATES, OVER_STATES, JobObservation, JobRequest, JobState, JobStatus
 from elastichost.metrics import FrontierPoint
 from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, JobDemand, Mode, PlacedJob
 from elastichost.tuner.colocation.kinds import kind_of
@@ -39,8 +39,8 @@ class JobEntry:
     known: Known | None = None
     placed: PlacedJob | None = None
     last_placed: PlacedJob | None = None  # where it is, or was
-    seen: Seen | None = None
-    look: Look | None = None  # the newest
+    seen: JobObservation | None = None
+    look: JobSample | None = None  # the newest
     look_s: float = 0.0
     has_run: bool = False
     life: int = 0
@@ -114,7 +114,7 @@ class JobEntry:
             self.told_workers = told, now_s + CHANGES_S
         return max(most, told if now_s < self.told_workers[1] else 0)
 
-    def apply(self, event: JobEvent, why: str) -> None:
+    def apply(self, event: JobLifecycleEvent, why: str) -> None:
         """Raises IllegalTransitionError."""
         self.state, self.why = next_state(self.state, event), why
 

@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from elastichost.dispatcher.core.effects import Effect, Freeze, Note, Renice, Resize, Thaw
+from elastichost.dispatcher.core.effects import Effect, FreezeJob, NoteEvent, ReniceJob, ResizeJob, ThawJob
 from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
-from elastichost.dispatcher.core.lifecycle import JobEvent
+from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.facts import Size
 from elastichost.runs.events import JobShared, JobTended
 from elastichost.tuner.colocation import corrections as teaching
 from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode, PlacedJob, Placement
 from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, encounters, tend
-from elastichost.tuner.colocation.ledger import Ledger, charge_of
+from elastichost.tuner.colocation.ledger import HostLedger, charge_of
 from elastichost.tuner.colocation.policies import predicted
 from elastichost.tuner.colocation.sharing import SharingJob, share_cores
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.allocate import JobOptions, Option
 
-__all__ = ["Tending", "shared", "tended"]
+__all__ = ["InterferenceState", "shared", "tended"]
 
 WINDOW_S = 3.0
 WARM_UP_S = 4.0  # of a job: its first seconds are no speed
@@ -36,7 +36,7 @@ STILL_S = 5.0  # a size that was just given is not changed
 
 
 @dataclass(slots=True)
-class Tending:
+class InterferenceState:
     """What is remembered from one window to the next."""
 
     feedback: FeedbackState = field(default_factory=FeedbackState)
@@ -93,7 +93,7 @@ def _window(entry: JobEntry, together: Mapping[str, float], now_s: float) -> Win
 
 
 def tended(
-    state: Tending, entries: Sequence[JobEntry], room: HostRoom, used_bytes: int, now_s: float
+    state: InterferenceState, entries: Sequence[JobEntry], room: HostRoom, used_bytes: int, now_s: float
 ) -> tuple[tuple[Effect, ...], tuple[str, ...]]:
     """Nothing until a window is over. Effects, and jobs that are to be evicted."""
     if now_s < state.next_s:
@@ -115,7 +115,7 @@ def tended(
 
 
 def _done(entry: JobEntry, action: Action) -> Iterator[Effect]:
-    yield Note(JobTended(entry.job, action.kind, action.reason))
+    yield NoteEvent(JobTended(entry.job, action.kind, action.reason))
     placed = entry.placed
     assert placed is not None
     match action.kind:
@@ -125,20 +125,20 @@ def _done(entry: JobEntry, action: Action) -> Iterator[Effect]:
                 yield from resized(entry, to, None)
         case "lower" | "raise":
             entry.nice = LOW_NICE if action.kind == "lower" else COMPUTING_NICE
-            yield Renice(entry.job, entry.nice)
+            yield ReniceJob(entry.job, entry.nice)
         case "pause":
             if entry.state == "running":
-                entry.apply(JobEvent.PAUSE, action.reason)
+                entry.apply(JobLifecycleEvent.PAUSE, action.reason)
                 entry.placed = msgspec.structs.replace(placed, is_paused=True)
-                yield Freeze(entry.job)
+                yield FreezeJob(entry.job)
         case "resume":
             if entry.state == "paused":
-                entry.apply(JobEvent.RESUME, action.reason)
+                entry.apply(JobLifecycleEvent.RESUME, action.reason)
                 entry.placed = msgspec.structs.replace(placed, is_paused=False)
                 if entry.nice != COMPUTING_NICE:
                     entry.nice = COMPUTING_NICE
-                    yield Renice(entry.job, entry.nice)
-                yield Thaw(entry.job)
+                    yield ReniceJob(entry.job, entry.nice)
+                yield ThawJob(entry.job)
 
 
 def resized(entry: JobEntry, mode: int, cores: tuple[int, ...] | None) -> Iterator[Effect]:
@@ -152,11 +152,11 @@ def resized(entry: JobEntry, mode: int, cores: tuple[int, ...] | None) -> Iterat
         size = Size(chosen.workers, chosen.servers, chosen.worker_cores)
     if cores is not None:
         entry.cores = cores
-    yield Resize(entry.job, size=size, cores=cores)
+    yield ResizeJob(entry.job, size=size, cores=cores)
 
 
 def shared(
-    state: Tending, entries: Sequence[JobEntry], cores: tuple[int, ...], ledger: Ledger, now_s: float
+    state: InterferenceState, entries: Sequence[JobEntry], cores: tuple[int, ...], ledger: HostLedger, now_s: float
 ) -> tuple[Effect, ...]:
     """How many workers each job has that computes, and on which cores, by what each would gain. Nobody gets more than
     its charge and its part of what is free in the ledger have room for."""
@@ -173,7 +173,7 @@ def shared(
         if share.option == placed.placement.mode and changed is None:
             continue
         state.resized_s[entry.job] = now_s
-        effects.append(Note(JobShared(entry.job, str(share.configuration), share.cores, share.reason)))
+        effects.append(NoteEvent(JobShared(entry.job, str(share.configuration), share.cores, share.reason)))
         effects += resized(entry, share.option, changed)
     return tuple(effects)
 
@@ -183,7 +183,7 @@ def _is_shareable(entry: JobEntry) -> bool:
     return open_size and entry.state == "running" and entry.placed is not None and entry.placed.demand.is_measured
 
 
-def _sharing_job(entry: JobEntry, host_cores: int, ledger: Ledger, jobs: int) -> SharingJob:
+def _sharing_job(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> SharingJob:
     placed = entry.placed
     assert placed is not None
     room_bytes = placed.charged_bytes + ledger.free_bytes // jobs

@@ -7,10 +7,10 @@ from enum import StrEnum
 from elastichost.dispatcher.facts import JobState
 from elastichost.errors import IllegalTransitionError
 
-__all__ = ["JobEvent", "next_state"]
+__all__ = ["JobLifecycleEvent", "next_state"]
 
 
-class JobEvent(StrEnum):
+class JobLifecycleEvent(StrEnum):
     START = "start"  # the dispatcher has asked for its process
     TRAINS = "trains"  # its first samples were seen
     PAUSE = "pause"  # its processes are stopped, its memory stays
@@ -23,35 +23,38 @@ class JobEvent(StrEnum):
     KEEP = "keep"  # it has ended because the host stops; it can be resumed
 
 
-_TABLE: dict[tuple[JobState, JobEvent], JobState] = {
-    ("waiting", JobEvent.START): "starting",
-    ("waiting", JobEvent.CANCEL): "cancelled",  # it has no process to be stopped
-    ("waiting", JobEvent.KEEP): "stopped",
-    ("waiting", JobEvent.FAIL): "failed",  # it fits nowhere, or was started too often
-    ("starting", JobEvent.TRAINS): "running",
-    ("starting", JobEvent.STOP): "stopping",
-    ("starting", JobEvent.REQUEUE): "waiting",  # out of memory before it trained
-    ("starting", JobEvent.DONE): "done",  # a short job: it was over before it was looked at
-    ("starting", JobEvent.FAIL): "failed",
-    ("running", JobEvent.PAUSE): "paused",
-    ("running", JobEvent.STOP): "stopping",
-    ("running", JobEvent.REQUEUE): "waiting",  # killed for want of memory: there is a checkpoint, or a new beginning
-    ("running", JobEvent.DONE): "done",
-    ("running", JobEvent.FAIL): "failed",
-    ("paused", JobEvent.RESUME): "running",
-    ("paused", JobEvent.STOP): "stopping",  # it is woken for that
-    ("paused", JobEvent.REQUEUE): "waiting",
-    ("paused", JobEvent.DONE): "done",  # it had ended when it was to be paused
-    ("paused", JobEvent.FAIL): "failed",
-    ("stopping", JobEvent.REQUEUE): "waiting",  # evicted
-    ("stopping", JobEvent.DONE): "done",  # it was done sooner than stopped
-    ("stopping", JobEvent.FAIL): "failed",
-    ("stopping", JobEvent.CANCEL): "cancelled",
-    ("stopping", JobEvent.KEEP): "stopped",
+_TABLE: dict[tuple[JobState, JobLifecycleEvent], JobState] = {
+    ("waiting", JobLifecycleEvent.START): "starting",
+    ("waiting", JobLifecycleEvent.CANCEL): "cancelled",  # it has no process to be stopped
+    ("waiting", JobLifecycleEvent.KEEP): "stopped",
+    ("waiting", JobLifecycleEvent.FAIL): "failed",  # it fits nowhere, or was started too often
+    ("starting", JobLifecycleEvent.TRAINS): "running",
+    ("starting", JobLifecycleEvent.STOP): "stopping",
+    ("starting", JobLifecycleEvent.REQUEUE): "waiting",  # out of memory before it trained
+    ("starting", JobLifecycleEvent.DONE): "done",  # a short job: it was over before it was looked at
+    ("starting", JobLifecycleEvent.FAIL): "failed",
+    ("running", JobLifecycleEvent.PAUSE): "paused",
+    ("running", JobLifecycleEvent.STOP): "stopping",
+    (
+        "running",
+        JobLifecycleEvent.REQUEUE,
+    ): "waiting",  # killed for want of memory: there is a checkpoint, or a new beginning
+    ("running", JobLifecycleEvent.DONE): "done",
+    ("running", JobLifecycleEvent.FAIL): "failed",
+    ("paused", JobLifecycleEvent.RESUME): "running",
+    ("paused", JobLifecycleEvent.STOP): "stopping",  # it is woken for that
+    ("paused", JobLifecycleEvent.REQUEUE): "waiting",
+    ("paused", JobLifecycleEvent.DONE): "done",  # it had ended when it was to be paused
+    ("paused", JobLifecycleEvent.FAIL): "failed",
+    ("stopping", JobLifecycleEvent.REQUEUE): "waiting",  # evicted
+    ("stopping", JobLifecycleEvent.DONE): "done",  # it was done sooner than stopped
+    ("stopping", JobLifecycleEvent.FAIL): "failed",
+    ("stopping", JobLifecycleEvent.CANCEL): "cancelled",
+    ("stopping", JobLifecycleEvent.KEEP): "stopped",
 }
 
 
-def next_state(state: JobState, event: JobEvent) -> JobState:
+def next_state(state: JobState, event: JobLifecycleEvent) -> JobState:
     """Raises IllegalTransitionError."""
     try:
         return _TABLE[state, event]

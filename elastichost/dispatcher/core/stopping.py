@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elastichost.dispatcher.core.effects import Effect, Kill, Note, Resize, Stop
+from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, ResizeJob, StopJob
 from elastichost.dispatcher.core.entries import JobEntry, StopCause
-from elastichost.dispatcher.core.lifecycle import JobEvent
+from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.core.oom_containment import Act
 from elastichost.runs.events import JobMemoryActed, JobStopping
 
@@ -18,19 +18,19 @@ def asked_to_stop(entry: JobEntry, cause: StopCause, why: str) -> tuple[Effect, 
     entry.stop_cause = cause if entry.stop_cause != "cancel" else "cancel"
     if entry.state == "stopping":
         return ()  # asked a second time, a supervisor ends without saving
-    entry.apply(JobEvent.STOP, why)
-    return Stop(entry.job), Note(JobStopping(entry.job, why))
+    entry.apply(JobLifecycleEvent.STOP, why)
+    return StopJob(entry.job), NoteEvent(JobStopping(entry.job, why))
 
 
 def contained(entry: JobEntry, act: Act) -> Iterator[Effect]:
     """One act when jobs together use more than there is, or do no more."""
-    yield Note(JobMemoryActed(act.job, act.kind, act.reason, act.limit_bytes))
+    yield NoteEvent(JobMemoryActed(act.job, act.kind, act.reason, act.limit_bytes))
     if act.kind in ("tighten", "loosen"):
-        yield Resize(act.job, memory_bytes=act.limit_bytes)
+        yield ResizeJob(act.job, memory_bytes=act.limit_bytes)
     elif act.kind == "evict" and entry.state in ("starting", "running", "paused"):
         yield from asked_to_stop(entry, "memory", act.reason)
     elif act.kind == "kill":
         if entry.state != "stopping":
-            entry.apply(JobEvent.STOP, act.reason)
+            entry.apply(JobLifecycleEvent.STOP, act.reason)
         entry.stop_cause = "cancel" if entry.stop_cause == "cancel" else "memory"
-        yield Kill(act.job)
+        yield KillJob(act.job)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from elastichost.clock import Clock, MonotonicClock
 from elastichost.dispatcher.isolation.control_files import ControlFiles
-from elastichost.dispatcher.isolation.delegation import NotDelegatedError, Standing, delegated, processes_in
-from elastichost.dispatcher.isolation.limits import PREFIX, JobUsage, Limits, group_name, kept_bytes, keyed, written
+from elastichost.dispatcher.isolation.delegation import Delegation, NotDelegatedError, delegated, processes_in
+from elastichost.dispatcher.isolation.limits import PREFIX, JobLimits, JobUsage, group_name, kept_bytes, keyed, written
 
 __all__ = ["CgroupTier", "open_cgroups"]
 
@@ -27,7 +27,7 @@ CLOSE_S, POLL_S = 2.0, 0.01
 LINGER_S = 10.0  # beyond supervision.keep_arena_s
 
 
-def open_cgroups(files: ControlFiles, standing: Standing, clock: Clock) -> CgroupTier:
+def open_cgroups(files: ControlFiles, standing: Delegation, clock: Clock) -> CgroupTier:
     """Divides the group of this process. Raises NotDelegatedError, and has changed nothing then."""
     found = delegated(files, standing)
     tier = CgroupTier(found.directory, found.name, files, clock)
@@ -57,7 +57,7 @@ class CgroupTier:
     _host: Path | None = None
     _made: int = 0
 
-    def open(self, wanted: tuple[str, ...], standing: Standing) -> None:
+    def open(self, wanted: tuple[str, ...], standing: Delegation) -> None:
         """Raises NotDelegatedError, OSError."""
         for left in self.base.glob(f"{PREFIX}*/"):  # of a dispatcher that was killed, unless somebody lives in it
             with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ class CgroupTier:
         self._clear(host, standing)
         self._enable(wanted)
 
-    def _clear(self, host: Path, standing: Standing) -> None:
+    def _clear(self, host: Path, standing: Delegation) -> None:
         """A group whose children are controlled may have no processes of its own."""
         for _ in range(ATTEMPTS):
             here = processes_in(self.files, self.base)
@@ -106,7 +106,7 @@ class CgroupTier:
         group = self._groups.get(job)
         return None if group is None else group / "cgroup.procs"
 
-    def admit(self, job: str, pid: int | None, limits: Limits) -> tuple[str, ...]:
+    def admit(self, job: str, pid: int | None, limits: JobLimits) -> tuple[str, ...]:
         """A group for a job; pid: of its first process, moved before it starts others; None: it goes in by itself."""
         self.release(job)
         self._made += 1
@@ -124,7 +124,7 @@ class CgroupTier:
                 problems += (f"{job} stays outside of its cgroup: {error.strerror or error}",)
         return problems
 
-    def change(self, job: str, limits: Limits) -> tuple[str, ...]:
+    def change(self, job: str, limits: JobLimits) -> tuple[str, ...]:
         """Other limits, from now on. A wall below what the job has is put above that: nobody is killed by a change."""
         group = self._groups.get(job)
         if group is None:

@@ -10,7 +10,7 @@ from elastichost.dispatcher.isolation.control_files import ControlFiles
 from elastichost.dispatcher.isolation.limits import group_directory, mounted, own_path
 from elastichost.errors import ElastichostError
 
-__all__ = ["WANTED", "Delegated", "NotDelegatedError", "Standing", "delegated", "processes_in"]
+__all__ = ["WANTED", "Delegated", "Delegation", "NotDelegatedError", "delegated", "processes_in"]
 
 WANTED = ("memory", "cpu", "cpuset")
 
@@ -20,7 +20,7 @@ class NotDelegatedError(ElastichostError):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Delegation:
     """Of this process. proc: its directory below /proc; uid: its user; family: it and all processes below it; systemd:
     exists where that manages the host."""
 
@@ -45,7 +45,7 @@ class Delegated:
     controllers: tuple[str, ...]
 
 
-def delegated(files: ControlFiles, standing: Standing) -> Delegated:
+def delegated(files: ControlFiles, standing: Delegation) -> Delegated:
     """The group that this process may divide. Raises NotDelegatedError."""
     group, name = _own_group(files, standing.proc)
     present = _read(files, group / "cgroup.controllers").split()
@@ -61,7 +61,7 @@ def delegated(files: ControlFiles, standing: Standing) -> Delegated:
     return Delegated(group, name, controllers)
 
 
-def _problem(files: ControlFiles, group: Path, standing: Standing) -> str:
+def _problem(files: ControlFiles, group: Path, standing: Delegation) -> str:
     """Why a group with controllers cannot be divided; "": it can."""
     if not (group / "cgroup.type").exists():
         return "is the root of the hierarchy, which nobody delegates"

@@ -25,8 +25,8 @@ from pathlib import PurePosixPath
 __all__ = [
     "PREFIX",
     "WALL",
+    "JobLimits",
     "JobUsage",
-    "Limits",
     "Mount",
     "core_list",
     "cpu_weight",
@@ -51,7 +51,7 @@ NAME_LENGTH = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JobLimits:
     """memory_bytes: what the job is charged, 0: no wall. threads: of all its workers and PS. cores: its processes may
     use these, (): all that the host may."""
 
@@ -77,7 +77,7 @@ class JobUsage:
 # --- what to write ----------------------------------------------------------------------------------------------------
 
 
-def wall_bytes(limits: Limits, held_bytes: int = 0) -> int:
+def wall_bytes(limits: JobLimits, held_bytes: int = 0) -> int:
     """Whole pages; never below what the job has now."""
     wall = max(WALL * limits.memory_bytes, SLACK * held_bytes)
     return -(-int(wall) // PAGE_BYTES) * PAGE_BYTES
@@ -99,7 +99,7 @@ def core_list(cores: Iterable[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def written(limits: Limits, controllers: frozenset[str], held_bytes: int = 0) -> tuple[tuple[str, str], ...]:
+def written(limits: JobLimits, controllers: frozenset[str], held_bytes: int = 0) -> tuple[tuple[str, str], ...]:
     """(file, content) in the order of writing, of the controllers that are there. held_bytes: what the job has now."""
     found: list[tuple[str, str]] = []
     if "memory" in controllers:

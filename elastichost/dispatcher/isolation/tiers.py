@@ -22,13 +22,13 @@ from pathlib import Path
 from elastichost.clock import Clock, MonotonicClock
 from elastichost.dispatcher.isolation.cgroups import CgroupTier, open_cgroups
 from elastichost.dispatcher.isolation.control_files import ControlFiles
-from elastichost.dispatcher.isolation.delegation import NotDelegatedError, Standing
-from elastichost.dispatcher.isolation.limits import WALL, JobUsage, Limits
+from elastichost.dispatcher.isolation.delegation import Delegation, NotDelegatedError
+from elastichost.dispatcher.isolation.limits import WALL, JobLimits, JobUsage
 from elastichost.dispatcher.isolation.mps import find_mps
 from elastichost.dispatcher.isolation.process_meter import HostProcesses
 from elastichost.dispatcher.isolation.resctrl import ResctrlTier, open_resctrl
 
-__all__ = ["ALWAYS", "Isolation", "JobUsage", "Limits", "enter", "probe"]
+__all__ = ["ALWAYS", "Isolation", "JobLimits", "JobUsage", "enter", "probe"]
 
 ALWAYS = (
     "Always: a job has the cores, the nice value and the threads of its plan, and starts only when its peak memory fits"
@@ -54,7 +54,7 @@ class Isolation:
         self.sentences = sentences
         self._cgroups, self._resctrl = cgroups, resctrl
 
-    def admit(self, job: str, pid: int | None, limits: Limits) -> tuple[str, ...]:
+    def admit(self, job: str, pid: int | None, limits: JobLimits) -> tuple[str, ...]:
         """Fences for a job that is about to start. pid: of its first process, which has started no other yet; None: it
         goes in by itself, with `enter(doors(job))`, which leaves no moment between. Returns what failed, in words."""
         problems: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Isolation:
         tiers = (tier for tier in (self._cgroups, self._resctrl) if tier is not None)
         return tuple(str(door) for tier in tiers if (door := tier.door(job)) is not None)
 
-    def change(self, job: str, limits: Limits) -> tuple[str, ...]:
+    def change(self, job: str, limits: JobLimits) -> tuple[str, ...]:
         """Other limits for a job that runs. Returns what failed, in words."""
         return self._cgroups.change(job, limits) if self._cgroups is not None else ()
 
@@ -111,7 +111,7 @@ def enter(doors: Iterable[str], files: ControlFiles | None = None) -> tuple[str,
 
 def probe(
     files: ControlFiles | None = None,
-    standing: Standing | None = None,
+    standing: Delegation | None = None,
     resctrl: Path = Path("/sys/fs/resctrl"),
     clock: Clock | None = None,
     has_gpus: bool = False,
@@ -119,7 +119,7 @@ def probe(
     """What there is on this host; call it before anything is started, and `close` the result. Where a cgroup was
     delegated to this process, and only there, it is divided for the jobs; nothing else is changed."""
     files = files or ControlFiles()
-    standing = standing or Standing(Path("/proc/self"), os.geteuid(), _family)
+    standing = standing or Delegation(Path("/proc/self"), os.geteuid(), _family)
     cgroups, cgroup_words = _cgroup_tier(files, standing, clock or MonotonicClock())
     monitors, monitor_words = open_resctrl(resctrl, files)
     sentences = (ALWAYS, cgroup_words, monitor_words, *((find_mps(os.environ),) if has_gpus else ()))
@@ -131,7 +131,7 @@ def _family() -> frozenset[int]:
     return frozenset(tree.pids) if tree is not None else frozenset()
 
 
-def _cgroup_tier(files: ControlFiles, standing: Standing, clock: Clock) -> tuple[CgroupTier | None, str]:
+def _cgroup_tier(files: ControlFiles, standing: Delegation, clock: Clock) -> tuple[CgroupTier | None, str]:
     try:
         tier = open_cgroups(files, standing, clock)
     except NotDelegatedError as error:

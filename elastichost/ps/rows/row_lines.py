@@ -48,7 +48,7 @@ def table_facts(layout: ArenaLayout) -> Int64:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RowPart:
     """Embeddings of one precision, one kernel call. A precision has two parts: a test can kill between them."""
 
     members: Int64  # indices of the embeddings
@@ -71,13 +71,13 @@ class RowLines:
         updates = np.zeros((len(embeddings), columns.UPDATE_FIELDS), np.int64)
         updates[:, columns.STATE_BASE] = self._state_bases
         updates[:, columns.OPTIMIZER] = [OPTIMIZER_CODES[e.optimizer.name] for e in embeddings]
-        self._parts: list[_Part] = []
+        self._parts: list[_RowPart] = []
         rows: Rows
         for precision, rows in (("float32", arena.rows_flat), ("bfloat16", arena.rows_flat_half)):
             chosen = np.array([e.index for e in embeddings if e.precision == precision], np.int64)
             for members in (chosen[::2].copy(), chosen[1::2].copy()):
                 if len(members):
-                    self._parts.append(_Part(members, rows, updates[members]))
+                    self._parts.append(_RowPart(members, rows, updates[members]))
         self._stream = initial_stream(layout.seed, "rounding of rows")
         self._pushes = 0
 

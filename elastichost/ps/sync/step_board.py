@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.errors import ProtocolError
-from elastichost.wire.data import DensePush
+from elastichost.wire.data import DensePushMsg
 
 __all__ = ["StepBoard", "StepGradient", "StepWaiter"]
 
@@ -51,7 +51,7 @@ class StepBoard:
 
     parameters: int
     _step: int = 0
-    _micros: dict[int, tuple[DensePush, Float32]] = field(default_factory=dict)
+    _micros: dict[int, tuple[DensePushMsg, Float32]] = field(default_factory=dict)
     _left_out: set[int] = field(default_factory=set)
     _waiters: list[StepWaiter] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ class StepBoard:
             self._left_out.add(micro)
             self._micros.pop(micro, None)
 
-    def stage(self, message: DensePush, vector: Float32) -> StepGradient | None:
+    def stage(self, message: DensePushMsg, vector: Float32) -> StepGradient | None:
         """Takes a micro-batch of the present step; float32 [elements] is kept. The step's gradient once all are there.
         One that came before is ignored: it was the same. Raises ProtocolError for micro-batches that cannot be."""
         self._begin(message.step)

@@ -20,7 +20,7 @@ from elastichost.ps.sync.step_board import StepBoard, StepGradient, StepWaiter
 from elastichost.specs import DenseSpec
 from elastichost.wire.applied import left_out_words
 from elastichost.wire.crash import crash_point
-from elastichost.wire.data import DensePush, DensePushed, Push, Retry, StepAsk, StepReached
+from elastichost.wire.data import DensePushedMsg, DensePushMsg, PushMsg, RetryMsg, StepAskMsg, StepReachedMsg
 
 __all__ = ["StepService"]
 
@@ -44,7 +44,9 @@ class StepService:
         self._epoch = 0
         self._held: tuple[int, StepGradient] | None = None  # a step that is complete, for which the disk has no space
 
-    def push(self, peer: bytes, sender: ProcessId, message: DensePush, frames: Sequence[memoryview]) -> list[Outgoing]:
+    def push(
+        self, peer: bytes, sender: ProcessId, message: DensePushMsg, frames: Sequence[memoryview]
+    ) -> list[Outgoing]:
         """A micro-batch of the step under way; one of a step before is acknowledged as well: it was committed. Raises
         ProtocolError."""
         step = self._dense.version()
@@ -52,7 +54,7 @@ class StepService:
             return [self._retry(peer, message.request)]
         acknowledged = Outgoing(
             peer,
-            DensePushed(
+            DensePushedMsg(
                 request=message.request,
                 sequence=message.sequence,
                 version=step,
@@ -86,7 +88,7 @@ class StepService:
         self._applier.settle_steps(step)
         return self._reached()
 
-    def leave_out(self, message: Push) -> bool:
+    def leave_out(self, message: PushMsg) -> bool:
         """A micro-batch that workers died on, of the step under way. False: it is too late, or under an older map. Then
         no other PS may hear of it: it would drop rows of a step that is committed with them."""
         if message.step != self._dense.version() or not self._is_current(message.shard_map_epoch):
@@ -96,7 +98,7 @@ class StepService:
         self._board.leave_out(message.step, message.micro)
         return True
 
-    def ask(self, peer: bytes, message: StepAsk) -> list[Outgoing]:
+    def ask(self, peer: bytes, message: StepAskMsg) -> list[Outgoing]:
         """Answered when the step may begin."""
         if not self._is_current(message.shard_map_epoch):
             return [self._retry(peer, message.request)]
@@ -113,7 +115,7 @@ class StepService:
 
     def _retry(self, peer: bytes, request: int) -> Outgoing:
         epoch = self._session.shard_map_epoch
-        return Outgoing(peer, Retry(request=request, reason=f"this PS has shard map {epoch}", shard_map_epoch=epoch))
+        return Outgoing(peer, RetryMsg(request=request, reason=f"this PS has shard map {epoch}", shard_map_epoch=epoch))
 
     def _reached(self) -> list[Outgoing]:
         step = self._dense.version()
@@ -124,7 +126,8 @@ class StepService:
         self._dense.read_into(vector)
         samples = self._dense.samples_applied()
         return [
-            Outgoing(w.peer, StepReached(request=w.request, step=step, samples_applied=samples), (vector,)) for w in due
+            Outgoing(w.peer, StepReachedMsg(request=w.request, step=step, samples_applied=samples), (vector,))
+            for w in due
         ]
 
     def _commit(self, step: int, gradient: StepGradient) -> None:

@@ -12,29 +12,29 @@ from elastichost.ps.rows.store import RowStore
 from elastichost.ps.transfer.bucket_rows import BucketRows
 from elastichost.ps.transfer.bucket_source import BucketSource
 from elastichost.ps.transfer.changed_rows import ChangedRows
-from elastichost.ps.transfer.mover import Mover
+from elastichost.ps.transfer.mover import BucketReceiver
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
-    BucketsMeasured,
+    BucketsMeasuredMsg,
     ControlMessage,
-    CopyBuckets,
-    ForgetBuckets,
-    Forgotten,
-    KeepBuckets,
-    MeasureBuckets,
+    CopyBucketsMsg,
+    ForgetBucketsMsg,
+    ForgottenMsg,
+    KeepBucketsMsg,
+    MeasureBucketsMsg,
 )
 from elastichost.wire.crash import crash_point
-from elastichost.wire.data import BucketFetch, DataMessage
+from elastichost.wire.data import BucketFetchMsg, DataMessage
 from elastichost.wire.sockets import Caller, DataClient
 
-__all__ = ["MoveOrder", "Moving"]
+__all__ = ["BucketTransfers", "MoveOrder"]
 
-MoveOrder = MeasureBuckets | CopyBuckets | ForgetBuckets | KeepBuckets
+MoveOrder = MeasureBucketsMsg | CopyBucketsMsg | ForgetBucketsMsg | KeepBucketsMsg
 Key = tuple[int, int]  # (table, bucket)
 
 
-class Moving:
+class BucketTransfers:
     """send: to the supervisor."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Moving:
         applier.on_changed, store.on_made = changed.changed, changed.made
         self._rows, self._store, self._send = BucketRows(arena), store, send
         self._source = BucketSource(arena, changed, store.owns)
-        self._mover = Mover(self._rows, store, caller.connect)
+        self._mover = BucketReceiver(self._rows, store, caller.connect)
         self._awaited: Collection[Key] = ()
         self._to_forget: dict[int, set[Key]] = {}  # request -> buckets that are this process' own still
 
@@ -65,9 +65,9 @@ class Moving:
     # --- other PS -------------------------------------------------------------------------------------------
 
     def answer(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
-        """To a PS. Raises ProtocolError: it may send nothing but BucketFetch."""
+        """To a PS. Raises ProtocolError: it may send nothing but BucketFetchMsg."""
         sender, message = envelope.sender, envelope.message
-        if sender is None or not isinstance(message, BucketFetch):
+        if sender is None or not isinstance(message, BucketFetchMsg):
             raise ProtocolError(f"{sender} sent a {type(message).__name__}: a PS may only fetch buckets from another")
         return self._source.handle(peer, sender, message)
 
@@ -91,17 +91,17 @@ class Moving:
     def handle(self, order: MoveOrder) -> None:
         """Raises ProtocolError for buckets that there are not."""
         match order:
-            case MeasureBuckets(request=request, buckets=buckets):
+            case MeasureBucketsMsg(request=request, buckets=buckets):
                 self._check(buckets)
                 sizes = tuple(self._rows.bucket_bytes(table, bucket) for table, bucket in buckets)
-                self._send(BucketsMeasured(request, sizes))
-            case CopyBuckets(copy=number, moves=moves):
+                self._send(BucketsMeasuredMsg(request, sizes))
+            case CopyBucketsMsg(copy=number, moves=moves):
                 self._check([(move.table, move.bucket) for move in moves])
                 # What is its own has come already; the life it came from has been replaced since.
                 self._mover.copy(number, [move for move in moves if not self._store.owns(move.table, move.bucket)])
-            case KeepBuckets(buckets=buckets):
+            case KeepBucketsMsg(buckets=buckets):
                 self._source.end(buckets)
-            case ForgetBuckets(request=request, buckets=buckets):
+            case ForgetBucketsMsg(request=request, buckets=buckets):
                 self._check(buckets)
                 self._to_forget[request] = set(buckets)
                 self.forget()
@@ -122,7 +122,7 @@ class Moving:
             for table, bucket in sorted(buckets):
                 self._store.forget(table, bucket)
             del self._to_forget[request]
-            self._send(Forgotten(request))
+            self._send(ForgottenMsg(request))
 
     def take_over(self, buckets: Collection[Key]) -> bool:
         """These have moved to this process. False: they are not whole yet, and `turn` will tell when they are; or they

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from elastichost.errors import IllegalTransitionError, ProtocolError
 from elastichost.ps.transfer.bucket_rows import ID_BYTES, BucketRows, checksum
 from elastichost.wire.crash import crash_point
-from elastichost.wire.data import BucketFetch, BucketPart
+from elastichost.wire.data import BucketFetchMsg, BucketPartMsg
 
 __all__ = ["PART_BYTES", "TRANSITIONS", "BucketCopy", "CopyStage"]
 
@@ -107,24 +107,24 @@ class BucketCopy:
         """Something is to be fetched now."""
         return self.stage not in (CopyStage.COPIED, CopyStage.WHOLE)
 
-    def ask(self, request: int) -> BucketFetch:
+    def ask(self, request: int) -> BucketFetchMsg:
         """What is to be fetched next. Call it when there is something."""
         stop = self._at + self._of_part
         match self.stage:
             case CopyStage.OPENING:
-                return BucketFetch(request, self.table, self.bucket, "open")
+                return BucketFetchMsg(request, self.table, self.bucket, "open")
             case CopyStage.ROWS | CopyStage.MENDING:
-                return BucketFetch(request, self.table, self.bucket, "rows", self._at, min(stop, self._count))
+                return BucketFetchMsg(request, self.table, self.bucket, "rows", self._at, min(stop, self._count))
             case CopyStage.CHECKING:
-                return BucketFetch(request, self.table, self.bucket, "check", self._at, stop)
+                return BucketFetchMsg(request, self.table, self.bucket, "check", self._at, stop)
             case _:
-                return BucketFetch(request, self.table, self.bucket, "changed", self._at, stop, self._again)
+                return BucketFetchMsg(request, self.table, self.bucket, "changed", self._at, stop, self._again)
 
     def fail(self) -> None:
         """The answer never came, or was of no use."""
         self._again = True
 
-    def take(self, fetch: BucketFetch, part: BucketPart, frames: Sequence[memoryview]) -> None:
+    def take(self, fetch: BucketFetchMsg, part: BucketPartMsg, frames: Sequence[memoryview]) -> None:
         """The answer to it. Raises ProtocolError for one that is damaged, ArenaFullError."""
         if fetch.what != "check" and checksum(frames) != part.crc32:
             raise ProtocolError(f"a part of bucket {self.bucket} of table {self.table} does not match its checksum")
@@ -160,7 +160,7 @@ class BucketCopy:
         except KeyError:
             raise IllegalTransitionError("the copy of a bucket", self.stage.value, event) from None
 
-    def _take_rows(self, part: BucketPart, frames: Sequence[memoryview]) -> None:
+    def _take_rows(self, part: BucketPartMsg, frames: Sequence[memoryview]) -> None:
         self._rows.write(self.table, self.bucket, slice(part.start, part.stop), part.stop - part.start, frames)
         crash_point("ps.move.target_mid_copy")
         if self.stage == CopyStage.MENDING:
@@ -175,7 +175,7 @@ class BucketCopy:
             self._at = self._passes = self._changed = 0
             self._move("all rows")
 
-    def _take_changes(self, part: BucketPart, frames: Sequence[memoryview]) -> None:
+    def _take_changes(self, part: BucketPartMsg, frames: Sequence[memoryview]) -> None:
         if not frames or frames[0].nbytes % 8:
             raise ProtocolError(f"changed rows of bucket {self.bucket} of table {self.table} came without numbers")
         which = np.frombuffer(frames[0], np.int64)
@@ -196,7 +196,7 @@ class BucketCopy:
             if self.is_frozen:
                 self._move("frozen")
 
-    def _take_ids(self, part: BucketPart, frames: Sequence[memoryview]) -> tuple[Int64, UInt32] | None:
+    def _take_ids(self, part: BucketPartMsg, frames: Sequence[memoryview]) -> tuple[Int64, UInt32] | None:
         """Those of a part of a dynamic table."""
         if not self._rows.is_dynamic(self.table):
             return None
@@ -210,7 +210,7 @@ class BucketCopy:
         self._seen[rows] = np.frombuffer(frames[1], np.uint32)
         return self._ids[rows], self._seen[rows]
 
-    def _compare(self, part: BucketPart, frames: Sequence[memoryview]) -> None:
+    def _compare(self, part: BucketPartMsg, frames: Sequence[memoryview]) -> None:
         ids = self._take_ids(part, frames)
         mine = self._rows.checksum(self.table, self.bucket, slice(part.start, part.stop), ids or ())
         if mine != part.crc32:

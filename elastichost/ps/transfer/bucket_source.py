@@ -20,7 +20,7 @@ from elastichost.ps.transfer.bucket_rows import ID_BYTES, BucketRows, checksum
 from elastichost.ps.transfer.changed_rows import ChangedRows
 from elastichost.wire.codec import Frame
 from elastichost.wire.crash import crash_point
-from elastichost.wire.data import BucketFetch, BucketPart, Retry
+from elastichost.wire.data import BucketFetchMsg, BucketPartMsg, RetryMsg
 
 __all__ = ["MAX_PART_BYTES", "BucketSource"]
 
@@ -45,7 +45,7 @@ class BucketSource:
         self._copies: dict[tuple[int, int], _Copy] = {}
         self._newest: dict[int, tuple[int, int]] = {}  # PS -> (life, its last request)
 
-    def handle(self, peer: bytes, sender: ProcessId, message: BucketFetch) -> list[Outgoing]:
+    def handle(self, peer: bytes, sender: ProcessId, message: BucketFetchMsg) -> list[Outgoing]:
         """The answer, if one is due. Raises ProtocolError for a request that cannot be."""
         if not self._rows.is_bucket(message.table, message.bucket) or message.start < 0:
             raise ProtocolError(f"{sender} wants rows {message.start} of bucket {message.bucket} of {message.table}")
@@ -71,13 +71,13 @@ class BucketSource:
             if self._copies.pop(key, None) is not None:
                 self._changed.leave(*key)
 
-    def _open(self, peer: bytes, sender: ProcessId, message: BucketFetch) -> Outgoing:
+    def _open(self, peer: bytes, sender: ProcessId, message: BucketFetchMsg) -> Outgoing:
         rows = self._rows.rows(message.table, message.bucket)
         self._copies[message.table, message.bucket] = _Copy(sender)
         self._changed.follow(message.table, message.bucket, rows)
-        return Outgoing(peer, BucketPart(message.request, rows, 0, 0, 0))
+        return Outgoing(peer, BucketPartMsg(message.request, rows, 0, 0, 0))
 
-    def _part(self, message: BucketFetch, copy: _Copy) -> tuple[BucketPart, list[Frame]]:
+    def _part(self, message: BucketFetchMsg, copy: _Copy) -> tuple[BucketPartMsg, list[Frame]]:
         table, bucket, rows = message.table, message.bucket, self._rows.rows(message.table, message.bucket)
         stop, left, frames = min(message.stop, rows), 0, list[Frame]()
         part = slice(message.start, max(message.start, stop))
@@ -93,14 +93,14 @@ class BucketSource:
                 frames += self._rows.ids(table, bucket, part)
         crc32 = self._rows.checksum(table, bucket, part, frames) if message.what == "check" else checksum(frames)
         heat = self._rows.heat(table, bucket)
-        return BucketPart(message.request, rows, part.start, part.stop, crc32, left, heat), frames
+        return BucketPartMsg(message.request, rows, part.start, part.stop, crc32, left, heat), frames
 
-    def _require_small(self, message: BucketFetch, part: slice) -> None:
+    def _require_small(self, message: BucketFetchMsg, part: slice) -> None:
         of_row = self._rows.row_bytes(message.table) + ID_BYTES
         if message.what != "changed" and (part.stop - part.start - 1) * of_row > MAX_PART_BYTES:
             raise ProtocolError(f"{part.stop - part.start} rows of {of_row} bytes are no part of a bucket")
 
-    def _changes(self, message: BucketFetch, copy: _Copy, rows: int) -> tuple[slice, int, list[Frame]]:
+    def _changes(self, message: BucketFetchMsg, copy: _Copy, rows: int) -> tuple[slice, int, list[Frame]]:
         table, bucket = message.table, message.bucket
         if message.again:
             self._changed.mark(table, bucket, copy.sent)
@@ -111,5 +111,5 @@ class BucketSource:
         return slice(message.start, stop), left, [copy.sent, *self._rows.read(table, bucket, copy.sent)]
 
 
-def _refused(peer: bytes, message: BucketFetch, reason: str, *, final: bool) -> Outgoing:
-    return Outgoing(peer, Retry(request=message.request, reason=reason, shard_map_epoch=0, final=final))
+def _refused(peer: bytes, message: BucketFetchMsg, reason: str, *, final: bool) -> Outgoing:
+    return Outgoing(peer, RetryMsg(request=message.request, reason=reason, shard_map_epoch=0, final=final))

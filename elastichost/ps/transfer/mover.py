@@ -13,12 +13,12 @@ from elastichost.errors import ProtocolError
 from elastichost.ps.transfer.bucket_copy import BucketCopy, Store
 from elastichost.ps.transfer.bucket_rows import BucketRows
 from elastichost.wire.codec import Envelope
-from elastichost.wire.control import Copied
-from elastichost.wire.data import BucketFetch, BucketPart, DataMessage, Retry
+from elastichost.wire.control import CopiedMsg
+from elastichost.wire.data import BucketFetchMsg, BucketPartMsg, DataMessage, RetryMsg
 from elastichost.wire.facts import BucketMove, ServerAddress
 from elastichost.wire.sockets import DataClient
 
-__all__ = ["Mover"]
+__all__ = ["BucketReceiver"]
 
 ANSWER_TIMEOUT_S = 2.0
 REFUSED_WAIT_S = 0.02
@@ -29,13 +29,13 @@ Key = tuple[int, int]  # (table, bucket)
 Connect = Callable[[ServerAddress, str], DataClient]
 
 
-class _Line:
+class _Conversation:
     """The conversation with one life of one PS, about the buckets that come from it. numbers: of requests, growing."""
 
     def __init__(self, client: DataClient, numbers: Iterator[int]) -> None:
         self.client, self._numbers = client, numbers
         self.copies: dict[Key, BucketCopy] = {}
-        self._asked: dict[int, tuple[BucketCopy, BucketFetch, float]] = {}  # request -> of what, what, when
+        self._asked: dict[int, tuple[BucketCopy, BucketFetchMsg, float]] = {}  # request -> of what, what, when
         self._not_before_s = 0.0
         self._damaged = 0
 
@@ -78,17 +78,19 @@ class _Line:
             return  # an answer to a request that was given up
         copy, fetch, _ = asked
         match message:
-            case Retry(final=final):
+            case RetryMsg(final=final):
                 self._not_before_s = now_s + REFUSED_WAIT_S
                 copy.fail()
                 if final:
                     copy.begin_anew()
-            case BucketPart() as part:
+            case BucketPartMsg() as part:
                 self._take_part(copy, fetch, part, envelope.frames)
             case other:
-                raise ProtocolError(f"{envelope.sender} answered a BucketFetch with {type(other).__name__}")
+                raise ProtocolError(f"{envelope.sender} answered a BucketFetchMsg with {type(other).__name__}")
 
-    def _take_part(self, copy: BucketCopy, fetch: BucketFetch, part: BucketPart, frames: Sequence[memoryview]) -> None:
+    def _take_part(
+        self, copy: BucketCopy, fetch: BucketFetchMsg, part: BucketPartMsg, frames: Sequence[memoryview]
+    ) -> None:
         try:
             copy.take(fetch, part, frames)
         except ProtocolError as error:
@@ -101,16 +103,16 @@ class _Line:
             self._damaged = 0
 
 
-class Mover:
+class BucketReceiver:
     """Buckets that come to this PS. connect: a conversation with a PS, of that channel."""
 
     def __init__(self, rows: BucketRows, store: Store, connect: Connect) -> None:
         self._rows, self._store, self._connect = rows, store, connect
-        self._lines: dict[ServerAddress, _Line] = {}
+        self._lines: dict[ServerAddress, _Conversation] = {}
         self._frozen: set[Key] = set()  # these are nobody's now
         self._channels = 0
         self._numbers = itertools.count(1)  # one for all lines: a PS may be talked to again, and knows the last
-        self._copy = self._told = 0  # the newest CopyBuckets, and the newest that was answered
+        self._copy = self._told = 0  # the newest CopyBucketsMsg, and the newest that was answered
         self._wanted: frozenset[Key] = frozenset()
 
     @property
@@ -140,10 +142,10 @@ class Mover:
                 if (table, bucket) in self._frozen:
                     copy.freeze()
 
-    def _open(self, source: ServerAddress) -> _Line:
+    def _open(self, source: ServerAddress) -> _Conversation:
         """Each under a channel of its own: an old connection of the same name may linger."""
         self._channels += 1
-        line = self._lines[source] = _Line(self._connect(source, f"move{self._channels}"), self._numbers)
+        line = self._lines[source] = _Conversation(self._connect(source, f"move{self._channels}"), self._numbers)
         return line
 
     def _close_idle(self, source: ServerAddress) -> None:
@@ -157,22 +159,22 @@ class Mover:
             if (copy.table, copy.bucket) in self._frozen:
                 copy.freeze()
 
-    def turn(self, now_s: float) -> Copied | None:
-        """Goes on. The answer to CopyBuckets, when it is due. Raises ArenaFullError, ProtocolError."""
+    def turn(self, now_s: float) -> CopiedMsg | None:
+        """Goes on. The answer to CopyBucketsMsg, when it is due. Raises ArenaFullError, ProtocolError."""
         for line in list(self._lines.values()):
             line.turn(now_s)
         copies = self._copies()
         if self._told == self._copy or not self._wanted or not all(copy.is_copied for copy in copies):
             return None
         self._told = self._copy
-        return Copied(self._copy, sum(copy.bytes for copy in copies))
+        return CopiedMsg(self._copy, sum(copy.bytes for copy in copies))
 
-    def fail(self, reason: str) -> Copied:
+    def fail(self, reason: str) -> CopiedMsg:
         """Nothing more is fetched. What is here stays until it is dropped."""
         for source in list(self._lines):
             self._lines.pop(source).client.close()
         self._told, self._wanted = self._copy, frozenset()
-        return Copied(self._copy, 0, reason)
+        return CopiedMsg(self._copy, 0, reason)
 
     def are_whole(self, buckets: Collection[Key]) -> bool:
         """Whether all of these can be taken over."""

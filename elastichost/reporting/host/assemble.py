@@ -11,7 +11,7 @@ from elastichost.reporting.host.course import host_course, together_of
 from elastichost.reporting.host.facts import HostCourse, HostReport, HostSummary, JobRow
 from elastichost.reporting.host.sources import began_s, of_last_dispatcher, open_host
 from elastichost.reporting.host.story import job_rows, notes_of
-from elastichost.reporting.run.facts import Note
+from elastichost.reporting.run.facts import EventNote
 from elastichost.runs.events import JournalLine
 
 __all__ = ["read_host_report"]
@@ -49,7 +49,7 @@ def read_host_report(directory: Path, *, is_running: bool, now_utc: str) -> Host
     )
 
 
-def _ends(notes: Sequence[Note]) -> tuple[Note, ...]:
+def _ends(notes: Sequence[EventNote]) -> tuple[EventNote, ...]:
     """All, or the first and the last of too many."""
     half = MOST_LISTED // 2
     return tuple(notes) if len(notes) <= MOST_LISTED else (*notes[:half], *notes[-half:])

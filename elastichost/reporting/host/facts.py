@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.reporting.run.facts import Gap, Note
+from elastichost.reporting.run.facts import EventNote, Gap
 
 __all__ = ["HostCourse", "HostReport", "HostSummary", "JobLine", "JobRow", "JobSpan", "SpanState", "Together"]
 
@@ -119,5 +119,5 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobRow, ...]
     course: HostCourse
     together: tuple[Together, ...]
-    decisions: tuple[Note, ...]
+    decisions: tuple[EventNote, ...]
     decisions_left_out: int = 0

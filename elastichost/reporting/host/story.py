@@ -10,7 +10,7 @@ import msgspec
 from elastichost.dispatcher.facts import ENDED_STATES, JobStatus
 from elastichost.reporting.host.facts import JobRow, JobSpan, SpanState
 from elastichost.reporting.host.timeline import JobStep, StateSpan
-from elastichost.reporting.run.facts import Note
+from elastichost.reporting.run.facts import EventNote
 from elastichost.reporting.run.sources import ResultFacts
 from elastichost.reporting.run.story import note_of
 from elastichost.runs.events import JournalLine
@@ -20,18 +20,18 @@ __all__ = ["job_rows", "notes_of", "spans_of"]
 STARTS = "job_started"
 ENDS = frozenset({"job_done", "job_failed", "job_cancelled", "job_stopped", "job_requeued"})
 STATES: dict[str, SpanState] = {state: state for state in get_args(SpanState)}
-Life = tuple[float, float]  # of a job's processes: from, until
+Lifetime = tuple[float, float]  # of a job's processes: from, until
 Found = TypeVar("Found")
 
 
-def notes_of(lines: Iterable[JournalLine], began_s: float) -> tuple[Note, ...]:
+def notes_of(lines: Iterable[JournalLine], began_s: float) -> tuple[EventNote, ...]:
     """With times since the dispatcher began."""
     return tuple(note_of(line, max(0.0, line.monotonic_s - began_s)) for line in lines)
 
 
 def job_rows(
     jobs: Sequence[JobStatus],
-    notes: Sequence[Note],
+    notes: Sequence[EventNote],
     states: Sequence[StateSpan],
     steps: Sequence[JobStep],
     results: Mapping[str, ResultFacts],
@@ -60,7 +60,7 @@ def _grouped(found: Iterable[Found], job_of: Callable[[Found], str]) -> dict[str
     return groups
 
 
-def _why(job: JobStatus, notes: Sequence[Note]) -> str:
+def _why(job: JobStatus, notes: Sequence[EventNote]) -> str:
     """Of its state; where that says nothing more, of its last start."""
     starts = [note.text for note in notes if note.kind == STARTS]
     return job.why if job.why not in ("", job.state) or not starts else starts[-1]
@@ -110,7 +110,7 @@ def _row(
 
 
 def spans_of(
-    job: JobStatus, notes: Sequence[Note], states: Sequence[StateSpan], elapsed_s: float
+    job: JobStatus, notes: Sequence[EventNote], states: Sequence[StateSpan], elapsed_s: float
 ) -> tuple[JobSpan, ...]:
     """Of one job, one after the other: when its processes came and went is told by the journal to the moment, what they
     did meanwhile by the timeline, once a second."""
@@ -126,7 +126,7 @@ def spans_of(
     return tuple(span for span in spans if span.seconds > 0)
 
 
-def _lives(job: JobStatus, notes: Sequence[Note], elapsed_s: float) -> Iterator[Life]:
+def _lives(job: JobStatus, notes: Sequence[EventNote], elapsed_s: float) -> Iterator[Lifetime]:
     began_s: float | None = None
     has_life = False
     for note in notes:

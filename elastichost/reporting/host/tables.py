@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from elastichost.reporting.host.facts import JobRow
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_parts import Column, table_of
-from elastichost.reporting.run.facts import Note
+from elastichost.reporting.run.facts import EventNote
 from elastichost.reporting.run.words import moment_words
 from elastichost.wording import bytes_words, count_words, duration_words, plural
 
@@ -75,7 +75,7 @@ def _size(job: JobRow) -> Markup:
     return joined(size, _below(threads), _below(f"GPU {job.gpu}" if job.gpu is not None else ""))
 
 
-def event_table(notes: Sequence[Note], left_out: int) -> Markup:
+def event_table(notes: Sequence[EventNote], left_out: int) -> Markup:
     """What the dispatcher decided, and why; left_out: so many in the middle are not listed."""
     columns: tuple[Column, ...] = (("at", "number"), ("what", "short"), ("job", "short"), ("why", "words"))
     rows: list[tuple[str, ...]] = [

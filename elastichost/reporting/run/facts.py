@@ -11,29 +11,29 @@ import msgspec
 
 from elastichost.runs.events import Category
 from elastichost.tuner.facts import Configuration, Workload
-from elastichost.tuner.policy.policy import Forecast
+from elastichost.tuner.policy.policy import SpeedForecast
 
 __all__ = [
     "Course",
     "Evaluation",
-    "Fault",
+    "EventNote",
+    "FaultRecord",
     "Gap",
     "Heat",
     "HotBucket",
     "Machine",
-    "Measured",
+    "MeasuredConfiguration",
     "Memory",
     "MemoryStep",
-    "ModelFacts",
-    "Note",
     "Overview",
     "PlanChange",
     "ProcessCourse",
     "Report",
-    "Session",
-    "Span",
     "Story",
+    "SupervisorSession",
+    "TimedActivity",
     "TunerDecision",
+    "TunerModelFacts",
     "Values",
 ]
 
@@ -94,7 +94,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine = Machine()
 
 
-class Session(msgspec.Struct, frozen=True):
+class SupervisorSession(msgspec.Struct, frozen=True):
     """One supervisor's part of the run. began_s: of its machine's monotonic clock; None: nothing tells it."""
 
     began_utc: str
@@ -130,7 +130,7 @@ class ProcessCourse(msgspec.Struct, frozen=True):
     mean_waiting: float
 
 
-class Span(msgspec.Struct, frozen=True):
+class TimedActivity(msgspec.Struct, frozen=True):
     """A checkpoint or an evaluation, from its decision to its end."""
 
     kind: Literal["checkpoint", "evaluation"]
@@ -158,7 +158,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     logloss: float | None
 
 
-class Note(msgspec.Struct, frozen=True):
+class EventNote(msgspec.Struct, frozen=True):
     """An event of the journal. process: the name of the process or job that it is about, ""."""
 
     at_s: float
@@ -169,10 +169,10 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
-class Fault(msgspec.Struct, frozen=True):
+class FaultRecord(msgspec.Struct, frozen=True):
     """back_after_s: until a successor of the process was ready; None: there was none, or none was needed."""
 
-    note: Note
+    note: EventNote
     back_after_s: float | None = None
 
 
@@ -181,11 +181,11 @@ class Story(msgspec.Struct, frozen=True):
 
     plans: tuple[PlanChange, ...] = ()
     threads: tuple[tuple[float, int], ...] = ()  # (at_s, threads of a worker from then on)
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TimedActivity, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
-    decisions: tuple[Note, ...] = ()
+    decisions: tuple[EventNote, ...] = ()
     decisions_left_out: int = 0
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[FaultRecord, ...] = ()
     faults_left_out: int = 0
     fault_counts: dict[str, int] = {}
 
@@ -198,9 +198,9 @@ class TunerDecision(msgspec.Struct, frozen=True):
     kind: str
     configuration: Configuration
     reason: str
-    present: Forecast | None = None
-    expected: Forecast | None = None
-    measured: Forecast | None = None
+    present: SpeedForecast | None = None
+    expected: SpeedForecast | None = None
+    measured: SpeedForecast | None = None
     gain: float | None = None
     gain_s: float = 0.0
     cost_s: float = 0.0
@@ -208,15 +208,15 @@ class TunerDecision(msgspec.Struct, frozen=True):
     was_followed: bool | None = None
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredConfiguration(msgspec.Struct, frozen=True):
     """One configuration: measured; foretold before that (None: it was not); and as the model, fitted to all that the
     tuner goes by, predicts it. is_forgotten: measured before the speed of everything changed; the tuner
     does not go by that any more."""
 
-    measured: Forecast
+    measured: SpeedForecast
     seconds: float
-    before: Forecast | None = None
-    fitted: Forecast | None = None
+    before: SpeedForecast | None = None
+    fitted: SpeedForecast | None = None
     is_forgotten: bool = False
 
     @property
@@ -224,14 +224,14 @@ class Measured(msgspec.Struct, frozen=True):
         return self.measured.configuration
 
 
-class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+class TunerModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The tuner's model at the end of the run. problem: why nothing was fitted, in words. spread: standard deviation of
     each parameter's log. candidates: by predicted speed, fastest first, thinned; candidate_ranks: their places among
     all `candidates_total`, from 1."""
 
     name: str
     workload: Workload
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredConfiguration, ...]
     problem: str = ""
     observations: int = 0
     configurations: int = 0
@@ -240,7 +240,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, float] = {}
     spread: dict[str, float] = {}
     confidence: float | None = None
-    candidates: tuple[Forecast, ...] = ()
+    candidates: tuple[SpeedForecast, ...] = ()
     candidate_ranks: tuple[int, ...] = ()
     candidates_total: int = 0
     has_prior: bool = False
@@ -296,11 +296,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     made_utc: str
     overview: Overview
     gaps: tuple[Gap, ...]
-    sessions: tuple[Session, ...]
+    sessions: tuple[SupervisorSession, ...]
     course: Course
     processes: tuple[ProcessCourse, ...]
     story: Story
     tuner: tuple[TunerDecision, ...]
-    model: ModelFacts | None
+    model: TunerModelFacts | None
     memory: Memory
     heat: Heat | None

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from elastichost.reporting.run.facts import Measured, ModelFacts, PlanChange, TunerDecision
+from elastichost.reporting.run.facts import MeasuredConfiguration, PlanChange, TunerDecision, TunerModelFacts
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.models.base import Fit, fit
 from elastichost.tuner.policy.candidates import as_configurations
-from elastichost.tuner.policy.policy import Decision, Forecast, TunerSettings, TunerState, absorb, measured
+from elastichost.tuner.policy.policy import Decision, SpeedForecast, TunerSettings, TunerState, absorb, measured
 from elastichost.tuner.policy.space import search_space
 from elastichost.tuner.records import TunerLooked
 
@@ -85,7 +85,7 @@ class Knowledge:
                 found.append(_told(at_s, decision, _first(opening.blocks, decision.configuration, at_s, until_s)))
         return tuple(found)
 
-    def model(self) -> ModelFacts | None:
+    def model(self) -> TunerModelFacts | None:
         """None: nothing was ever measured."""
         measuring = [opening for opening in self._openings if opening.state.observations]
         return _model(measuring[-1]) if measuring else None
@@ -153,9 +153,9 @@ def with_outcomes(decisions: Sequence[TunerDecision], plans: Sequence[PlanChange
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
-def _model(opening: _Opening) -> ModelFacts:
+def _model(opening: _Opening) -> TunerModelFacts:
     settings, observations = opening.settings, opening.state.observations
-    bare = ModelFacts(
+    bare = TunerModelFacts(
         name=settings.model,
         workload=settings.workload,
         measured=tuple(_measured(opening, observations, {})),
@@ -185,8 +185,8 @@ def _model(opening: _Opening) -> ModelFacts:
 
 
 def _measured(
-    opening: _Opening, observations: Sequence[Observation], fitted: Mapping[Configuration, Forecast]
-) -> Iterable[Measured]:
+    opening: _Opening, observations: Sequence[Observation], fitted: Mapping[Configuration, SpeedForecast]
+) -> Iterable[MeasuredConfiguration]:
     """Fastest first; then what was forgotten."""
     known = {one.configuration for one in observations}
     forgotten = {block.configuration: block for _, block in opening.blocks if block.configuration not in known}
@@ -194,7 +194,7 @@ def _measured(
         is_forgotten = one.configuration in forgotten
         times = opening.times_of(one.configuration)
         first_s = times[-1] if is_forgotten else min(at_s for at_s in times if at_s >= opening.forgot_s)
-        yield Measured(
+        yield MeasuredConfiguration(
             measured(one),
             one.seconds,
             _before(opening, one.configuration, first_s),
@@ -207,7 +207,7 @@ def _slowness(one: Observation) -> float:
     return -one.samples_per_s
 
 
-def _before(opening: _Opening, configuration: Configuration, first_s: float) -> Forecast | None:
+def _before(opening: _Opening, configuration: Configuration, first_s: float) -> SpeedForecast | None:
     """What was foretold of a configuration since it was measured before, if it was."""
     last_s = max((at_s for at_s in opening.times_of(configuration) if at_s < first_s), default=float("-inf"))
     expected = [
@@ -220,14 +220,14 @@ def _before(opening: _Opening, configuration: Configuration, first_s: float) -> 
 
 def _predicted(
     fitted: Fit, configurations: Sequence[Configuration], hot_share: float | None
-) -> dict[Configuration, Forecast]:
+) -> dict[Configuration, SpeedForecast]:
     array = as_array(configurations)
     return dict(zip(configurations, _forecasts(array, fitted.predict(array, hot_share)), strict=True))
 
 
 def _candidates(
     fitted: Fit, settings: TunerSettings, hot_share: float | None, seen: Collection[Configuration]
-) -> tuple[tuple[int, ...], tuple[Forecast, ...], int]:
+) -> tuple[tuple[int, ...], tuple[SpeedForecast, ...], int]:
     """(ranks, forecasts, how many there are), fastest first; of very many the best, some of the others, and those
     seen."""
     space = search_space(
@@ -247,9 +247,9 @@ def _candidates(
     return tuple(int(place) + 1 for place in places), _forecasts(space[chosen], kept), len(order)
 
 
-def _forecasts(space: ConfigurationArray, predictions: Predictions) -> tuple[Forecast, ...]:
+def _forecasts(space: ConfigurationArray, predictions: Predictions) -> tuple[SpeedForecast, ...]:
     columns = (predictions.samples_per_s, predictions.low, predictions.high, predictions.is_extrapolated)
     return tuple(
-        Forecast(configuration, float(rate), float(low), float(high), bool(is_extrapolated))
+        SpeedForecast(configuration, float(rate), float(low), float(high), bool(is_extrapolated))
         for configuration, rate, low, high, is_extrapolated in zip(as_configurations(space), *columns, strict=True)
     )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from elastichost.reporting.render.axes import Style, count_format, count_ticks, legend_above
 from elastichost.reporting.render.drawing import Drawing, new_figure
 from elastichost.reporting.render.palette import LINES
-from elastichost.reporting.run.facts import Measured, Report
+from elastichost.reporting.run.facts import MeasuredConfiguration, Report
 from elastichost.reporting.run.words import speed_words
-from elastichost.tuner.policy.policy import Forecast
+from elastichost.tuner.policy.policy import SpeedForecast
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,14 +44,14 @@ def model_figure(report: Report) -> Drawing | None:
     return Drawing("model", figure, label, tips)
 
 
-def _name(one: Measured) -> str:
+def _name(one: MeasuredConfiguration) -> str:
     return f"{one.configuration}{' *' if one.is_forgotten else ''}"
 
 
-def _row(axes: Axes, row: int, one: Measured) -> dict[str, str]:
+def _row(axes: Axes, row: int, one: MeasuredConfiguration) -> dict[str, str]:
     """From above: expected before, measured, fitted."""
     tips: dict[str, str] = {}
-    marks: tuple[tuple[str, Forecast | None, str, str, float, Style], ...] = (
+    marks: tuple[tuple[str, SpeedForecast | None, str, str, float, Style], ...] = (
         ("expected before", one.before, "D", LINES.before, -0.24, {"markerfacecolor": LINES.paper}),
         ("measured", one.measured, "o", LINES.measured, 0.0, {}),
         ("model, fitted to all", one.fitted, "s", LINES.fitted, 0.24, {}),
@@ -69,7 +69,7 @@ def _row(axes: Axes, row: int, one: Measured) -> dict[str, str]:
     return tips
 
 
-def _span(rows: Sequence[Measured]) -> tuple[float, float]:
+def _span(rows: Sequence[MeasuredConfiguration]) -> tuple[float, float]:
     """From zero to a little more than everything told but the ends of very wide intervals."""
     told = [one for row in rows for one in (row.measured, row.before, row.fitted) if one is not None]
     centre = max(one.samples_per_s for one in told)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from elastichost.reporting.run.facts import Session
+from elastichost.reporting.run.facts import SupervisorSession
 from elastichost.runs.events import JournalLine, RunStarted
 
 __all__ = ["Axis", "Chapter", "axis_of", "chapters_of"]
@@ -64,7 +64,7 @@ def _taken_back(chapter: list[JournalLine], started: JournalLine) -> list[Journa
 class Axis:
     """Places times of sessions on the axis of running time. measured: the sessions that were measured, in order."""
 
-    def __init__(self, sessions: tuple[Session, ...], measured: tuple[int, ...] = ()) -> None:
+    def __init__(self, sessions: tuple[SupervisorSession, ...], measured: tuple[int, ...] = ()) -> None:
         self.sessions, self.measured = sessions, measured
         self._present, self._last_s = 0, float("-inf")
 
@@ -105,7 +105,7 @@ def axis_of(chapters: Sequence[Chapter], measured_s: Sequence[float]) -> Axis:
     missing = len(chapters) - len(measured_s)
     unmeasured = sorted(range(len(chapters)), key=lambda number: chapters[number].duration_s)[: max(0, missing)]
     left = list(measured_s)
-    sessions: list[Session] = []
+    sessions: list[SupervisorSession] = []
     measured: list[int] = []
     at_s = 0.0
     for number, chapter in enumerate(chapters):
@@ -113,10 +113,10 @@ def axis_of(chapters: Sequence[Chapter], measured_s: Sequence[float]) -> Axis:
         if number not in unmeasured and left:
             duration_s = max(duration_s, left.pop(0))
             measured.append(number)
-        sessions.append(Session(chapter.lines[0].time_utc, chapter.began_s, at_s, duration_s))
+        sessions.append(SupervisorSession(chapter.lines[0].time_utc, chapter.began_s, at_s, duration_s))
         at_s += duration_s
     for duration_s in left:
         measured.append(len(sessions))
-        sessions.append(Session("", None, at_s, duration_s))
+        sessions.append(SupervisorSession("", None, at_s, duration_s))
         at_s += duration_s
     return Axis(tuple(sessions), tuple(measured))

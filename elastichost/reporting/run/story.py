@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from elastichost.reporting.run.facts import Evaluation, Fault, Note, PlanChange, Span, Story
+from elastichost.reporting.run.facts import Evaluation, EventNote, FaultRecord, PlanChange, Story, TimedActivity
 from elastichost.reporting.run.sessions import Axis, Chapter
 from elastichost.runs.events import (
     CheckpointAbandoned,
@@ -45,7 +45,7 @@ class _Placed(msgspec.Struct, frozen=True):
     line: JournalLine
 
     @property
-    def note(self) -> Note:
+    def note(self) -> EventNote:
         return note_of(self.line, self.at_s)
 
     @property
@@ -53,9 +53,9 @@ class _Placed(msgspec.Struct, frozen=True):
         return self.line.event.category
 
 
-def note_of(line: JournalLine, at_s: float) -> Note:
+def note_of(line: JournalLine, at_s: float) -> EventNote:
     event = line.event
-    return Note(at_s, line.time_utc, line.kind, event.category, event.subject, text_of(event))
+    return EventNote(at_s, line.time_utc, line.kind, event.category, event.subject, text_of(event))
 
 
 def story_of(chapters: Sequence[Chapter], axis: Axis) -> Story:
@@ -66,7 +66,9 @@ def story_of(chapters: Sequence[Chapter], axis: Axis) -> Story:
     ]
     decisions = [one.note for one in placed if one.category == "decision"]
     faults = [
-        Fault(one.note, _back_after_s(placed, index)) for index, one in enumerate(placed) if one.category in FAULTS
+        FaultRecord(one.note, _back_after_s(placed, index))
+        for index, one in enumerate(placed)
+        if one.category in FAULTS
     ]
     kept_decisions, kept_faults = _ends(decisions), _ends(faults)
     return Story(
@@ -116,7 +118,7 @@ def _threads(placed: Sequence[_Placed]) -> Iterator[tuple[float, int]]:
             yield one.at_s, event.threads
 
 
-def _spans(placed: Sequence[_Placed], axis: Axis) -> Iterator[Span]:
+def _spans(placed: Sequence[_Placed], axis: Axis) -> Iterator[TimedActivity]:
     """What was begun and never ended lasts until its session does."""
     open_at: dict[SpanKind, _Placed] = {}
     for one in placed:
@@ -141,10 +143,10 @@ def _ends_span(one: _Placed) -> SpanKind | None:
             return None
 
 
-def _span(kind: SpanKind, begun: _Placed, until_s: float, text: str, axis: Axis) -> Span:
+def _span(kind: SpanKind, begun: _Placed, until_s: float, text: str, axis: Axis) -> TimedActivity:
     session = axis.sessions[begun.session]
     until_s = min(until_s, session.at_s + session.duration_s)
-    return Span(kind, begun.at_s, max(begun.at_s, until_s), text)
+    return TimedActivity(kind, begun.at_s, max(begun.at_s, until_s), text)
 
 
 def _evaluations(placed: Sequence[_Placed]) -> Iterator[Evaluation]:

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_parts import Column, framed, row_of, table_of
 from elastichost.reporting.run.facts import (
-    Fault,
+    EventNote,
+    FaultRecord,
     HotBucket,
     MemoryStep,
-    ModelFacts,
-    Note,
     PlanChange,
     ProcessCourse,
     TunerDecision,
+    TunerModelFacts,
 )
 from elastichost.reporting.run.words import moment_words
-from elastichost.tuner.policy.policy import Forecast
+from elastichost.tuner.policy.policy import SpeedForecast
 from elastichost.wording import bytes_words, count_words, duration_words, plural
 
 __all__ = [
@@ -108,7 +108,7 @@ def _why(one: TunerDecision, columns: int) -> Markup:
     return tag("tr", tag("td"), tag("td", f"{one.reason}.{stake}", class_="words", colspan=str(columns - 1)))
 
 
-def _forecast(told: Forecast | None) -> Markup:
+def _forecast(told: SpeedForecast | None) -> Markup:
     """samples/s, and below it the 90 % interval."""
     if told is None:
         return Markup()
@@ -123,7 +123,7 @@ def _gain(gain: float | None) -> str:
     return tag("span", f"{gain:+.1%}".replace("-", "\N{MINUS SIGN}"), class_="good" if gain >= 0 else "bad")
 
 
-def note_table(notes: Sequence[Note], left_out: int) -> Markup:
+def note_table(notes: Sequence[EventNote], left_out: int) -> Markup:
     """Of journal events; left_out: so many in the middle are not listed."""
     columns: tuple[Column, ...] = (("at", "number"), ("process", "short"), ("decision", "words"))
     rows: list[tuple[str, ...]] = [(moment_words(one.at_s), one.process, one.text) for one in notes]
@@ -132,7 +132,7 @@ def note_table(notes: Sequence[Note], left_out: int) -> Markup:
     return table_of(columns, rows)
 
 
-def fault_table(faults: Sequence[Fault], left_out: int) -> Markup:
+def fault_table(faults: Sequence[FaultRecord], left_out: int) -> Markup:
     columns: tuple[Column, ...] = (
         ("at", "number"),
         ("what", "short"),
@@ -146,7 +146,7 @@ def fault_table(faults: Sequence[Fault], left_out: int) -> Markup:
     return table_of(columns, rows)
 
 
-def _fault_row(one: Fault) -> tuple[str, ...]:
+def _fault_row(one: FaultRecord) -> tuple[str, ...]:
     note, back = one.note, "" if one.back_after_s is None else f"{one.back_after_s:.2f} s"
     return moment_words(note.at_s), note.kind.replace("_", " "), note.process, note.text, back
 
@@ -182,7 +182,7 @@ def _memory_row(one: MemoryStep) -> tuple[str, ...]:
     return moment_words(one.at_s), tag("b", what), joined(one.text, effect), ends
 
 
-def parameter_table(model: ModelFacts) -> Markup:
+def parameter_table(model: TunerModelFacts) -> Markup:
     columns: tuple[Column, ...] = (("parameter", "short"), ("value", "number"), ("sd of its log", "number"))
     spread = model.spread
     return table_of(

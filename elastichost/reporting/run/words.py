@@ -7,7 +7,7 @@ from statistics import median
 
 from elastichost.metrics import FINISHED_STATES
 from elastichost.reporting.run.facts import Overview, Report
-from elastichost.tuner.policy.policy import Forecast
+from elastichost.tuner.policy.policy import SpeedForecast
 from elastichost.wording import bytes_words, count_words, duration_words, plural
 
 __all__ = [
@@ -189,10 +189,10 @@ def accuracy_words(report: Report) -> Iterator[str]:
         yield f"Fitted to all that the tuner goes by, the model is {apart:.1%} off in the median."
 
 
-def _apart(told: Forecast, seen: Forecast) -> float:
+def _apart(told: SpeedForecast, seen: SpeedForecast) -> float:
     return abs(told.samples_per_s / max(seen.samples_per_s, 1e-9) - 1)
 
 
-def speed_words(told: Forecast) -> str:
+def speed_words(told: SpeedForecast) -> str:
     """In full, with its 90 % interval."""
     return f"{told.samples_per_s:,.0f} samples/s ({told.low:,.0f} to {told.high:,.0f})"

@@ -22,10 +22,10 @@ from elastichost.tuner.facts import Configuration
 from elastichost.tuner.memory.prior import widened
 from elastichost.tuner.policy.job_frontier import job_frontier
 from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance
-from elastichost.tuner.policy.profile import Look
+from elastichost.tuner.policy.profile import ProfileSample
 from elastichost.tuner.policy.solvers import may_evolve, warm_nsga2
 from elastichost.tuner.records import TunerLooked, TunerOpened
-from elastichost.wire.commands import Scale
+from elastichost.wire.commands import ScaleMsg
 
 __all__ = ["AutoTuner", "open_tuner"]
 
@@ -65,7 +65,7 @@ class AutoTuner:
             self._only_watches = True
             self._run.note(TunerOnlyWatches())
         ledger = self._parts.training.ledger
-        look = Look(
+        look = ProfileSample(
             at_s=now_s,
             configuration=self._configuration(),
             is_steady=not has_stood_still and self._is_steady(),
@@ -181,7 +181,7 @@ class AutoTuner:
         if present is None or wanted == present:
             self._run.last_decision = text_of(decided)
             return
-        command = Scale(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
+        command = ScaleMsg(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
         try:
             # what pinning warns of, more threads than cores, was weighed by the model
             plan, _ = self._commander.resized(command, f"the tuner wants {wanted}")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from elastichost.plan import ProcessId
 from elastichost.supervisor.context import Run
-from elastichost.wire.control import ShardMapUpdate
+from elastichost.wire.control import ShardMapUpdateMsg
 
 __all__ = ["Introductions"]
 
@@ -31,7 +31,7 @@ class Introductions:
         if self._run.keyring is not None:
             self._run.send(server, self._run.keyring.message())
 
-    def tell(self, worker: ProcessId, update: ShardMapUpdate, frames: Sequence[bytes]) -> None:
+    def tell(self, worker: ProcessId, update: ShardMapUpdateMsg, frames: Sequence[bytes]) -> None:
         """Where the PS are, now or when the last of them has answered."""
         self._kept_out.discard(worker)
         keyring = self._run.keyring

@@ -55,7 +55,7 @@ from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord
 from elastichost.supervisor.ledger.ledger import Ledger
-from elastichost.wire.control import Pause, Proceed, Snapshot, SnapshotCut, SnapshotWritten
+from elastichost.wire.control import PauseMsg, ProceedMsg, SnapshotCutMsg, SnapshotMsg, SnapshotWrittenMsg
 
 __all__ = ["CheckpointController"]
 
@@ -66,7 +66,7 @@ MAX_FAILED_IN_A_ROW = 3
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenCut:
     """The cut that is being taken."""
 
     cut: Cut
@@ -97,7 +97,7 @@ class CheckpointController:
         self._committed_step, self._owners, self._is_stopping = committed_step, owners, is_stopping
         self._run, self._model, self._ledger, self._dense, self._counted = run, model, ledger, dense, counted
         self._number, self._cause = 0, ""
-        self._open: _Open | None = None
+        self._open: _OpenCut | None = None
         self._failed_in_a_row = 0
         self.checkpointed_at: int | None = None
         self.newest: Path | None = None
@@ -136,7 +136,7 @@ class CheckpointController:
         except CheckpointError as error:
             self._failed(error, is_final=is_final)
             return
-        self._open = _Open(Cut(self._number), staging, is_final)
+        self._open = _OpenCut(Cut(self._number), staging, is_final)
         self._run.note(CheckpointStarted(self._number, reason), self._cause)
         # A worker that drains may be within its last batch: its Drained is as good as Paused.
         at_work = (State.READY, State.RUNNING, State.DRAINING)
@@ -155,12 +155,12 @@ class CheckpointController:
         if self._open is not None:
             self._perform(self._open.cut.paused(record.process, self._open.cut.number, self._run.now_s()))
 
-    def copied(self, record: ProcessRecord, message: SnapshotCut) -> None:
+    def copied(self, record: ProcessRecord, message: SnapshotCutMsg) -> None:
         if self._open is not None:
             effects = self._open.cut.copied(record.process, message.cut, message.rows, message.bytes, self._run.now_s())
             self._perform(effects)
 
-    def written(self, record: ProcessRecord, message: SnapshotWritten, frames: tuple[memoryview, ...]) -> None:
+    def written(self, record: ProcessRecord, message: SnapshotWrittenMsg, frames: tuple[memoryview, ...]) -> None:
         """Raises ProtocolError when the frame is no list of block records, CheckpointError when the run cannot do
         without this checkpoint and it could not be written."""
         if self._open is None or message.cut != self._open.cut.number:
@@ -173,13 +173,13 @@ class CheckpointController:
         try:
             blocks = msgspec.msgpack.decode(frames[0], type=tuple[BlockRecord, ...])
         except (IndexError, msgspec.MsgspecError) as error:
-            raise ProtocolError(f"{record.process}: SnapshotWritten without block records: {error}") from error
+            raise ProtocolError(f"{record.process}: SnapshotWrittenMsg without block records: {error}") from error
         if record.spec.host in self._run.elsewhere:
             self._fetch(record, message, blocks)
         else:
             self._whole(record.process, message, blocks, "")
 
-    def _fetch(self, record: ProcessRecord, message: SnapshotWritten, blocks: tuple[BlockRecord, ...]) -> None:
+    def _fetch(self, record: ProcessRecord, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...]) -> None:
         """What a PS of another machine wrote there comes here first."""
         assert self._open is not None and self._run.machines is not None
         files = self._run.machines.launchers[record.spec.host].files
@@ -191,7 +191,7 @@ class CheckpointController:
         )
 
     def _whole(
-        self, server: ProcessId, message: SnapshotWritten, blocks: tuple[BlockRecord, ...], why_not: str
+        self, server: ProcessId, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...], why_not: str
     ) -> None:
         """The file of a PS is here, or could not come."""
         if self._open is None or message.cut != self._open.cut.number:
@@ -230,11 +230,11 @@ class CheckpointController:
         for effect in effects:
             match effect:
                 case SendPause(cut=cut, workers=workers):
-                    self._run.send_all(workers, Pause(cut))
+                    self._run.send_all(workers, PauseMsg(cut))
                 case TakeCopies(cut=cut, servers=servers):
                     self._take_copies(cut, servers)
                 case SendProceed(cut=cut, workers=workers):
-                    self._run.send_all(workers, Proceed(cut))
+                    self._run.send_all(workers, ProceedMsg(cut))
                 case Commit():
                     self._commit()
                 case Abandon(reason=reason):
@@ -248,9 +248,9 @@ class CheckpointController:
         self._open.accounted = ledger.samples_accounted
         self._open.trained, self._open.epoch = ledger.trained, ledger.epoch
         for server in servers:
-            self._run.send(server, Snapshot(cut, self._path_for(server, self._open), step))
+            self._run.send(server, SnapshotMsg(cut, self._path_for(server, self._open), step))
 
-    def _path_for(self, server: ProcessId, opened: _Open) -> str:
+    def _path_for(self, server: ProcessId, opened: _OpenCut) -> str:
         """Where a PS writes: on its own machine."""
         place = self._run.place_elsewhere(server)
         return str(opened.staging) if place is None else f"{place.run_dir}/{_elsewhere(opened)}"
@@ -286,7 +286,7 @@ class CheckpointController:
             self._cause,
         )
 
-    def _manifest(self, done: _Open) -> Manifest:
+    def _manifest(self, done: _OpenCut) -> Manifest:
         assert done.record is not None
         return Manifest(
             run_id=self._run.directory.identity.run_id,
@@ -336,7 +336,7 @@ class CheckpointController:
         self._run.note(CheckpointAbandoned(reason), self._cause)
         self._later(done.staging, RETRY_S)
 
-    def _forget_elsewhere(self, given_up: _Open) -> None:
+    def _forget_elsewhere(self, given_up: _OpenCut) -> None:
         """What PS of other machines have written there of it."""
         if self._run.machines is None:
             return
@@ -365,6 +365,6 @@ class CheckpointController:
                 self._run.note(MirrorFailed(copy.checkpoint, str(copy.error)))
 
 
-def _elsewhere(opened: _Open) -> str:
+def _elsewhere(opened: _OpenCut) -> str:
     """The directory of a cut below that of the run on another machine."""
     return f"checkpoints/{opened.staging.name}"

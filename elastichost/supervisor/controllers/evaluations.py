@@ -12,9 +12,9 @@ from elastichost.runs.facts import EvaluationMemory
 from elastichost.runs.result import TestFigures
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.fleet import ProcessRecord
-from elastichost.supervisor.ledger.early_stopping import EarlyStop, Verdict
+from elastichost.supervisor.ledger.early_stopping import EarlyStop, EarlyStopVerdict
 from elastichost.supervisor.ledger.evaluation import EvaluationRound, ScoreTable
-from elastichost.wire.control import EvaluationScores
+from elastichost.wire.control import EvaluationScoresMsg
 
 __all__ = ["EvaluationController"]
 
@@ -77,7 +77,9 @@ class EvaluationController:
             self._round.lost(process)
             self.serve()
 
-    def scored(self, record: ProcessRecord, message: EvaluationScores, frames: Sequence[memoryview]) -> Verdict | None:
+    def scored(
+        self, record: ProcessRecord, message: EvaluationScoresMsg, frames: Sequence[memoryview]
+    ) -> EarlyStopVerdict | None:
         """Takes scores; the last ones end the round and give the verdict on an early stop."""
         if self._round is None or not self._round.scored(record.process, message, frames):
             return None

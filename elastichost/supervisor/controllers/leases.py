@@ -10,10 +10,18 @@ from elastichost.runs.events import BatchTorn, LeaseGranted, LeasesSettled, Samp
 from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.context import Run, exit_cause
 from elastichost.supervisor.core.fleet import ProcessRecord
-from elastichost.supervisor.core.lifecycle import Event
+from elastichost.supervisor.core.lifecycle import LifecycleEvent
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.ledger.state import Settlement
-from elastichost.wire.control import Fence, Fenced, LeaseGrant, LeaseProgress, Settle, Settled, Unsettled
+from elastichost.wire.control import (
+    FencedMsg,
+    FenceMsg,
+    LeaseGrantMsg,
+    LeaseProgressMsg,
+    SettledMsg,
+    SettleMsg,
+    UnsettledMsg,
+)
 from elastichost.wire.facts import Lease
 
 __all__ = ["Training", "miscount"]
@@ -67,8 +75,8 @@ class Training:
                 continue
             del self._waiting[worker]
             self._note_lease(lease, worker)
-            self._run.fleet.apply(record, Event.WORK, self._run.now_s())
-            self._run.send(worker, LeaseGrant(lease, self.ledger.shuffle_seed(lease)))
+            self._run.fleet.apply(record, LifecycleEvent.WORK, self._run.now_s())
+            self._run.send(worker, LeaseGrantMsg(lease, self.ledger.shuffle_seed(lease)))
         self._note_barred()
 
     def _is_open(self, worker: ProcessId) -> bool:
@@ -84,7 +92,7 @@ class Training:
             cause="",
         )
 
-    def progressed(self, process: ProcessId, message: LeaseProgress) -> None:
+    def progressed(self, process: ProcessId, message: LeaseProgressMsg) -> None:
         """Also of a life that has ended meanwhile: the ledger ignores what it does not hold any more. Raises
         ProtocolError when the numbers cannot be."""
         if self.ledger.progress(process, message.lease_id, message.stop, message.samples, message.skipped):
@@ -129,18 +137,18 @@ class Training:
         self._waiting.pop(process, None)
         self._fences[process.index, process.life] = process
         self._run.send_all(
-            (record.process for record in self._run.fleet.working("server")), Fence(process.index, process.life)
+            (record.process for record in self._run.fleet.working("server")), FenceMsg(process.index, process.life)
         )
 
     def server_ready(self, server: ProcessId) -> None:
         """A new PS life knows nothing of fences that are still open, nor of lives that are to be settled."""
         for index, life in self._fences:
-            self._run.send(server, Fence(index, life))
+            self._run.send(server, FenceMsg(index, life))
         for (index, life), servers in self._settling.items():
             if server.index in servers:
-                self._run.send(server, Settle(index, life, self._ended[index, life]))
+                self._run.send(server, SettleMsg(index, life, self._ended[index, life]))
 
-    def fenced(self, message: Fenced) -> None:
+    def fenced(self, message: FencedMsg) -> None:
         process = self._fences.pop((message.worker, message.life), None)
         if process is None:
             return  # answered by the life before as well
@@ -166,9 +174,9 @@ class Training:
         life = (process.index, process.life)
         servers = [record.process for record in self._run.fleet.live("server")]
         self._settling[life] = {server.index for server in servers}
-        self._run.send_all(servers, Settle(*life, self._ended[life]))
+        self._run.send_all(servers, SettleMsg(*life, self._ended[life]))
 
-    def rows_settled(self, server: ProcessId, message: Settled) -> None:
+    def rows_settled(self, server: ProcessId, message: SettledMsg) -> None:
         """A PS has nothing of this life any more."""
         life = (message.worker, message.life)
         waiting = self._settling.get(life, set())
@@ -176,15 +184,15 @@ class Training:
         if not waiting:
             self._settling.pop(life, None)
 
-    def rows_unsettled(self, server: ProcessId, message: Unsettled) -> None:
+    def rows_unsettled(self, server: ProcessId, message: UnsettledMsg) -> None:
         """A PS found rows of a life it does not know. One whose end is not settled yet is settled with everybody."""
         committed = self._ended.get((message.worker, message.life))
         if committed is not None:
-            self._run.send(server, Settle(message.worker, message.life, committed))
+            self._run.send(server, SettleMsg(message.worker, message.life, committed))
 
     def server_gone(self, server: ProcessId) -> None:
         """It was asked to go: it had settled all before it gave its buckets up."""
-        for message in [Settled(worker, life) for worker, life in self._settling]:
+        for message in [SettledMsg(worker, life) for worker, life in self._settling]:
             self.rows_settled(server, message)
 
     def _settled(self, process: ProcessId, settlement: Settlement) -> None:

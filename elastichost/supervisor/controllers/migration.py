@@ -24,25 +24,25 @@ from elastichost.supervisor.core.migration import (
     Move,
 )
 from elastichost.wire.control import (
-    BucketsMeasured,
-    Copied,
-    CopyBuckets,
-    ForgetBuckets,
-    Forgotten,
-    KeepBuckets,
-    MeasureBuckets,
+    BucketsMeasuredMsg,
+    CopiedMsg,
+    CopyBucketsMsg,
+    ForgetBucketsMsg,
+    ForgottenMsg,
+    KeepBucketsMsg,
+    MeasureBucketsMsg,
 )
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import BucketMove, ServerAddress
 
-__all__ = ["Mover", "moves_between", "partly_moved"]
+__all__ = ["MigrationController", "moves_between", "partly_moved"]
 
 RETRY_S = 1.0  # after a round that was given up; doubled with each that follows
 MOST_RETRY_S = 60.0
 NO_ROOM = ("ArenaFullError", "MemoryBudgetError")  # with which a PS says that it has no memory for what comes
 
 
-class Mover:
+class MigrationController:
     """call_back: leads the hand-over back that was begun for this round."""
 
     def __init__(self, run: Run, call_back: Callable[[str], None]) -> None:
@@ -198,18 +198,18 @@ class Mover:
         if self._round is not None:
             self._perform(self._round.gone(servers, reason))
 
-    def heard(self, server: ProcessId, message: BucketsMeasured | Copied | Forgotten) -> None:
+    def heard(self, server: ProcessId, message: BucketsMeasuredMsg | CopiedMsg | ForgottenMsg) -> None:
         """Answers of a round that is over have no effect."""
         if self._round is None:
             return
         match message:
-            case BucketsMeasured(request=request, bytes=sizes):
+            case BucketsMeasuredMsg(request=request, bytes=sizes):
                 self._perform(self._round.measured(server, request, sizes))
-            case Copied(copy=number, bytes=copied_bytes, failure=failure):
+            case CopiedMsg(copy=number, bytes=copied_bytes, failure=failure):
                 effects = self._round.copied(server, number, copied_bytes, failure)
                 is_full = bool(self._round.reason) and failure.startswith(NO_ROOM)
                 self._perform(effects, full_host=self._host(server.index) if is_full else None)
-            case Forgotten(request=request):
+            case ForgottenMsg(request=request):
                 self._round.forgotten(server, request)
                 self._perform(())
 
@@ -222,16 +222,16 @@ class Mover:
         for effect in effects:
             match effect:
                 case Measure(server=server, request=request, buckets=buckets):
-                    self._run.send(server, MeasureBuckets(request, buckets))
+                    self._run.send(server, MeasureBucketsMsg(request, buckets))
                 case Copy(server=server, number=number, moves=moves):
                     found = tuple(BucketMove(move.table, move.bucket, self._address(source)) for move, source in moves)
-                    self._run.send(server, CopyBuckets(number, found))
+                    self._run.send(server, CopyBucketsMsg(number, found))
                 case CallBack(reason=reason):
                     self._call_back(reason)
                 case Keep(server=server, buckets=buckets):
-                    self._run.send(server, KeepBuckets(buckets))
+                    self._run.send(server, KeepBucketsMsg(buckets))
                 case Forget(server=server, request=request, buckets=buckets):
-                    self._run.send(server, ForgetBuckets(request, buckets))
+                    self._run.send(server, ForgetBucketsMsg(request, buckets))
         if self._round.is_over:
             self._round = None
 

@@ -28,7 +28,7 @@ from elastichost.supervisor.context import Run, exit_cause, host_cause
 from elastichost.supervisor.controllers.liveness import SilenceWatch
 from elastichost.supervisor.core.core_assignment import gpu_environment
 from elastichost.supervisor.core.fleet import ProcessRecord
-from elastichost.supervisor.core.lifecycle import Event, State
+from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
 from elastichost.supervisor.core.reconciler import (
     USER_ERRORS,
     Action,
@@ -114,7 +114,7 @@ class ProcessController:
         if record.pid == pid:
             return  # its Hello was faster than its agent
         record.pid = pid
-        self._run.fleet.apply(record, Event.SPAWNED, self._run.now_s())
+        self._run.fleet.apply(record, LifecycleEvent.SPAWNED, self._run.now_s())
         if record.state == State.KILLING:
             self._run.launcher.kill(process)
         self._run.note(ProcessStarted(process, pid), record.cause)
@@ -124,7 +124,7 @@ class ProcessController:
         if record is None:
             return
         now_s = self._run.now_s()
-        self._run.fleet.apply(record, Event.SPAWN_FAILED, now_s)
+        self._run.fleet.apply(record, LifecycleEvent.SPAWN_FAILED, now_s)
         self._revoke(process)
         self._run.deaths.append(Death(process.name, now_s, "start", reason, process.life))
         self._run.note(ProcessStartFailed(process, reason), record.cause)
@@ -136,7 +136,9 @@ class ProcessController:
         now_s = self._run.now_s()
         self._revoke(event.process)
         before = record.state
-        self._run.fleet.apply(record, Event.EXIT_CLEAN if event.code == 0 else Event.EXIT_OTHER, now_s)
+        self._run.fleet.apply(
+            record, LifecycleEvent.EXIT_CLEAN if event.code == 0 else LifecycleEvent.EXIT_OTHER, now_s
+        )
         asked = before in (State.STOPPING, State.DRAINED) or record.state == State.EXITED
         asked = asked or record.kill_kind == "unwanted"
         reason = self._reason(record, event)
@@ -159,14 +161,14 @@ class ProcessController:
             return f"{record.failure.error_type}: {first_line}"
         return event.cause
 
-    def reported(self, record: ProcessRecord, report: wire_control.FailureReport) -> None:
+    def reported(self, record: ProcessRecord, report: wire_control.FailureReportMsg) -> None:
         """A process says why it will exit."""
         try:
             self._run.directory.write_error(record.process, report)
         except OSError as error:  # the journal has its first line
             self._run.note(ReportNotKept(record.process, str(error)))
         record.failure = Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
-        self._run.fleet.apply(record, Event.REPORT, self._run.now_s())
+        self._run.fleet.apply(record, LifecycleEvent.REPORT, self._run.now_s())
         ends_run = report.error_type in USER_ERRORS
         self._run.note(
             ProcessReported(record.process, report.error_type, report.message, ends_run=ends_run),
@@ -223,9 +225,13 @@ class ProcessController:
             case Repin(process=process, spec=spec):
                 self._repin(process, spec)
             case Drain(process=process, reason=reason):
-                self._tell(process, Event.DRAIN, wire_control.Drain(), ProcessDraining(process, reason), now_s)
+                self._tell(
+                    process, LifecycleEvent.DRAIN, wire_control.DrainMsg(), ProcessDraining(process, reason), now_s
+                )
             case StopProcess(process=process, reason=reason):
-                self._tell(process, Event.STOP, wire_control.Stop(), ProcessStopping(process, reason), now_s)
+                self._tell(
+                    process, LifecycleEvent.STOP, wire_control.StopMsg(), ProcessStopping(process, reason), now_s
+                )
             case GiveUp():
                 raise self._give_up(action)
 
@@ -254,7 +260,7 @@ class ProcessController:
             return
         record.asked = spec
         self._run.note(ProcessRepinning(process, spec.cores, spec.threads), self._run.plan_cause)
-        self._run.send(process, wire_control.Repin(spec.cores, spec.threads))
+        self._run.send(process, wire_control.RepinMsg(spec.cores, spec.threads))
 
     def _issue(self, record: ProcessRecord) -> KeyPair | None:
         """Its keys, where there are other machines; PS are told of it before it is started."""
@@ -314,7 +320,7 @@ class ProcessController:
         if record is None:
             return
         record.kill_kind, record.kill_reason = action.kind, action.reason
-        self._run.fleet.apply(record, Event.KILL, now_s)
+        self._run.fleet.apply(record, LifecycleEvent.KILL, now_s)
         record.kill_at_s = now_s
         if action.kind == "hang" and record.pid:
             self._run.launcher.kill(action.process, signal.SIGUSR1)  # faulthandler writes all stacks to the log
@@ -324,7 +330,7 @@ class ProcessController:
     def _tell(
         self,
         process: ProcessId,
-        event: Event,
+        event: LifecycleEvent,
         message: wire_control.ControlMessage,
         told: ProcessDraining | ProcessStopping,
         now_s: float,

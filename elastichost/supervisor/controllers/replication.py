@@ -15,7 +15,7 @@ from elastichost.checkpoint.mirror import Mirror, Mirrored
 from elastichost.errors import CheckpointError
 from elastichost.runs.events import MirrorMissing
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.remote.messages import CheckpointKept
+from elastichost.supervisor.remote.messages import CheckpointKeptMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 
 __all__ = ["INCOMING", "HostMirror", "mirror_of"]
@@ -88,7 +88,7 @@ class HostMirror:
         else:
             self._launcher.keep_checkpoint(f"{INCOMING}/{self._sending}", self._there, self._keep)
 
-    def _kept(self, word: CheckpointKept) -> None:
+    def _kept(self, word: CheckpointKeptMsg) -> None:
         if self._sending:
             self._end(CheckpointError(f"{self.directory}: {word.problem}") if word.problem else None, word.bytes)
 

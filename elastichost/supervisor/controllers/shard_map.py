@@ -13,14 +13,22 @@ from elastichost.sharding import ShardMap, even_shard_map, rebalanced_shard_map
 from elastichost.specs import TableSpec
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.admission import Introductions
-from elastichost.supervisor.controllers.migration import Mover, moves_between, partly_moved
+from elastichost.supervisor.controllers.migration import MigrationController, moves_between, partly_moved
 from elastichost.supervisor.controllers.processes import Holdings
 from elastichost.supervisor.controllers.shard_map_messages import for_servers, for_workers, owner_frames
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.handover import HandOver, HandOverEffect, Publish, SendMap
-from elastichost.supervisor.core.lifecycle import Event, State
+from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
 from elastichost.supervisor.remote.hosts import RESTORED
-from elastichost.wire.control import BucketsMeasured, Copied, Forgotten, Membership, Ready, Restore, ShardMapUpdate
+from elastichost.wire.control import (
+    BucketsMeasuredMsg,
+    CopiedMsg,
+    ForgottenMsg,
+    MembershipMsg,
+    ReadyMsg,
+    RestoreMsg,
+    ShardMapUpdateMsg,
+)
 from elastichost.wire.facts import CommittedBatch, ServerAddress
 
 __all__ = ["ShardMapController"]
@@ -43,7 +51,7 @@ class ShardMapController:
         self._made_for = frozenset(servers)  # the PS of the plan that the owners were chosen by; some may own nothing
         self._is_moving = False  # ... and do not all own yet what they are to: the rest goes in further rounds
         self._before = (self._made_for, False)  # both, before the hand-over that is under way
-        self._mover = Mover(run, self._call_back)
+        self._mover = MigrationController(run, self._call_back)
         # other owners than the plan's, among the same PS; why; and the cause of the lines that tell of it
         self._relocation: tuple[ShardMap, str, str] | None = None
         self._handover_cause = ""
@@ -277,12 +285,12 @@ class ShardMapController:
         if self._restore_from is not None and is_first:
             place = self._run.elsewhere.get(record.spec.host)
             source = str(self._restore_from) if place is None else f"{place.run_dir}/{RESTORED}"
-            self._run.send(record.process, Restore(source))
+            self._run.send(record.process, RestoreMsg(source))
         self._perform(self._hand_over.connected(record.process, self._run.now_s()))
         self._run.send(record.process, self._membership())
         self._mover.connected(record.process)
 
-    def server_ready(self, record: ProcessRecord, message: Ready) -> Publish | None:
+    def server_ready(self, record: ProcessRecord, message: ReadyMsg) -> Publish | None:
         """A PS has a map. Returns what this publishes."""
         self._restored.add(record.process.index)
         return self._perform(self._hand_over.ready(record.process, message.shard_map_epoch, message.committed))
@@ -302,7 +310,7 @@ class ShardMapController:
         self._made_for = takers if servers & self.shard_map.servers() else self._made_for - servers
         self._perform(self._hand_over.gone(servers, sorted(takers), self._run.now_s()))
 
-    def moving(self, record: ProcessRecord, message: BucketsMeasured | Copied | Forgotten) -> None:
+    def moving(self, record: ProcessRecord, message: BucketsMeasuredMsg | CopiedMsg | ForgottenMsg) -> None:
         """A PS answers what it was asked for a move to another host."""
         full_s = self._mover.full_s
         self._mover.heard(record.process, message)
@@ -330,7 +338,7 @@ class ShardMapController:
         update, frames, now_s = self._update(published.shard_map), owner_frames(published.shard_map), self._run.now_s()
         for record in self._run.fleet.working("server"):
             if record.process in published.lives:
-                self._run.fleet.apply(record, Event.WORK, now_s)
+                self._run.fleet.apply(record, LifecycleEvent.WORK, now_s)
         for record in self._run.fleet.live("worker"):
             if record.state not in (State.REQUESTED, State.STARTED, State.KILLING):
                 self._introductions.tell(record.process, update, frames)
@@ -350,7 +358,7 @@ class ShardMapController:
             if record.address and record.process.index in owners
         )
 
-    def _update(self, shard_map: ShardMap) -> ShardMapUpdate:
+    def _update(self, shard_map: ShardMap) -> ShardMapUpdateMsg:
         return for_workers(shard_map, self._addresses(shard_map), self._made_anew)
 
     # --- workers --------------------------------------------------------------------------------------------
@@ -388,8 +396,8 @@ class ShardMapController:
             if record.state in (State.CONNECTED, State.READY, State.RUNNING):
                 self._run.send(record.process, message)
 
-    def _membership(self) -> Membership:
-        return Membership(self._member_epoch, tuple(sorted(self._members.items())))
+    def _membership(self) -> MembershipMsg:
+        return MembershipMsg(self._member_epoch, tuple(sorted(self._members.items())))
 
 
 def _owners(shard_map: ShardMap) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from elastichost.sharding import ShardMap
 from elastichost.supervisor.core.handover import SendMap
-from elastichost.wire.control import ShardMapUpdate
+from elastichost.wire.control import ShardMapUpdateMsg
 from elastichost.wire.facts import ServerAddress
 
 __all__ = ["for_servers", "for_workers", "owner_frames"]
@@ -17,9 +17,9 @@ __all__ = ["for_servers", "for_workers", "owner_frames"]
 
 def for_workers(
     shard_map: ShardMap, addresses: tuple[ServerAddress, ...], made_anew: Mapping[tuple[int, int], int]
-) -> ShardMapUpdate:
+) -> ShardMapUpdateMsg:
     """made_anew: (table, bucket) whose rows were lost -> epoch of the map by which they were made anew."""
-    return ShardMapUpdate(
+    return ShardMapUpdateMsg(
         epoch=shard_map.epoch,
         servers=addresses,
         dense_owner=shard_map.dense_owner,
@@ -28,9 +28,9 @@ def for_workers(
     )
 
 
-def for_servers(sent: SendMap, addresses: tuple[ServerAddress, ...], checkpoint: Path | None) -> ShardMapUpdate:
+def for_servers(sent: SendMap, addresses: tuple[ServerAddress, ...], checkpoint: Path | None) -> ShardMapUpdateMsg:
     """checkpoint: that lost buckets are filled from; None: there is none."""
-    return ShardMapUpdate(
+    return ShardMapUpdateMsg(
         epoch=sent.shard_map.epoch,
         servers=addresses,
         dense_owner=sent.shard_map.dense_owner,

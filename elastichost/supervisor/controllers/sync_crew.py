@@ -18,10 +18,10 @@ from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.leases import Training, miscount
 from elastichost.supervisor.core.fleet import ProcessRecord
-from elastichost.supervisor.core.lifecycle import Event
+from elastichost.supervisor.core.lifecycle import LifecycleEvent
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.wire.applied import micros_left_out, read_applied_record
-from elastichost.wire.control import Crew, Fence, StepsGrant
+from elastichost.wire.control import CrewMsg, FenceMsg, StepsGrantMsg
 
 __all__ = ["CrewTraining"]
 
@@ -48,8 +48,8 @@ class CrewTraining(Training):
         self._may_tell = may_tell
         self._dense, self._watermarks = dense, watermarks
         self._next_step = dense.version()
-        self._grants: dict[int, StepsGrant] = {}
-        self._crew = Crew(epoch=0, workers=())
+        self._grants: dict[int, StepsGrantMsg] = {}
+        self._crew = CrewMsg(epoch=0, workers=())
         self._members: dict[int, ProcessId] = {}
         self._late: set[ProcessId] = set()  # members that do not know the ranges under way yet
         self._giving_up: dict[tuple[int, int], Quarantined] = {}  # told the crew; its step's record will confirm it
@@ -89,7 +89,7 @@ class CrewTraining(Training):
     def lost(self, process: ProcessId) -> None:
         """Its micro-batches are computed by others, also those that it had staged: the bits are the same."""
         self._run.send_all(
-            (record.process for record in self._run.fleet.working("server")), Fence(process.index, process.life)
+            (record.process for record in self._run.fleet.working("server")), FenceMsg(process.index, process.life)
         )
         begun = self._watermarks.begun(process.index, process.life)
         if begun:
@@ -121,11 +121,11 @@ class CrewTraining(Training):
             start, stop = micro_range(lease.start, lease.stop, batch, self._micros, step - grant.first_step, micro)
             self._giving_up[task] = Quarantined(lease.epoch, lease.unit, start, stop, failures)
             self._run.note(PositionsLeftOut(process, lease.unit, start, stop, failures))
-            self._crew = Crew(self._crew.epoch, self._crew.workers, (*self._crew.left_out, task))
+            self._crew = CrewMsg(self._crew.epoch, self._crew.workers, (*self._crew.left_out, task))
 
     def _publish(self, reason: str) -> None:
         workers = assign({index: self._speed(process) for index, process in self._members.items()}, self._micros)
-        self._crew = Crew(self._crew.epoch + 1, workers, self._crew.left_out)
+        self._crew = CrewMsg(self._crew.epoch + 1, workers, self._crew.left_out)
         shares = {index: workers.count(index) for index in sorted(self._members)}
         self._run.note(MicroBatchesAssigned(shares, reason))
         self._run.send_all(tuple(self._members.values()), self._crew)
@@ -174,7 +174,7 @@ class CrewTraining(Training):
         records = [self._run.fleet.find(process) for process in self._members.values()]
         rate = sum(record.samples_per_s for record in records if record is not None)
         while (lease := self.ledger.request(CREW_ID, rate)) is not None:
-            grant = StepsGrant(lease, self.ledger.shuffle_seed(lease), self._next_step)
+            grant = StepsGrantMsg(lease, self.ledger.shuffle_seed(lease), self._next_step)
             self._next_step += steps_of(lease.start, lease.stop, self.ledger.settings.batch_size)
             self._grants[lease.lease_id] = grant
             self._note_lease(lease, CREW_ID)
@@ -182,9 +182,9 @@ class CrewTraining(Training):
                 if record is not None:
                     self._grant(record, grant)
 
-    def _grant(self, record: ProcessRecord, grant: StepsGrant) -> None:
+    def _grant(self, record: ProcessRecord, grant: StepsGrantMsg) -> None:
         if record.can_work:
-            self._run.fleet.apply(record, Event.WORK, self._run.now_s())
+            self._run.fleet.apply(record, LifecycleEvent.WORK, self._run.now_s())
         self._run.send(record.process, grant)
 
     def _account(self) -> None:

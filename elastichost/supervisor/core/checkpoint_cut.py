@@ -34,9 +34,9 @@ TRANSITIONS: dict[tuple[CutState, str], CutState] = {
     (CutState.IDLE, "begin"): CutState.PAUSING,
     # all Paused: the ledger is exact now; Snapshot goes to every PS
     (CutState.PAUSING, "all paused"): CutState.COPYING,
-    # all SnapshotCut: Proceed goes to the workers
+    # all SnapshotCutMsg: ProceedMsg goes to the workers
     (CutState.COPYING, "all copied"): CutState.WRITING,
-    # all SnapshotWritten: the manifest may be committed
+    # all SnapshotWrittenMsg: the manifest may be committed
     (CutState.WRITING, "all written"): CutState.COMMITTED,
     # somebody died, or the cut takes too long
     (CutState.PAUSING, "abandon"): CutState.ABORTED,
@@ -90,7 +90,7 @@ class Cut:
         self.bytes = 0
         self._workers: frozenset[ProcessId] = frozenset()
         self._servers: frozenset[ProcessId] = frozenset()
-        self._waiting: set[ProcessId] = set()  # for Paused, then for SnapshotCut
+        self._waiting: set[ProcessId] = set()  # for PausedMsg, then for SnapshotCutMsg
         self._writing: frozenset[ProcessId] = frozenset()  # a PS may have written before another has copied
         self._dense_version = 0
 

@@ -12,10 +12,10 @@ from typing import Literal, cast
 
 from elastichost.metrics import ProcessStatus
 from elastichost.plan import ProcessId, ProcessSpec, Role
-from elastichost.supervisor.core.lifecycle import LIVE, Event, State, next_state
+from elastichost.supervisor.core.lifecycle import LIVE, LifecycleEvent, State, next_state
 from elastichost.supervisor.core.liveness import Signs
 from elastichost.supervisor.core.reconciler import Failure, ObservedProcess
-from elastichost.wire.control import Heartbeat
+from elastichost.wire.control import HeartbeatMsg
 from elastichost.wire.facts import StepSample
 
 __all__ = ["Fleet", "ProcessRecord"]
@@ -130,13 +130,13 @@ class Fleet:
     def named(self, role: str, index: int) -> ProcessRecord | None:
         return self._records.get(f"{role}-{index}")
 
-    def apply(self, record: ProcessRecord, event: Event, now_s: float) -> None:
+    def apply(self, record: ProcessRecord, event: LifecycleEvent, now_s: float) -> None:
         """Raises IllegalTransitionError."""
         state = next_state(str(record.process), record.state, event)
         if state != record.state:
             record.state, record.since_s, record.moved_s = state, now_s, now_s
 
-    def heartbeat(self, record: ProcessRecord, beat: Heartbeat, now_s: float) -> None:
+    def heartbeat(self, record: ProcessRecord, beat: HeartbeatMsg, now_s: float) -> None:
         if beat.progress > record.progress:
             has_worked, longest_s = record.signs.has_worked, record.signs.longest_s
             longest_s = max(longest_s, now_s - record.moved_s) if has_worked else 0.0

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from elastichost.errors import IllegalTransitionError
 
-__all__ = ["LIVE", "STARTING", "TRANSITIONS", "Event", "State", "next_state"]
+__all__ = ["LIVE", "STARTING", "TRANSITIONS", "LifecycleEvent", "State", "next_state"]
 
 
 class State(StrEnum):
@@ -32,7 +32,7 @@ class State(StrEnum):
     FAILED = "failed"  # ended otherwise
 
 
-class Event(StrEnum):
+class LifecycleEvent(StrEnum):
     SPAWNED = "spawned"
     SPAWN_FAILED = "spawn failed"
     HELLO = "hello"
@@ -50,97 +50,97 @@ class Event(StrEnum):
 STARTING = frozenset({State.REQUESTED, State.STARTED, State.CONNECTED})
 LIVE = frozenset(State) - {State.EXITED, State.FAILED}
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
+TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
     # the fork server answered with a pid
-    (State.REQUESTED, Event.SPAWNED): State.STARTED,
+    (State.REQUESTED, LifecycleEvent.SPAWNED): State.STARTED,
     # the fork server refused, or died with the request in hand
-    (State.REQUESTED, Event.SPAWN_FAILED): State.FAILED,
+    (State.REQUESTED, LifecycleEvent.SPAWN_FAILED): State.FAILED,
     # asked to go before it had a pid: it is killed as soon as it has one
-    (State.REQUESTED, Event.STOP): State.KILLING,
-    (State.REQUESTED, Event.KILL): State.KILLING,
-    (State.KILLING, Event.SPAWNED): State.KILLING,
-    (State.KILLING, Event.SPAWN_FAILED): State.FAILED,
+    (State.REQUESTED, LifecycleEvent.STOP): State.KILLING,
+    (State.REQUESTED, LifecycleEvent.KILL): State.KILLING,
+    (State.KILLING, LifecycleEvent.SPAWNED): State.KILLING,
+    (State.KILLING, LifecycleEvent.SPAWN_FAILED): State.FAILED,
     # first message
-    (State.STARTED, Event.HELLO): State.CONNECTED,
+    (State.STARTED, LifecycleEvent.HELLO): State.CONNECTED,
     # it can work now
-    (State.CONNECTED, Event.READY): State.READY,
+    (State.CONNECTED, LifecycleEvent.READY): State.READY,
     # a PS says Ready again for each newer shard map
-    (State.READY, Event.READY): State.READY,
-    (State.RUNNING, Event.READY): State.RUNNING,
+    (State.READY, LifecycleEvent.READY): State.READY,
+    (State.RUNNING, LifecycleEvent.READY): State.RUNNING,
     # it was given work
-    (State.READY, Event.WORK): State.RUNNING,
-    (State.RUNNING, Event.WORK): State.RUNNING,
+    (State.READY, LifecycleEvent.WORK): State.RUNNING,
+    (State.RUNNING, LifecycleEvent.WORK): State.RUNNING,
     # the plan does not want it any more, or the job is asked to stop
-    (State.CONNECTED, Event.DRAIN): State.DRAINING,
-    (State.READY, Event.DRAIN): State.DRAINING,
-    (State.RUNNING, Event.DRAIN): State.DRAINING,
+    (State.CONNECTED, LifecycleEvent.DRAIN): State.DRAINING,
+    (State.READY, LifecycleEvent.DRAIN): State.DRAINING,
+    (State.RUNNING, LifecycleEvent.DRAIN): State.DRAINING,
     # a worker that was connecting while it was drained still says Ready
-    (State.DRAINING, Event.READY): State.DRAINING,
+    (State.DRAINING, LifecycleEvent.READY): State.DRAINING,
     # it holds no lease any more
-    (State.DRAINING, Event.DRAINED): State.DRAINED,
+    (State.DRAINING, LifecycleEvent.DRAINED): State.DRAINED,
     # asked to exit
-    (State.STARTED, Event.STOP): State.STOPPING,
-    (State.CONNECTED, Event.STOP): State.STOPPING,
-    (State.READY, Event.STOP): State.STOPPING,
-    (State.RUNNING, Event.STOP): State.STOPPING,
-    (State.DRAINING, Event.STOP): State.STOPPING,
-    (State.DRAINED, Event.STOP): State.STOPPING,
-    (State.STOPPING, Event.STOP): State.STOPPING,
+    (State.STARTED, LifecycleEvent.STOP): State.STOPPING,
+    (State.CONNECTED, LifecycleEvent.STOP): State.STOPPING,
+    (State.READY, LifecycleEvent.STOP): State.STOPPING,
+    (State.RUNNING, LifecycleEvent.STOP): State.STOPPING,
+    (State.DRAINING, LifecycleEvent.STOP): State.STOPPING,
+    (State.DRAINED, LifecycleEvent.STOP): State.STOPPING,
+    (State.STOPPING, LifecycleEvent.STOP): State.STOPPING,
     # what was on its way when Stop was sent
-    (State.STOPPING, Event.HELLO): State.STOPPING,
-    (State.STOPPING, Event.READY): State.STOPPING,
-    (State.STOPPING, Event.DRAINED): State.STOPPING,
-    (State.KILLING, Event.HELLO): State.KILLING,
-    (State.KILLING, Event.READY): State.KILLING,
-    (State.KILLING, Event.DRAINED): State.KILLING,
+    (State.STOPPING, LifecycleEvent.HELLO): State.STOPPING,
+    (State.STOPPING, LifecycleEvent.READY): State.STOPPING,
+    (State.STOPPING, LifecycleEvent.DRAINED): State.STOPPING,
+    (State.KILLING, LifecycleEvent.HELLO): State.KILLING,
+    (State.KILLING, LifecycleEvent.READY): State.KILLING,
+    (State.KILLING, LifecycleEvent.DRAINED): State.KILLING,
     # it told us why it will exit
-    (State.STARTED, Event.REPORT): State.REPORTING,
-    (State.CONNECTED, Event.REPORT): State.REPORTING,
-    (State.READY, Event.REPORT): State.REPORTING,
-    (State.RUNNING, Event.REPORT): State.REPORTING,
-    (State.DRAINING, Event.REPORT): State.REPORTING,
-    (State.DRAINED, Event.REPORT): State.REPORTING,
-    (State.REPORTING, Event.REPORT): State.REPORTING,
+    (State.STARTED, LifecycleEvent.REPORT): State.REPORTING,
+    (State.CONNECTED, LifecycleEvent.REPORT): State.REPORTING,
+    (State.READY, LifecycleEvent.REPORT): State.REPORTING,
+    (State.RUNNING, LifecycleEvent.REPORT): State.REPORTING,
+    (State.DRAINING, LifecycleEvent.REPORT): State.REPORTING,
+    (State.DRAINED, LifecycleEvent.REPORT): State.REPORTING,
+    (State.REPORTING, LifecycleEvent.REPORT): State.REPORTING,
     # an error while it stops: the exit decides what it was
-    (State.STOPPING, Event.REPORT): State.STOPPING,
-    (State.KILLING, Event.REPORT): State.KILLING,
+    (State.STOPPING, LifecycleEvent.REPORT): State.STOPPING,
+    (State.KILLING, LifecycleEvent.REPORT): State.KILLING,
     # it reported and still does not exit, or it is told to stop meanwhile
-    (State.REPORTING, Event.STOP): State.REPORTING,
-    (State.REPORTING, Event.DRAIN): State.REPORTING,
+    (State.REPORTING, LifecycleEvent.STOP): State.REPORTING,
+    (State.REPORTING, LifecycleEvent.DRAIN): State.REPORTING,
     # it does not answer, or does not stop in time
-    (State.STARTED, Event.KILL): State.KILLING,
-    (State.CONNECTED, Event.KILL): State.KILLING,
-    (State.READY, Event.KILL): State.KILLING,
-    (State.RUNNING, Event.KILL): State.KILLING,
-    (State.DRAINING, Event.KILL): State.KILLING,
-    (State.DRAINED, Event.KILL): State.KILLING,
-    (State.REPORTING, Event.KILL): State.KILLING,
-    (State.STOPPING, Event.KILL): State.KILLING,
-    (State.KILLING, Event.KILL): State.KILLING,
-    (State.KILLING, Event.STOP): State.KILLING,
+    (State.STARTED, LifecycleEvent.KILL): State.KILLING,
+    (State.CONNECTED, LifecycleEvent.KILL): State.KILLING,
+    (State.READY, LifecycleEvent.KILL): State.KILLING,
+    (State.RUNNING, LifecycleEvent.KILL): State.KILLING,
+    (State.DRAINING, LifecycleEvent.KILL): State.KILLING,
+    (State.DRAINED, LifecycleEvent.KILL): State.KILLING,
+    (State.REPORTING, LifecycleEvent.KILL): State.KILLING,
+    (State.STOPPING, LifecycleEvent.KILL): State.KILLING,
+    (State.KILLING, LifecycleEvent.KILL): State.KILLING,
+    (State.KILLING, LifecycleEvent.STOP): State.KILLING,
     # the exits: only a process that was asked to stop, or holds nothing, may end well
-    (State.STOPPING, Event.EXIT_CLEAN): State.EXITED,
-    (State.DRAINED, Event.EXIT_CLEAN): State.EXITED,
-    (State.STOPPING, Event.EXIT_OTHER): State.FAILED,
-    (State.DRAINED, Event.EXIT_OTHER): State.FAILED,
-    (State.STARTED, Event.EXIT_CLEAN): State.FAILED,
-    (State.STARTED, Event.EXIT_OTHER): State.FAILED,
-    (State.CONNECTED, Event.EXIT_CLEAN): State.FAILED,
-    (State.CONNECTED, Event.EXIT_OTHER): State.FAILED,
-    (State.READY, Event.EXIT_CLEAN): State.FAILED,
-    (State.READY, Event.EXIT_OTHER): State.FAILED,
-    (State.RUNNING, Event.EXIT_CLEAN): State.FAILED,
-    (State.RUNNING, Event.EXIT_OTHER): State.FAILED,
-    (State.DRAINING, Event.EXIT_CLEAN): State.FAILED,
-    (State.DRAINING, Event.EXIT_OTHER): State.FAILED,
-    (State.REPORTING, Event.EXIT_CLEAN): State.FAILED,
-    (State.REPORTING, Event.EXIT_OTHER): State.FAILED,
-    (State.KILLING, Event.EXIT_CLEAN): State.FAILED,
-    (State.KILLING, Event.EXIT_OTHER): State.FAILED,
+    (State.STOPPING, LifecycleEvent.EXIT_CLEAN): State.EXITED,
+    (State.DRAINED, LifecycleEvent.EXIT_CLEAN): State.EXITED,
+    (State.STOPPING, LifecycleEvent.EXIT_OTHER): State.FAILED,
+    (State.DRAINED, LifecycleEvent.EXIT_OTHER): State.FAILED,
+    (State.STARTED, LifecycleEvent.EXIT_CLEAN): State.FAILED,
+    (State.STARTED, LifecycleEvent.EXIT_OTHER): State.FAILED,
+    (State.CONNECTED, LifecycleEvent.EXIT_CLEAN): State.FAILED,
+    (State.CONNECTED, LifecycleEvent.EXIT_OTHER): State.FAILED,
+    (State.READY, LifecycleEvent.EXIT_CLEAN): State.FAILED,
+    (State.READY, LifecycleEvent.EXIT_OTHER): State.FAILED,
+    (State.RUNNING, LifecycleEvent.EXIT_CLEAN): State.FAILED,
+    (State.RUNNING, LifecycleEvent.EXIT_OTHER): State.FAILED,
+    (State.DRAINING, LifecycleEvent.EXIT_CLEAN): State.FAILED,
+    (State.DRAINING, LifecycleEvent.EXIT_OTHER): State.FAILED,
+    (State.REPORTING, LifecycleEvent.EXIT_CLEAN): State.FAILED,
+    (State.REPORTING, LifecycleEvent.EXIT_OTHER): State.FAILED,
+    (State.KILLING, LifecycleEvent.EXIT_CLEAN): State.FAILED,
+    (State.KILLING, LifecycleEvent.EXIT_OTHER): State.FAILED,
 }
 
 
-def next_state(process: str, state: State, event: Event) -> State:
+def next_state(process: str, state: State, event: LifecycleEvent) -> State:
     """The state after `event`. Raises IllegalTransitionError naming the process, its state and the event."""
     try:
         return TRANSITIONS[state, event]

@@ -6,14 +6,14 @@ processes turn would follow turn. Waiting lets messages gather: a turn that take
 
 from __future__ import annotations
 
-__all__ = ["Pacing"]
+__all__ = ["WorkBudget"]
 
 SHARE = 0.15  # of one core, in the long run
 BURST_S = 0.1  # of work that never waits: a hand-over, a death, a few processes
 MOST_S = 0.02  # from the beginning of a turn to the next, if that has to wait: a long one has let messages gather
 
 
-class Pacing:
+class WorkBudget:
     """A bucket of time to work: it fills by SHARE of what passes, up to BURST_S."""
 
     def __init__(self) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from elastichost.runs.events import Counts, PlanReached
 from elastichost.runs.events.text import RECOVERED
-from elastichost.wire.commands import Figure, Refused, Scale
+from elastichost.wire.commands import Figure, RefusedMsg, ScaleMsg
 
-__all__ = ["Dip", "Pace", "Watch", "figures_of", "gpu_refusal", "refusal"]
+__all__ = ["Dip", "Pace", "PlanChangeWatch", "figures_of", "gpu_refusal", "refusal"]
 
 WINDOW_S = 0.2
 BEFORE_S = 2.0
@@ -20,20 +20,20 @@ FIRST_SAMPLES_S = 5.0  # so long a newcomer is waited for when all else is done:
 AFTER_S = 1.0  # so long the throughput is watched when everyone trains
 
 
-def refusal(command: Scale, max_workers: int, max_servers: int, cores: int) -> Refused | None:
+def refusal(command: ScaleMsg, max_workers: int, max_servers: int, cores: int) -> RefusedMsg | None:
     """Why these numbers cannot be; None when they can."""
     bounds = {"workers": max_workers, "servers": max_servers, "worker_cores": cores}
     asked: dict[str, int | None] = {name: getattr(command, name) for name in bounds}
     for name, most in bounds.items():
         value = asked[name]
         if value is not None and not 1 <= value <= most:
-            return Refused(f"{name}={value} cannot be", f"from 1 to {most} are possible", True)
+            return RefusedMsg(f"{name}={value} cannot be", f"from 1 to {most} are possible", True)
     if not any(value is not None for value in asked.values()):
-        return Refused("nothing to scale", f"name one of {', '.join(bounds)}", True)
+        return RefusedMsg("nothing to scale", f"name one of {', '.join(bounds)}", True)
     return None
 
 
-def gpu_refusal(command: Scale, most_workers: int) -> Refused | None:
+def gpu_refusal(command: ScaleMsg, most_workers: int) -> RefusedMsg | None:
     """Why so many workers cannot share the GPUs; None when they can."""
     if command.workers is None or command.workers <= most_workers:
         return None
@@ -41,7 +41,7 @@ def gpu_refusal(command: Scale, most_workers: int) -> Refused | None:
         f"a worker keeps its share of GPU memory for its life, and shares were cut for {most_workers} workers; "
         f"resume the run with resources.workers = [1, {command.workers}]"
     )
-    return Refused(f"workers={command.workers} cannot be", hint, True)
+    return RefusedMsg(f"workers={command.workers} cannot be", hint, True)
 
 
 # --- throughput -------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def figures_of(reached: PlanReached) -> dict[str, Figure]:
 
 
 @dataclass(slots=True)
-class Watch:
+class PlanChangeWatch:
     """A change of the plan under way. `newcomers`: new workers, each with the last life of that name before."""
 
     before: Counts

@@ -7,7 +7,7 @@ import numpy as np
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.double import ChangedWords, Changes, set_words
-from elastichost.supervisor.remote.messages import WordsChanged
+from elastichost.supervisor.remote.messages import WordsChangedMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 
 __all__ = ["Double"]
@@ -29,7 +29,7 @@ class Double:
         self.is_in_memory = True  # its agent told what it may use
         launcher.on_words = self._hear
 
-    def _hear(self, said: WordsChanged) -> None:
+    def _hear(self, said: WordsChangedMsg) -> None:
         """Raises ProtocolError. What was taken comes with what was used after it had been read: both at once."""
         set_words(self.arena.board.words, self._of_servers, Changes.unpacked(said.board_positions, said.board_values))
         set_words(self.arena.control, self._headers, Changes.unpacked(said.header_positions, said.header_values))

@@ -34,17 +34,17 @@ from elastichost.supervisor.context import Run
 from elastichost.supervisor.elastic_hosts.arena_replica import Double
 from elastichost.supervisor.memory.gauge import MemoryGauge
 from elastichost.supervisor.remote.hosts import Machines, file_problems
-from elastichost.supervisor.remote.messages import ArenaRefused
+from elastichost.supervisor.remote.messages import ArenaRefusedMsg
 from elastichost.supervisor.remote.preflight import Own, failures_of, repair_of
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
-from elastichost.wire.commands import Refused, Scale
+from elastichost.wire.commands import RefusedMsg, ScaleMsg
 
-__all__ = ["TRANSITIONS", "GuestState", "HostJoin", "Seen", "join_refusal", "keep_hosts", "next_state"]
+__all__ = ["TRANSITIONS", "HostJoin", "HostObservation", "JoinState", "join_refusal", "keep_hosts", "next_state"]
 
 JOIN_TIMEOUT_S = 120.0  # libraries are imported there meanwhile
 
 
-class GuestState(StrEnum):
+class JoinState(StrEnum):
     CALLED = "called"
     GREETED = "greeted"
     OPENED = "opened"
@@ -52,17 +52,17 @@ class GuestState(StrEnum):
     REFUSED = "refused"
 
 
-TRANSITIONS: dict[tuple[GuestState, str], GuestState] = {
-    (GuestState.CALLED, "welcome"): GuestState.GREETED,
-    (GuestState.GREETED, "prepared"): GuestState.OPENED,
-    (GuestState.OPENED, "arena made"): GuestState.JOINED,
-    (GuestState.CALLED, "trouble"): GuestState.REFUSED,
-    (GuestState.GREETED, "trouble"): GuestState.REFUSED,
-    (GuestState.OPENED, "trouble"): GuestState.REFUSED,
+TRANSITIONS: dict[tuple[JoinState, str], JoinState] = {
+    (JoinState.CALLED, "welcome"): JoinState.GREETED,
+    (JoinState.GREETED, "prepared"): JoinState.OPENED,
+    (JoinState.OPENED, "arena made"): JoinState.JOINED,
+    (JoinState.CALLED, "trouble"): JoinState.REFUSED,
+    (JoinState.GREETED, "trouble"): JoinState.REFUSED,
+    (JoinState.OPENED, "trouble"): JoinState.REFUSED,
 }
 
 
-class Seen(msgspec.Struct, frozen=True):
+class HostObservation(msgspec.Struct, frozen=True):
     """Of a machine, up to now. trouble: why it cannot join, in words."""
 
     has_answered: bool = False
@@ -72,25 +72,25 @@ class Seen(msgspec.Struct, frozen=True):
     waited_s: float = 0.0
 
 
-def next_state(state: GuestState, seen: Seen) -> tuple[GuestState, str]:
+def next_state(state: JoinState, seen: HostObservation) -> tuple[JoinState, str]:
     """(state, why it is refused); the state it has where nothing new was seen. Pure."""
     trouble = seen.trouble
     if not trouble and seen.waited_s > JOIN_TIMEOUT_S:
         trouble = f"it took more than {JOIN_TIMEOUT_S:g} s, and is only {state.value}"
-    if trouble and state not in (GuestState.JOINED, GuestState.REFUSED):
+    if trouble and state not in (JoinState.JOINED, JoinState.REFUSED):
         return moved(state, "trouble"), trouble
     match state:
-        case GuestState.CALLED if seen.has_answered:
+        case JoinState.CALLED if seen.has_answered:
             return moved(state, "welcome"), ""
-        case GuestState.GREETED if seen.is_prepared:
+        case JoinState.GREETED if seen.is_prepared:
             return moved(state, "prepared"), ""
-        case GuestState.OPENED if seen.has_arena:
+        case JoinState.OPENED if seen.has_arena:
             return moved(state, "arena made"), ""
         case _:
             return state, ""
 
 
-def moved(state: GuestState, event: str) -> GuestState:
+def moved(state: JoinState, event: str) -> JoinState:
     """Raises IllegalTransitionError."""
     try:
         return TRANSITIONS[state, event]
@@ -99,11 +99,11 @@ def moved(state: GuestState, event: str) -> GuestState:
 
 
 @dataclass(slots=True)
-class _Guest:
+class _JoiningHost:
     number: int
     launcher: RemoteLauncher
     called_s: float
-    state: GuestState = GuestState.CALLED
+    state: JoinState = JoinState.CALLED
     reason: str = ""
 
 
@@ -117,13 +117,13 @@ class HostJoin:
         machines: Machines,
         layout: ArenaLayout,
         hosts: HostsFile,
-        size: Scale,
+        size: ScaleMsg,
         gain: Callable[[MemoryGauge, int], None],
     ) -> None:
         self._run, self._machines, self._layout, self._gain = run, machines, layout, gain
         self.size = size
         now_s = run.now_s()
-        self._guests = [_Guest(*self._call(host), now_s) for host in hosts.hosts]
+        self._guests = [_JoiningHost(*self._call(host), now_s) for host in hosts.hosts]
 
     def _call(self, host: HostSection) -> tuple[int, RemoteLauncher]:
         number, launcher = self._machines.call(host)
@@ -152,26 +152,26 @@ class HostJoin:
             guest.state, guest.reason = next_state(guest.state, self._seen(guest, now_s))
             if guest.state != before:
                 self._entered(guest)
-        return bool(self._guests) and all(guest.state == GuestState.JOINED for guest in self._guests)
+        return bool(self._guests) and all(guest.state == JoinState.JOINED for guest in self._guests)
 
-    def _seen(self, guest: _Guest, now_s: float) -> Seen:
+    def _seen(self, guest: _JoiningHost, now_s: float) -> HostObservation:
         launcher = guest.launcher
-        sizes = launcher.files_answer if guest.state == GuestState.GREETED else None
+        sizes = launcher.files_answer if guest.state == JoinState.GREETED else None
         wrong = file_problems(launcher.host.shown, self._machines.files, sizes) if sizes is not None else ()
-        return Seen(
+        return HostObservation(
             has_answered=launcher.welcome is not None,
             is_prepared=launcher.opened is not None and launcher.prepared is not None and sizes is not None,
-            has_arena=guest.state == GuestState.OPENED and launcher.arena_answer is not None,
-            trouble=_trouble(launcher, self._run.job, is_new=guest.state == GuestState.CALLED) or "\n  ".join(wrong),
+            has_arena=guest.state == JoinState.OPENED and launcher.arena_answer is not None,
+            trouble=_trouble(launcher, self._run.job, is_new=guest.state == JoinState.CALLED) or "\n  ".join(wrong),
             waited_s=now_s - guest.called_s,
         )
 
-    def _entered(self, guest: _Guest) -> None:
+    def _entered(self, guest: _JoiningHost) -> None:
         match guest.state:
-            case GuestState.GREETED:
+            case JoinState.GREETED:
                 self._machines.open_one(guest.number)
                 guest.launcher.ask_files(tuple(self._machines.files))
-            case GuestState.OPENED:
+            case JoinState.OPENED:
                 guest.launcher.ask_arena(self._layout)
             case _:
                 pass
@@ -201,22 +201,22 @@ class HostJoin:
         self._guests = []
 
 
-def join_refusal(run: Run, hosts: HostsFile, *, is_joining: bool) -> Refused | None:
+def join_refusal(run: Run, hosts: HostsFile, *, is_joining: bool) -> RefusedMsg | None:
     """Why no machine can join the run now; None when they can. is_joining: others are on their way."""
     if run.machines is None:
-        return Refused(
+        return RefusedMsg(
             "this run was begun on one machine only",
             "begin it with --on ray, or with --hosts FILE, in which hosts = [] if need be",
         )
     if is_joining:
-        return Refused("other machines are joining just now", "try again when they have")
+        return RefusedMsg("other machines are joining just now", "try again when they have")
     used = {run.machines.launchers[host].host.shown for host in run.elsewhere}
     if again := sorted(used & {host.shown for host in hosts.hosts}):
-        return Refused(f"{', '.join(again)} is in the run already", "", True)
+        return RefusedMsg(f"{', '.join(again)} is in the run already", "", True)
     if not hosts.hosts:
-        return Refused("no machine is named", "scale RUN --host user@name", True)
+        return RefusedMsg("no machine is named", "scale RUN --host user@name", True)
     if len(used) + len(hosts.hosts) > MOST_HOSTS:
-        return Refused(f"a run has {MOST_HOSTS} other machines at most", "", True)
+        return RefusedMsg(f"a run has {MOST_HOSTS} other machines at most", "", True)
     return None
 
 
@@ -238,7 +238,7 @@ def _trouble(launcher: RemoteLauncher, job: JobSpec, *, is_new: bool) -> str:
         return f"{shown}: {launcher.lost}\n    {repair_of(launcher.lost, launcher.host)}"
     if launcher.prepared is not None and launcher.prepared.error:
         return f"{shown}: the libraries of a worker cannot be imported there:\n{launcher.prepared.error}"
-    if isinstance(launcher.arena_answer, ArenaRefused):
+    if isinstance(launcher.arena_answer, ArenaRefusedMsg):
         return f"{shown}: {launcher.arena_answer.message}"
     if launcher.welcome is None or not is_new:
         return ""

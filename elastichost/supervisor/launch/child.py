@@ -20,7 +20,7 @@ from typing_extensions import Buffer
 
 from elastichost.appending import is_out_of_space
 from elastichost.host.priority import begin_session
-from elastichost.supervisor.launch.messages import Spawn
+from elastichost.supervisor.launch.messages import SpawnMsg
 
 __all__ = [
     "ChildStart",
@@ -41,7 +41,7 @@ ADOPTION_S = 5.0
 class ChildStart:
     """log, gate: inherited descriptors. The gate gives one byte once the supervisor has been told of this process."""
 
-    spawn: Spawn
+    spawn: SpawnMsg
     log: int
     gate: int
     supervisor_pid: int
@@ -161,7 +161,7 @@ def close_descriptors(keep: tuple[int, ...] = ()) -> None:
                 os.close(int(name))
 
 
-def _call(spawn: Spawn) -> int:
+def _call(spawn: SpawnMsg) -> int:
     module_name, _, function = spawn.entry.partition(":")
     result = getattr(importlib.import_module(module_name), function)(spawn.arguments.encode())
     return result if isinstance(result, int) else 0

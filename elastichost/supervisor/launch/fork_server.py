@@ -27,21 +27,21 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.life import Keeping
+from elastichost.arena.life import SharedDirectoryLock
 from elastichost.arena.owner import Owner, owner_of
 from elastichost.errors import ArenaError
 from elastichost.supervisor.launch.arena_reaper import guard
 from elastichost.supervisor.launch.child import ChildStart, run_child
 from elastichost.supervisor.launch.messages import (
     MAX_PACKET_BYTES,
-    Clean,
+    CleanMsg,
     ForkReply,
     ForkRequest,
-    Prepare,
-    Prepared,
-    Spawn,
-    Spawned,
-    SpawnRefused,
+    PreparedMsg,
+    PrepareMsg,
+    SpawnedMsg,
+    SpawnMsg,
+    SpawnRefusedMsg,
 )
 from elastichost.supervisor.launch.waiting import wait_readable
 
@@ -58,7 +58,7 @@ class ForkServer:
         self._supervisor_pid = supervisor_pid
         self._decoder = msgspec.json.Decoder(ForkRequest)
         self._children: dict[int, int] = {}  # pid -> pidfd
-        self._clean = Clean(())
+        self._clean = CleanMsg(())
         self._supervisor = _owner(supervisor_pid)
 
     def serve(self) -> None:
@@ -96,33 +96,33 @@ class ForkServer:
 
     def _answer(self, request: ForkRequest, descriptors: list[int]) -> None:
         match request:
-            case Prepare():
+            case PrepareMsg():
                 self._send(_prepare(request))
-            case Clean():
+            case CleanMsg():
                 self._clean = request
-            case Spawn():
+            case SpawnMsg():
                 self._spawn(request, descriptors)
 
     # --- forking --------------------------------------------------------------------------------------------
 
-    def _spawn(self, request: Spawn, descriptors: list[int]) -> None:
+    def _spawn(self, request: SpawnMsg, descriptors: list[int]) -> None:
         self._forget_ended()
         if len(descriptors) != 1:
-            self._send(SpawnRefused(request.request, "a spawn request brings one descriptor, its log"))
+            self._send(SpawnRefusedMsg(request.request, "a spawn request brings one descriptor, its log"))
             return
         try:
             pid, gate = self._fork_twice(request, descriptors[0])
         except OSError as error:
-            self._send(SpawnRefused(request.request, f"cannot fork: {error}"))
+            self._send(SpawnRefusedMsg(request.request, f"cannot fork: {error}"))
             return
         with contextlib.suppress(ProcessLookupError):
             self._children[pid] = os.pidfd_open(pid)
-        self._send(Spawned(request.request, pid))
+        self._send(SpawnedMsg(request.request, pid))
         with contextlib.suppress(BrokenPipeError):
             os.write(gate, b"g")
         os.close(gate)
 
-    def _fork_twice(self, request: Spawn, log: int) -> tuple[int, int]:
+    def _fork_twice(self, request: SpawnMsg, log: int) -> tuple[int, int]:
         """(pid of the grandchild, writing end of its gate). Raises OSError when a fork fails."""
         gate_read, gate_write = os.pipe()
         told_read, told_write = os.pipe()
@@ -144,7 +144,7 @@ class ForkServer:
             raise OSError("the second fork failed")
         return int(said), gate_write
 
-    def _middle(self, request: Spawn, log: int, gate_read: int, gate_write: int, told_write: int) -> None:
+    def _middle(self, request: SpawnMsg, log: int, gate_read: int, gate_write: int, told_write: int) -> None:
         """The process between: forks the child and exits at once. Never returns."""
         try:
             child = os.fork()
@@ -171,7 +171,7 @@ class ForkServer:
     def _end(self) -> None:
         """Kills the children with whatever they started, removes the directories, looks after those to be kept."""
         ended_s = time.monotonic()
-        keepings = [Keeping(Path(path)) for path in self._clean.kept] if self._clean.keep_s > 0 else []
+        keepings = [SharedDirectoryLock(Path(path)) for path in self._clean.kept] if self._clean.keep_s > 0 else []
         ended = self._ended()  # the kernel kills them with the supervisor, but not what they have started
         for pid, pidfd in self._children.items():
             if pid in ended and _owner(pid) is not None:
@@ -200,7 +200,7 @@ def _owner(pid: int) -> Owner | None:
     return None
 
 
-def _prepare(request: Prepare) -> Prepared:
+def _prepare(request: PrepareMsg) -> PreparedMsg:
     began_s = time.monotonic()
     try:
         for name in request.modules:
@@ -211,10 +211,10 @@ def _prepare(request: Prepare) -> Prepared:
             module_name, _, function = call.partition(":")
             getattr(importlib.import_module(module_name), function)()
     except Exception:  # noqa: BLE001 - becomes the reply; the supervisor raises it with its own words
-        return Prepared(time.monotonic() - began_s, _threads(), traceback.format_exc())
+        return PreparedMsg(time.monotonic() - began_s, _threads(), traceback.format_exc())
     gc.collect()
     gc.freeze()
-    return Prepared(time.monotonic() - began_s, _threads())
+    return PreparedMsg(time.monotonic() - began_s, _threads())
 
 
 def _threads() -> int:

@@ -28,14 +28,14 @@ from elastichost.supervisor.launch.child import set_child_subreaper
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.messages import (
     MAX_PACKET_BYTES,
-    Clean,
+    CleanMsg,
     ForkReply,
     ForkRequest,
-    Prepare,
-    Prepared,
-    Spawn,
-    Spawned,
-    SpawnRefused,
+    PreparedMsg,
+    PrepareMsg,
+    SpawnedMsg,
+    SpawnMsg,
+    SpawnRefusedMsg,
 )
 from elastichost.supervisor.launch.servers import StartServer, start_fork_server
 from elastichost.supervisor.launch.waiting import wait_readable
@@ -63,8 +63,8 @@ class LocalLauncher:
 
     def __init__(self, modules: Iterable[str], calls: Iterable[str] = (), start: StartServer | None = None) -> None:
         self._start_server = start or start_fork_server
-        self._prepare = Prepare(tuple(modules), tuple(calls))
-        self._clean = Clean(())
+        self._prepare = PrepareMsg(tuple(modules), tuple(calls))
+        self._clean = CleanMsg(())
         self._decoder = msgspec.json.Decoder(ForkReply)
         self._requests: dict[int, ProcessId] = {}
         self._answered_s = time.monotonic()  # of the fork server's last answer, or of the first request since
@@ -74,7 +74,7 @@ class LocalLauncher:
         self._losses: deque[float] = deque(maxlen=LOSSES + 1)  # when it ended by itself
         self._closed = False
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the launcher
-        self.prepared: Prepared | None = None
+        self.prepared: PreparedMsg | None = None
         set_child_subreaper(True)
         self._start()
 
@@ -101,7 +101,7 @@ class LocalLauncher:
     def clean_when_lost(self, directories: Iterable[Path], kept: Iterable[Path] = (), keep_s: float = 0.0) -> None:
         """What the fork server removes if this process ends without `close`: `directories` at once; `kept`, if it
         belongs to this process then, after `keep_s`, unless it was taken over meanwhile."""
-        self._clean = Clean(tuple(map(str, directories)), tuple(map(str, kept)), keep_s)
+        self._clean = CleanMsg(tuple(map(str, directories)), tuple(map(str, kept)), keep_s)
         self._send(self._clean)
 
     def _send(self, request: ForkRequest, descriptors: Iterable[int] = ()) -> bool:
@@ -133,7 +133,7 @@ class LocalLauncher:
         hosts of a run that only emulates several are here."""
         request = self._next_request
         self._next_request += 1
-        message = Spawn(request, process.name, entry, arguments.decode(), cores, dict(environment or {}))
+        message = SpawnMsg(request, process.name, entry, arguments.decode(), cores, dict(environment or {}))
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
             if self._send(message, (descriptor,)):
@@ -186,13 +186,13 @@ class LocalLauncher:
 
     def _take(self, reply: ForkReply) -> None:
         match reply:
-            case Prepared():
+            case PreparedMsg():
                 self.prepared = reply
-            case Spawned():
+            case SpawnedMsg():
                 process = self._requests.pop(reply.request)
                 self._children[reply.pid] = _Child(process, os.pidfd_open(reply.pid))
                 self._pending.append(Started(process, reply.pid))
-            case SpawnRefused():
+            case SpawnRefusedMsg():
                 self._pending.append(StartFailed(self._requests.pop(reply.request), reply.error))
 
     def _lost(self) -> None:
@@ -248,7 +248,7 @@ class LocalLauncher:
 
     # --- waiting --------------------------------------------------------------------------------------------
 
-    def wait_prepared(self, timeout_s: float) -> Prepared:
+    def wait_prepared(self, timeout_s: float) -> PreparedMsg:
         """Raises PreflightError when the libraries cannot be imported, or not in time."""
         deadline_s = time.monotonic() + timeout_s
         while self.prepared is None:
@@ -277,7 +277,7 @@ class LocalLauncher:
         self._closed = True
         self._stderr.close()
         with contextlib.suppress(OSError):  # the socket of a fork server that could not live is closed
-            self._send(Clean(self._clean.directories, self._clean.kept))  # nothing is kept: this end is wanted
+            self._send(CleanMsg(self._clean.directories, self._clean.kept))  # nothing is kept: this end is wanted
         self._socket.close()  # the fork server sees the end, cleans up and exits
         try:
             self._server.wait(5.0)

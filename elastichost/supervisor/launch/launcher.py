@@ -9,7 +9,7 @@ from typing import Protocol
 
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import LaunchEvent
-from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.launch.messages import PreparedMsg
 
 __all__ = ["Launcher"]
 
@@ -18,7 +18,7 @@ class Launcher(Protocol):
     """Nothing here blocks, except `end_children` and `close`."""
 
     @property
-    def prepared(self) -> Prepared | None:
+    def prepared(self) -> PreparedMsg | None:
         """What the fork server said of its imports; None: not done yet."""
         ...
 

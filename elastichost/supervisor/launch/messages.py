@@ -6,14 +6,14 @@ import msgspec
 
 __all__ = [
     "MAX_PACKET_BYTES",
-    "Clean",
+    "CleanMsg",
     "ForkReply",
     "ForkRequest",
-    "Prepare",
-    "Prepared",
-    "Spawn",
-    "SpawnRefused",
-    "Spawned",
+    "PrepareMsg",
+    "PreparedMsg",
+    "SpawnMsg",
+    "SpawnRefusedMsg",
+    "SpawnedMsg",
 ]
 
 MAX_PACKET_BYTES = 128 * 1024
@@ -23,14 +23,14 @@ class _Packet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True)
     pass
 
 
-class Prepare(_Packet, frozen=True):
+class PrepareMsg(_Packet, frozen=True):
     """Import `modules`, call `calls` ("module:function", no arguments), freeze the garbage collector."""
 
     modules: tuple[str, ...]
     calls: tuple[str, ...]
 
 
-class Clean(_Packet, frozen=True):
+class CleanMsg(_Packet, frozen=True):
     """What to remove, and nothing else, when the supervisor is gone: `directories` at once, each of `kept` after
     `keep_s`, if it still is the supervisor's then. Replaces what was said before."""
 
@@ -39,7 +39,7 @@ class Clean(_Packet, frozen=True):
     keep_s: float = 0.0
 
 
-class Spawn(_Packet, frozen=True):
+class SpawnMsg(_Packet, frozen=True):
     """Fork a process that calls `entry` ("module:function") with `arguments` (JSON text). The log file's descriptor
     rides along. `environment` is added to the fork server's."""
 
@@ -52,7 +52,7 @@ class Spawn(_Packet, frozen=True):
     oom_score_adjustment: int = 300
 
 
-class Prepared(_Packet, frozen=True):
+class PreparedMsg(_Packet, frozen=True):
     """`error` is "" or a traceback; `threads` should be 1: only then is a fork of everything that runs."""
 
     seconds: float
@@ -60,15 +60,15 @@ class Prepared(_Packet, frozen=True):
     error: str = ""
 
 
-class Spawned(_Packet, frozen=True):
+class SpawnedMsg(_Packet, frozen=True):
     request: int
     pid: int
 
 
-class SpawnRefused(_Packet, frozen=True):
+class SpawnRefusedMsg(_Packet, frozen=True):
     request: int
     error: str
 
 
-ForkRequest = Prepare | Clean | Spawn
-ForkReply = Prepared | Spawned | SpawnRefused
+ForkRequest = PrepareMsg | CleanMsg | SpawnMsg
+ForkReply = PreparedMsg | SpawnedMsg | SpawnRefusedMsg

@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["EarlyStop", "Verdict"]
+__all__ = ["EarlyStop", "EarlyStopVerdict"]
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class EarlyStopVerdict(msgspec.Struct, frozen=True):
     """`best` is the best value so far, None before there is one; `reason` is for the journal, also when the run goes
     on."""
 
@@ -36,22 +36,22 @@ class EarlyStop:
     def recall(self, best: float | None, without: int) -> None:
         self._best, self._without = best, without
 
-    def observe(self, value: float | None) -> Verdict:
+    def observe(self, value: float | None) -> EarlyStopVerdict:
         """value: None or NaN where the metric is not defined (AUC of a test set whose labels are all equal); such an
         evaluation is no reason to stop."""
         if value is None or math.isnan(value):
-            return Verdict(
+            return EarlyStopVerdict(
                 False, self._best, f"{self.metric} is not defined: the test set has labels of one class only"
             )
         if self._best is None or self._is_better(value, self._best):
             before, self._best, self._without = self._best, value, 0
             first = before is None
             said = f"{self.metric} {value:.5f}" + ("" if first else f", better than {before:.5f}")
-            return Verdict(False, value, said)
+            return EarlyStopVerdict(False, value, said)
         self._without += 1
         said = f"{self.metric} {value:.5f}, no better than {self._best:.5f} ({self._without} in a row)"
         stop = 0 < self._patience <= self._without
-        return Verdict(stop, self._best, said + (": early stop" if stop else ""))
+        return EarlyStopVerdict(stop, self._best, said + (": early stop" if stop else ""))
 
     def _is_better(self, value: float, best: float) -> bool:
         return value > best if self.metric == "auc" else value < best

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.ledger.state import Span
-from elastichost.wire.control import EvaluationGrant, EvaluationScores
+from elastichost.wire.control import EvaluationGrantMsg, EvaluationScoresMsg
 
 __all__ = ["EvaluationRound", "ScoreTable"]
 
@@ -52,7 +52,7 @@ class EvaluationRound:
     def is_done(self) -> bool:
         return not (self._pending or self._outstanding)
 
-    def request(self, worker: ProcessId, samples_per_s: float) -> EvaluationGrant | None:
+    def request(self, worker: ProcessId, samples_per_s: float) -> EvaluationGrantMsg | None:
         """About a second's work, at least a batch; None while the worker has enough or nothing is left."""
         if not self._pending or sum(w == worker for w in self._outstanding.values()) >= MAX_OUTSTANDING:
             return None
@@ -63,7 +63,7 @@ class EvaluationRound:
             self._pending.appendleft(Span(span.unit, middle, span.stop))
         granted = Span(span.unit, span.start, middle)
         self._outstanding[granted] = worker
-        return EvaluationGrant(self.number, granted.unit, granted.start, granted.stop)
+        return EvaluationGrantMsg(self.number, granted.unit, granted.start, granted.stop)
 
     def lost(self, worker: ProcessId) -> int:
         """The worker is gone or drained: its ranges are given out again, first. Returns how many."""
@@ -73,7 +73,7 @@ class EvaluationRound:
             self._pending.appendleft(span)
         return len(spans)
 
-    def scored(self, worker: ProcessId, message: EvaluationScores, frames: Sequence[memoryview]) -> bool:
+    def scored(self, worker: ProcessId, message: EvaluationScoresMsg, frames: Sequence[memoryview]) -> bool:
         """Takes the scores of one range. False for a range this worker does not hold (late, or sent twice).
 
         Raises ProtocolError when counts and frames do not fit together.
@@ -85,7 +85,7 @@ class EvaluationRound:
         del self._outstanding[span]
         return True
 
-    def _table(self, worker: ProcessId, message: EvaluationScores, frames: Sequence[memoryview]) -> ScoreTable:
+    def _table(self, worker: ProcessId, message: EvaluationScoresMsg, frames: Sequence[memoryview]) -> ScoreTable:
         n, where = message.samples, f"scores of {worker} for [{message.start}, {message.stop}) of unit {message.unit}"
         if len(frames) != 4 or n < 0 or message.skipped < 0 or n + message.skipped != message.stop - message.start:
             raise ProtocolError(f"{where}: {n} samples, {message.skipped} skipped, {len(frames)} frames")

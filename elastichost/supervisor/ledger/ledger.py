@@ -39,7 +39,7 @@ FIRST_LEASE_BATCHES = 4  # while a worker's rate is not known
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldLease:
     lease: Lease
     worker: ProcessId
     failures: int
@@ -65,7 +65,7 @@ class Ledger:
         self._start_order(epoch=0, next_unit=0)
         self._returned: deque[Span] = deque()
         self._claims: dict[ProcessId, Span] = {}
-        self._leases: dict[int, _Held] = {}
+        self._leases: dict[int, _HeldLease] = {}
         self._trained_by: dict[ProcessId, int] = {}
         self._next_lease_id = 1
         self._dropped = 0
@@ -129,7 +129,7 @@ class Ledger:
             return None
         lease = Lease(self._next_lease_id, self.epoch, span.unit, span.start, span.stop)
         self._next_lease_id += 1
-        self._leases[lease.lease_id] = _Held(lease, worker, span.failures, lease.start)
+        self._leases[lease.lease_id] = _HeldLease(lease, worker, span.failures, lease.start)
         return lease
 
     def _wanted_positions(self, worker: ProcessId, samples_per_s: float) -> int:
@@ -266,7 +266,7 @@ class Ledger:
         self.quarantined += (entry,)
         self.skipped -= entry.stop - entry.start
 
-    def _settle(self, worker: ProcessId, held: Iterable[_Held], applied: AppliedBatch | None) -> tuple[int, int]:
+    def _settle(self, worker: ProcessId, held: Iterable[_HeldLease], applied: AppliedBatch | None) -> tuple[int, int]:
         """Moves leases on to what was applied. Returns (samples, skipped) that no report had counted."""
         if applied is None or not applied.sequence:
             return 0, 0

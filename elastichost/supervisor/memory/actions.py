@@ -17,7 +17,7 @@ from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemoryLook
 from elastichost.tuner.memory.forecast import MemoryState, predict
-from elastichost.wire.commands import Scale
+from elastichost.wire.commands import ScaleMsg
 
 if TYPE_CHECKING:
     from elastichost.supervisor.command_handler import CommandHandler
@@ -71,7 +71,7 @@ class MemoryActor:
                 for board, table in itertools.product(self._boards, self._dynamic):
                     board.set_admit_after(table.index, decision.admit_after)
             case "shrink":
-                self._resize(Scale(workers=decision.workers), "a worker fewer, to save memory", commander, now_s)
+                self._resize(ScaleMsg(workers=decision.workers), "a worker fewer, to save memory", commander, now_s)
             case "move":
                 self._move(decision, commander, now_s)
         due_s = now_s + max(3 * look.action_s, LEAST_EFFECT_S)
@@ -93,7 +93,7 @@ class MemoryActor:
             is_own = table.evict_after_samples > 0
             board.set_horizon(table.index, 0 if is_own and not shortens_own else horizon)
 
-    def _resize(self, command: Scale, reason: str, commander: CommandHandler, now_s: float) -> None:
+    def _resize(self, command: ScaleMsg, reason: str, commander: CommandHandler, now_s: float) -> None:
         plan, warnings = commander.resized(command, reason)
         for warning in warnings:
             self._run.note(Warned(warning))
@@ -104,7 +104,7 @@ class MemoryActor:
         hosts = self._roster.hosts
         if decision.target not in hosts.values():
             servers = len(self._run.plan.servers) + 1
-            self._resize(Scale(servers=servers), "a PS on another host, which has memory left", commander, now_s)
+            self._resize(ScaleMsg(servers=servers), "a PS on another host, which has memory left", commander, now_s)
             return
         target = relocated(self._roster.shard_map, hosts, decision.host, decision.target, decision.share)
         if not moved_buckets(self._roster.shard_map, target):

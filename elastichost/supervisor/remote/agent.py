@@ -40,13 +40,13 @@ from elastichost.arena.owner import end_owner, owner_of
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.host.cpu_features import present_cpu
 from elastichost.host.inventory import inventory
-from elastichost.host.process_meter import Meter, anonymous_bytes
+from elastichost.host.process_meter import ProcessMeter, anonymous_bytes
 from elastichost.host.procfs import kernel_state
 from elastichost.plan import ProcessId
 from elastichost.runs.directory import package_versions
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
-from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.agent_files import below, read_piece, remove, write_piece
@@ -68,7 +68,7 @@ LOG_BYTES = 64 * 1024
 class _Host:
     """What there is of one run on this host."""
 
-    def __init__(self, order: said.Open) -> None:
+    def __init__(self, order: said.OpenMsg) -> None:
         self.arena_path = arena_directory(order.run_id, order.host)
         self.sockets = socket_directory(f"{order.run_id}-h{order.host}")
         self.run_dir = Path(tempfile.gettempdir()) / f"elastichost-run-{order.run_id}-h{order.host}"
@@ -139,8 +139,8 @@ class Agent:
     def __init__(self, pipe: Pipe[said.AgentOrder]) -> None:
         self._pipe = pipe
         self._host: _Host | None = None
-        self._meter = Meter()
-        self._said_prepared: Prepared | None = None
+        self._meter = ProcessMeter()
+        self._said_prepared: PreparedMsg | None = None
         self._headers: ChangedWords | None = None
         self._board: ChangedWords | None = None
         self._begun: ChangedWords | None = None
@@ -191,30 +191,30 @@ class Agent:
 
     def _follow(self, order: said.AgentOrder) -> None:
         match order:
-            case said.Open():
+            case said.OpenMsg():
                 self._open(order)
-            case said.Ping(number=number):
-                self._pipe.send(said.Pong(number))
-            case said.End(grace_s=grace_s):
+            case said.PingMsg(number=number):
+                self._pipe.send(said.PongMsg(number))
+            case said.EndMsg(grace_s=grace_s):
                 self._grace_s = grace_s
-            case said.ReadFile() | said.WriteFile() | said.RemoveFile():
+            case said.ReadFileMsg() | said.WriteFileMsg() | said.RemoveFileMsg():
                 self._file(order)
             case (
-                said.Listen()
-                | said.Knock()
-                | said.ReceiveStream()
-                | said.SendStream()
-                | said.LookAtFiles()
-                | said.KeepCheckpoint()
+                said.ListenMsg()
+                | said.ProbePortMsg()
+                | said.ReceiveStreamMsg()
+                | said.SendStreamMsg()
+                | said.StatFilesMsg()
+                | said.KeepCheckpointMsg()
             ):
                 self._ways.ask(order, self._host.run_dir if self._host is not None else None)
-            case said.MakeArena():
+            case said.MakeArenaMsg():
                 self._make_arena(order)
-            case said.SpawnProcess():
+            case said.SpawnProcessMsg():
                 self._spawn(order)
-            case said.SignalProcess(process=process, number=number):
+            case said.SignalProcessMsg(process=process, number=number):
                 self._opened.launcher.kill(process, number)
-            case said.WordsSet():
+            case said.WordsSetMsg():
                 self._set_words(order)
 
     @property
@@ -223,19 +223,19 @@ class Agent:
             raise ProtocolError("an agent was asked for something before it was opened")
         return self._host
 
-    def _open(self, order: said.Open) -> None:
+    def _open(self, order: said.OpenMsg) -> None:
         if self._host is not None:
             raise ProtocolError("an agent serves one run, and was opened twice")
         self._host = host = _Host(order)
         host.open()
-        self._pipe.send(said.Opened(str(host.arena_path), str(host.sockets), str(host.run_dir), os.getpid()))
+        self._pipe.send(said.OpenedMsg(str(host.arena_path), str(host.sockets), str(host.run_dir), os.getpid()))
 
-    def _make_arena(self, order: said.MakeArena) -> None:
+    def _make_arena(self, order: said.MakeArenaMsg) -> None:
         host = self._opened
         try:
             host.make_arena(order.layout)
         except ElastichostError as error:
-            self._pipe.send(said.ArenaRefused(type(error).__name__, error.message, error.hint))
+            self._pipe.send(said.ArenaRefusedMsg(type(error).__name__, error.message, error.hint))
             return
         arena = host.arena
         assert arena is not None
@@ -244,9 +244,9 @@ class Agent:
         self._board, self._of_supervisor = ChangedWords(arena.board.words, of_servers), ~of_servers
         marks = Watermarks(arena.directory).words
         self._begun = ChangedWords(marks, np.ones(len(marks), np.bool_))
-        self._pipe.send(said.ArenaMade())
+        self._pipe.send(said.ArenaMadeMsg())
 
-    def _spawn(self, order: said.SpawnProcess) -> None:
+    def _spawn(self, order: said.SpawnProcessMsg) -> None:
         host = self._opened
         host.launcher.spawn(
             order.process,
@@ -257,57 +257,57 @@ class Agent:
             environment=order.environment,
         )
 
-    def _set_words(self, order: said.WordsSet) -> None:
+    def _set_words(self, order: said.WordsSetMsg) -> None:
         arena = self._opened.arena
         if arena is None:
             raise ProtocolError("words of an arena were sent before there is one")
         set_words(arena.board.words, self._of_supervisor, Changes.unpacked(order.positions, order.values))
 
-    def _file(self, order: said.ReadFile | said.WriteFile | said.RemoveFile) -> None:
+    def _file(self, order: said.ReadFileMsg | said.WriteFileMsg | said.RemoveFileMsg) -> None:
         path = below(self._opened.run_dir, order.name)
         problem, data, is_last = "", b"", True
         try:
             match order:
-                case said.ReadFile(offset=offset):
+                case said.ReadFileMsg(offset=offset):
                     data, is_last = read_piece(path, offset)
-                case said.WriteFile(offset=offset):
+                case said.WriteFileMsg(offset=offset):
                     write_piece(path, offset, order.data)
-                case said.RemoveFile():
+                case said.RemoveFileMsg():
                     remove(path)
         except OSError as error:
             problem = f"{path}: {error.strerror}"
-        if isinstance(order, said.ReadFile):
-            self._pipe.send(said.FilePiece(order.number, data, is_last, problem))
-        elif isinstance(order, said.WriteFile) and (order.is_last or problem):
-            self._pipe.send(said.FileWritten(order.name, problem))
+        if isinstance(order, said.ReadFileMsg):
+            self._pipe.send(said.FilePieceMsg(order.number, data, is_last, problem))
+        elif isinstance(order, said.WriteFileMsg) and (order.is_last or problem):
+            self._pipe.send(said.FileWrittenMsg(order.name, problem))
 
     # --- what happened --------------------------------------------------------------------------------------
 
     def _tell_event(self, event: LaunchEvent) -> None:
         match event:
             case Started(process=process, pid=pid):
-                self._pipe.send(said.ProcessStarted(process, pid))
+                self._pipe.send(said.ProcessStartedMsg(process, pid))
             case StartFailed(process=process, reason=reason):
-                self._pipe.send(said.ProcessRefused(process, reason))
+                self._pipe.send(said.ProcessRefusedMsg(process, reason))
             case Exited(process=process):
                 self._tell_log(process)
                 self._tell_words(time.monotonic(), at_once=True)  # how far it had come, before anybody asks
-                self._pipe.send(said.ProcessEnded(process, event.pid, event.code, event.cpu_s))
+                self._pipe.send(said.ProcessEndedMsg(process, event.pid, event.code, event.cpu_s))
             case ForkServerExited(reason=reason):
-                self._pipe.send(said.ForkServerEnded(reason))
+                self._pipe.send(said.ForkServerEndedMsg(reason))
 
     def _tell_log(self, process: ProcessId) -> None:
         path = self._opened.log_of(process)
         with contextlib.suppress(OSError), path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
             if text := file.read():
-                self._pipe.send(said.LogText(process, text))
+                self._pipe.send(said.LogTextMsg(process, text))
 
     def _tell_prepared(self, launcher: LocalLauncher) -> None:
         prepared = launcher.prepared
         if prepared is not None and prepared is not self._said_prepared:
             self._said_prepared = prepared
-            self._pipe.send(said.LibrariesReady(prepared.seconds, prepared.threads, prepared.error))
+            self._pipe.send(said.LibrariesReadyMsg(prepared.seconds, prepared.threads, prepared.error))
 
     def _measure(self, now_s: float) -> None:
         if self._host is None:
@@ -333,7 +333,7 @@ class Agent:
                     )
                 )
         own = anonymous_bytes(os.getpid()) + anonymous_bytes(launcher.server_pid)
-        self._pipe.send(said.Measured(tuple(found), own))
+        self._pipe.send(said.MeasuredMsg(tuple(found), own))
 
     def _tell_words(self, now_s: float, *, at_once: bool = False) -> None:
         host = self._host
@@ -347,13 +347,13 @@ class Agent:
         self._told_s = now_s
         used, index = used_bytes(host.arena_path), host.arena.files.index.touched_bytes()
         words = (*headers.packed(), *board.packed(), *self._begun.take().packed())
-        self._pipe.send(said.WordsChanged(used, index, free_bytes(host.arena_path), *words))
+        self._pipe.send(said.WordsChangedMsg(used, index, free_bytes(host.arena_path), *words))
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def _last_words(self, error: ElastichostError) -> None:
         with contextlib.suppress(PipeEndedError, ProtocolError):
-            self._pipe.send(said.Trouble(type(error).__name__, error.message, error.hint))
+            self._pipe.send(said.TroubleMsg(type(error).__name__, error.message, error.hint))
 
     def _close(self) -> None:
         self._ways.close()
@@ -367,11 +367,11 @@ class Agent:
                 time.sleep(0.01)
 
 
-def _welcome() -> said.Welcome:
+def _welcome() -> said.WelcomeMsg:
     caller, _, rest = os.environ.get("SSH_CONNECTION", "").partition(" ")
     address = rest.split()[1] if len(rest.split()) == 3 else ""
     root = arena_root()
-    return said.Welcome(
+    return said.WelcomeMsg(
         name=platform.node(),
         versions=package_versions(),
         inventory=inventory(),

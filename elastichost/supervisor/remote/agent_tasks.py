@@ -24,7 +24,14 @@ __all__ = ["Question", "Ways", "keep"]
 JOB, HOSTS, SOURCE, CHECKPOINTS = "job.resolved.toml", "hosts.json", "source", "checkpoints"
 ALONE = '{"hosts": []}'  # whoever resumes it names the others, or they join
 
-Question = said.Listen | said.Knock | said.ReceiveStream | said.SendStream | said.LookAtFiles | said.KeepCheckpoint
+Question = (
+    said.ListenMsg
+    | said.ProbePortMsg
+    | said.ReceiveStreamMsg
+    | said.SendStreamMsg
+    | said.StatFilesMsg
+    | said.KeepCheckpointMsg
+)
 
 
 class Ways:
@@ -44,19 +51,19 @@ class Ways:
     def ask(self, question: Question, run_dir: Path | None) -> None:
         """run_dir: of the run; None: it was not opened yet. Raises ProtocolError for what needs one then."""
         match question:
-            case said.Listen(address=address):
+            case said.ListenMsg(address=address):
                 self._door = self._open(address)
-            case said.Knock(address=address, port=port):
-                self._answers.put(said.Knocked(knock(address, port)))
-            case said.ReceiveStream(address=address):
+            case said.ProbePortMsg(address=address, port=port):
+                self._answers.put(said.PortProbedMsg(knock(address, port)))
+            case said.ReceiveStreamMsg(address=address):
                 door = self._open(address)
                 if door is not None:
                     threading.Thread(target=self._receive, args=(door,), daemon=True).start()
-            case said.SendStream(address=address, port=port):
+            case said.SendStreamMsg(address=address, port=port):
                 threading.Thread(target=self._send, args=(address, port), daemon=True).start()
-            case said.LookAtFiles(paths=paths):
-                self._answers.put(said.FilesSeen(tuple(map(_size_bytes, paths))))
-            case said.KeepCheckpoint(incoming=incoming, directory=directory, count=count):
+            case said.StatFilesMsg(paths=paths):
+                self._answers.put(said.FilesStattedMsg(tuple(map(_size_bytes, paths))))
+            case said.KeepCheckpointMsg(incoming=incoming, directory=directory, count=count):
                 if run_dir is None:
                     raise ProtocolError("an agent was asked to keep a checkpoint before it was opened")
                 what = (run_dir, below(run_dir, incoming), Path(directory), count)
@@ -67,22 +74,22 @@ class Ways:
         try:
             door = open_door(address)
         except OSError as error:
-            self._answers.put(said.Listening(0, str(error)))
+            self._answers.put(said.ListeningMsg(0, str(error)))
             return None
-        self._answers.put(said.Listening(door.getsockname()[1], ""))
+        self._answers.put(said.ListeningMsg(door.getsockname()[1], ""))
         return door
 
     def _receive(self, door: socket.socket) -> None:
         with door:
-            self._answers.put(said.StreamReceived(receive_stream(door)))
+            self._answers.put(said.StreamReceivedMsg(receive_stream(door)))
 
     def _send(self, address: str, port: int) -> None:
         try:
             send_stream(address, port)
         except OSError as error:
-            self._answers.put(said.StreamSent(str(error) or type(error).__name__))
+            self._answers.put(said.StreamSentMsg(str(error) or type(error).__name__))
         else:
-            self._answers.put(said.StreamSent(""))
+            self._answers.put(said.StreamSentMsg(""))
 
     def close(self) -> None:
         if self._door is not None:
@@ -99,7 +106,7 @@ def _size_bytes(path: str) -> int:
         return -1
 
 
-def keep(run_dir: Path, incoming: Path, directory: Path, count: int) -> said.CheckpointKept:
+def keep(run_dir: Path, incoming: Path, directory: Path, count: int) -> said.CheckpointKeptMsg:
     """Verifies the checkpoint `incoming`, and makes it one of the newest `count` below the directory; the job and its
     source, from the run's directory, beside them. Never raises for what a disk does."""
     try:
@@ -111,7 +118,7 @@ def keep(run_dir: Path, incoming: Path, directory: Path, count: int) -> said.Che
         size_bytes = mirror_checkpoint(incoming, directory / CHECKPOINTS, count)
         remove_tree(incoming)
     except ElastichostError as error:
-        return said.CheckpointKept(0, error.message)
+        return said.CheckpointKeptMsg(0, error.message)
     except OSError as error:
-        return said.CheckpointKept(0, f"{directory}: {error.strerror or error}")
-    return said.CheckpointKept(size_bytes, "")
+        return said.CheckpointKeptMsg(0, f"{directory}: {error.strerror or error}")
+    return said.CheckpointKeptMsg(size_bytes, "")

@@ -23,7 +23,7 @@ from elastichost.plan import ProcessId
 from elastichost.runs.cpu_check import needs_same_cpu
 from elastichost.runs.directory import package_versions
 from elastichost.supervisor.launch.host_paths import Place
-from elastichost.supervisor.remote.messages import Opened, ProcessUsage, SourceFile, Welcome
+from elastichost.supervisor.remote.messages import OpenedMsg, ProcessUsage, SourceFile, WelcomeMsg
 from elastichost.supervisor.remote.preflight import Own, failures_of, interface_of, repair_of, supervisor_address
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from elastichost.wire.security.keys import gate_at
@@ -232,13 +232,13 @@ class Machines:
         self._control.cleanup()
 
 
-def _welcome(one: RemoteLauncher) -> Welcome:
+def _welcome(one: RemoteLauncher) -> WelcomeMsg:
     if one.welcome is None:
         raise PreflightError(f"host {one.host.shown} has not answered")
     return one.welcome
 
 
-def _opened(one: RemoteLauncher) -> Opened:
+def _opened(one: RemoteLauncher) -> OpenedMsg:
     if one.opened is None:
         raise PreflightError(f"host {one.host.shown}: {one.lost or 'it made no directories in time'}")
     return one.opened

@@ -7,7 +7,7 @@ knows of the change.
 from __future__ import annotations
 
 from elastichost.plan import ProcessId
-from elastichost.wire.control import Admit
+from elastichost.wire.control import AdmitMsg
 from elastichost.wire.security.keys import AllowList, KeyPair, new_keys
 
 __all__ = ["Keyring"]
@@ -47,9 +47,9 @@ class Keyring:
         """ "" for a life without a key."""
         return self._keys.get(process, "")
 
-    def message(self) -> Admit:
+    def message(self) -> AdmitMsg:
         """What PS are to be told."""
-        return Admit(self._number, tuple(sorted((key, str(process)) for process, key in self._keys.items())))
+        return AdmitMsg(self._number, tuple(sorted((key, str(process)) for process, key in self._keys.items())))
 
     def admitted(self, server: ProcessId, number: int) -> None:
         """A PS has answered."""

@@ -12,46 +12,46 @@ from elastichost.resources import HostInventory
 __all__ = [
     "AgentOrder",
     "AgentWord",
-    "ArenaMade",
-    "ArenaRefused",
-    "CheckpointKept",
-    "End",
-    "FilePiece",
-    "FileWritten",
-    "FilesSeen",
-    "ForkServerEnded",
-    "KeepCheckpoint",
-    "Knock",
-    "Knocked",
-    "LibrariesReady",
-    "Listen",
-    "Listening",
-    "LogText",
-    "LookAtFiles",
-    "MakeArena",
-    "Measured",
-    "Open",
-    "Opened",
-    "Ping",
-    "Pong",
-    "ProcessEnded",
-    "ProcessRefused",
-    "ProcessStarted",
+    "ArenaMadeMsg",
+    "ArenaRefusedMsg",
+    "CheckpointKeptMsg",
+    "EndMsg",
+    "FilePieceMsg",
+    "FileWrittenMsg",
+    "FilesStattedMsg",
+    "ForkServerEndedMsg",
+    "KeepCheckpointMsg",
+    "LibrariesReadyMsg",
+    "ListenMsg",
+    "ListeningMsg",
+    "LogTextMsg",
+    "MakeArenaMsg",
+    "MeasuredMsg",
+    "OpenMsg",
+    "OpenedMsg",
+    "PingMsg",
+    "PongMsg",
+    "PortProbedMsg",
+    "ProbePortMsg",
+    "ProcessEndedMsg",
+    "ProcessRefusedMsg",
+    "ProcessStartedMsg",
     "ProcessUsage",
-    "ReadFile",
-    "ReceiveStream",
-    "RemoveFile",
-    "SendStream",
-    "SignalProcess",
+    "ReadFileMsg",
+    "ReceiveStreamMsg",
+    "RemoveFileMsg",
+    "SendStreamMsg",
+    "SignalProcessMsg",
     "SourceFile",
-    "SpawnProcess",
-    "StreamReceived",
-    "StreamSent",
-    "Trouble",
-    "Welcome",
-    "WordsChanged",
-    "WordsSet",
-    "WriteFile",
+    "SpawnProcessMsg",
+    "StatFilesMsg",
+    "StreamReceivedMsg",
+    "StreamSentMsg",
+    "TroubleMsg",
+    "WelcomeMsg",
+    "WordsChangedMsg",
+    "WordsSetMsg",
+    "WriteFileMsg",
 ]
 
 
@@ -65,7 +65,7 @@ class SourceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
 
-class Open(_Said, frozen=True):
+class OpenMsg(_Said, frozen=True):
     """Begin: make the host's directories of this run, and have a fork server import. `host`: its number in the run."""
 
     run_id: str
@@ -75,14 +75,15 @@ class Open(_Said, frozen=True):
     calls: tuple[str, ...]
 
 
-class MakeArena(_Said, frozen=True):
-    """Answered by ArenaMade or ArenaRefused."""
+class MakeArenaMsg(_Said, frozen=True):
+    """Answered by ArenaMadeMsg or ArenaRefusedMsg."""
 
     layout: ArenaLayout
 
 
-class SpawnProcess(_Said, frozen=True):
-    """Answered by ProcessStarted or ProcessRefused; later comes ProcessEnded. arguments: JSON, secrets among them."""
+class SpawnProcessMsg(_Said, frozen=True):
+    """Answered by ProcessStartedMsg or ProcessRefusedMsg; later comes ProcessEndedMsg. arguments: JSON, secrets among
+    them."""
 
     process: ProcessId
     entry: str
@@ -91,28 +92,28 @@ class SpawnProcess(_Said, frozen=True):
     environment: dict[str, str]
 
 
-class SignalProcess(_Said, frozen=True):
+class SignalProcessMsg(_Said, frozen=True):
     process: ProcessId
     number: int
 
 
-class WordsSet(_Said, frozen=True):
+class WordsSetMsg(_Said, frozen=True):
     """Of the memory board, what the supervisor writes: int32 positions and int64 values, little-endian."""
 
     positions: bytes
     values: bytes
 
 
-class ReadFile(_Said, frozen=True):
-    """A piece of a file below the run's directory, from this offset on. Answered by FilePiece."""
+class ReadFileMsg(_Said, frozen=True):
+    """A piece of a file below the run's directory, from this offset on. Answered by FilePieceMsg."""
 
     number: int
     name: str
     offset: int
 
 
-class WriteFile(_Said, frozen=True):
-    """A piece of a file for the run's directory; the last one is answered by FileWritten."""
+class WriteFileMsg(_Said, frozen=True):
+    """A piece of a file for the run's directory; the last one is answered by FileWrittenMsg."""
 
     name: str
     offset: int
@@ -120,57 +121,57 @@ class WriteFile(_Said, frozen=True):
     is_last: bool
 
 
-class RemoveFile(_Said, frozen=True):
+class RemoveFileMsg(_Said, frozen=True):
     """Below the run's directory."""
 
     name: str
 
 
-class Ping(_Said, frozen=True):
+class PingMsg(_Said, frozen=True):
     number: int
 
 
-class Listen(_Said, frozen=True):
-    """Be reachable at this address for a moment, at any port. Answered by Listening."""
+class ListenMsg(_Said, frozen=True):
+    """Be reachable at this address for a moment, at any port. Answered by ListeningMsg."""
 
     address: str
 
 
-class Knock(_Said, frozen=True):
-    """See whether you reach this address. Answered by Knocked."""
-
-    address: str
-    port: int
-
-
-class ReceiveStream(_Said, frozen=True):
-    """Open a door at this address and count what comes in. Answered by Listening, then by StreamReceived."""
-
-    address: str
-
-
-class SendStream(_Said, frozen=True):
-    """Send to this door for a moment. Answered by StreamSent."""
+class ProbePortMsg(_Said, frozen=True):
+    """See whether you reach this address. Answered by PortProbedMsg."""
 
     address: str
     port: int
 
 
-class LookAtFiles(_Said, frozen=True):
-    """Absolute paths. Answered by FilesSeen."""
+class ReceiveStreamMsg(_Said, frozen=True):
+    """Open a door at this address and count what comes in. Answered by ListeningMsg, then by StreamReceivedMsg."""
+
+    address: str
+
+
+class SendStreamMsg(_Said, frozen=True):
+    """Send to this door for a moment. Answered by StreamSentMsg."""
+
+    address: str
+    port: int
+
+
+class StatFilesMsg(_Said, frozen=True):
+    """Absolute paths. Answered by FilesStattedMsg."""
 
     paths: tuple[str, ...]
 
 
-class KeepCheckpoint(_Said, frozen=True):
-    """What has come into `incoming` becomes a checkpoint of this directory. Answered by CheckpointKept."""
+class KeepCheckpointMsg(_Said, frozen=True):
+    """What has come into `incoming` becomes a checkpoint of this directory. Answered by CheckpointKeptMsg."""
 
     incoming: str
     directory: str
     count: int
 
 
-class End(_Said, frozen=True):
+class EndMsg(_Said, frozen=True):
     """End all processes, after so long by force, remove what is this run's, and exit."""
 
     grace_s: float
@@ -179,7 +180,7 @@ class End(_Said, frozen=True):
 # --- agent -> supervisor ----------------------------------------------------------------------------------------------
 
 
-class Welcome(_Said, frozen=True):
+class WelcomeMsg(_Said, frozen=True):
     """The first word. `versions`: of packages that matter; `address`, `caller`: where ssh came in, and from, or ""."""
 
     name: str
@@ -193,7 +194,7 @@ class Welcome(_Said, frozen=True):
     cpu: CpuFeatures
 
 
-class Opened(_Said, frozen=True):
+class OpenedMsg(_Said, frozen=True):
     """Directories of this run there."""
 
     arena: str
@@ -202,7 +203,7 @@ class Opened(_Said, frozen=True):
     pid: int
 
 
-class LibrariesReady(_Said, frozen=True):
+class LibrariesReadyMsg(_Said, frozen=True):
     """The fork server has imported; `error` is "" or a traceback."""
 
     seconds: float
@@ -210,17 +211,17 @@ class LibrariesReady(_Said, frozen=True):
     error: str
 
 
-class ForkServerEnded(_Said, frozen=True):
+class ForkServerEndedMsg(_Said, frozen=True):
     """It was started again."""
 
     reason: str
 
 
-class ArenaMade(_Said, frozen=True):
+class ArenaMadeMsg(_Said, frozen=True):
     pass
 
 
-class ArenaRefused(_Said, frozen=True):
+class ArenaRefusedMsg(_Said, frozen=True):
     """`error_type`: a class name of elastichost.errors."""
 
     error_type: str
@@ -228,17 +229,17 @@ class ArenaRefused(_Said, frozen=True):
     hint: str
 
 
-class ProcessStarted(_Said, frozen=True):
+class ProcessStartedMsg(_Said, frozen=True):
     process: ProcessId
     pid: int
 
 
-class ProcessRefused(_Said, frozen=True):
+class ProcessRefusedMsg(_Said, frozen=True):
     process: ProcessId
     reason: str
 
 
-class ProcessEnded(_Said, frozen=True):
+class ProcessEndedMsg(_Said, frozen=True):
     """As `events.Exited`."""
 
     process: ProcessId
@@ -247,8 +248,8 @@ class ProcessEnded(_Said, frozen=True):
     cpu_s: float
 
 
-class LogText(_Said, frozen=True):
-    """The end of what a process wrote; comes before its ProcessEnded."""
+class LogTextMsg(_Said, frozen=True):
+    """The end of what a process wrote; comes before its ProcessEndedMsg."""
 
     process: ProcessId
     text: bytes
@@ -267,14 +268,14 @@ class ProcessUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: str = ""
 
 
-class Measured(_Said, frozen=True):
+class MeasuredMsg(_Said, frozen=True):
     """Once a second. own_private_bytes: of the agent and its fork server; the arena's are 0 while there is none."""
 
     processes: tuple[ProcessUsage, ...]
     own_private_bytes: int
 
 
-class WordsChanged(_Said, frozen=True):
+class WordsChangedMsg(_Said, frozen=True):
     """Of the arena: int32 positions and int64 values, little-endian, and what its files took when these were read."""
 
     used_bytes: int
@@ -288,12 +289,12 @@ class WordsChanged(_Said, frozen=True):
     begun_values: bytes
 
 
-class Pong(_Said, frozen=True):
+class PongMsg(_Said, frozen=True):
     number: int
 
 
-class FilePiece(_Said, frozen=True):
-    """`number`: of the ReadFile; `problem`: "" or why there is none."""
+class FilePieceMsg(_Said, frozen=True):
+    """`number`: of the ReadFileMsg; `problem`: "" or why there is none."""
 
     number: int
     data: bytes
@@ -301,52 +302,52 @@ class FilePiece(_Said, frozen=True):
     problem: str = ""
 
 
-class FileWritten(_Said, frozen=True):
+class FileWrittenMsg(_Said, frozen=True):
     """`problem`: "" or why it could not be."""
 
     name: str
     problem: str
 
 
-class Listening(_Said, frozen=True):
+class ListeningMsg(_Said, frozen=True):
     """`problem`: "" or why it cannot."""
 
     port: int
     problem: str
 
 
-class Knocked(_Said, frozen=True):
+class PortProbedMsg(_Said, frozen=True):
     """`problem`: "" or why it is not reached."""
 
     problem: str
 
 
-class StreamReceived(_Said, frozen=True):
+class StreamReceivedMsg(_Said, frozen=True):
     """0: nothing came."""
 
     bytes_per_s: float
 
 
-class StreamSent(_Said, frozen=True):
+class StreamSentMsg(_Said, frozen=True):
     """`problem`: "" or why it could not."""
 
     problem: str
 
 
-class FilesSeen(_Said, frozen=True):
+class FilesStattedMsg(_Said, frozen=True):
     """Of the same order; -1: it cannot be read there."""
 
     sizes_bytes: tuple[int, ...]
 
 
-class CheckpointKept(_Said, frozen=True):
+class CheckpointKeptMsg(_Said, frozen=True):
     """`problem`: "" or why it is not."""
 
     bytes: int
     problem: str
 
 
-class Trouble(_Said, frozen=True):
+class TroubleMsg(_Said, frozen=True):
     """The last word: the agent ends because of this."""
 
     error_type: str
@@ -355,44 +356,44 @@ class Trouble(_Said, frozen=True):
 
 
 AgentOrder = (
-    Open
-    | MakeArena
-    | SpawnProcess
-    | SignalProcess
-    | WordsSet
-    | ReadFile
-    | WriteFile
-    | RemoveFile
-    | Ping
-    | Listen
-    | Knock
-    | ReceiveStream
-    | SendStream
-    | LookAtFiles
-    | KeepCheckpoint
-    | End
+    OpenMsg
+    | MakeArenaMsg
+    | SpawnProcessMsg
+    | SignalProcessMsg
+    | WordsSetMsg
+    | ReadFileMsg
+    | WriteFileMsg
+    | RemoveFileMsg
+    | PingMsg
+    | ListenMsg
+    | ProbePortMsg
+    | ReceiveStreamMsg
+    | SendStreamMsg
+    | StatFilesMsg
+    | KeepCheckpointMsg
+    | EndMsg
 )
 AgentWord = (
-    Welcome
-    | Opened
-    | LibrariesReady
-    | ForkServerEnded
-    | ArenaMade
-    | ArenaRefused
-    | ProcessStarted
-    | ProcessRefused
-    | ProcessEnded
-    | LogText
-    | Measured
-    | WordsChanged
-    | FilePiece
-    | FileWritten
-    | Pong
-    | Listening
-    | Knocked
-    | StreamReceived
-    | StreamSent
-    | FilesSeen
-    | CheckpointKept
-    | Trouble
+    WelcomeMsg
+    | OpenedMsg
+    | LibrariesReadyMsg
+    | ForkServerEndedMsg
+    | ArenaMadeMsg
+    | ArenaRefusedMsg
+    | ProcessStartedMsg
+    | ProcessRefusedMsg
+    | ProcessEndedMsg
+    | LogTextMsg
+    | MeasuredMsg
+    | WordsChangedMsg
+    | FilePieceMsg
+    | FileWrittenMsg
+    | PongMsg
+    | ListeningMsg
+    | PortProbedMsg
+    | StreamReceivedMsg
+    | StreamSentMsg
+    | FilesStattedMsg
+    | CheckpointKeptMsg
+    | TroubleMsg
 )

@@ -10,7 +10,7 @@ from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import LaunchEvent
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.launcher import Launcher
-from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 
 __all__ = ["HostsLauncher"]
@@ -27,7 +27,7 @@ class HostsLauncher:
         return (self.here, *self.there.values())
 
     @property
-    def prepared(self) -> Prepared | None:
+    def prepared(self) -> PreparedMsg | None:
         """Of host 0, where the model is built first."""
         return self.here.prepared
 

@@ -19,7 +19,7 @@ from elastichost.host.cpu_features import CpuFeatures, cpu_differences, present_
 from elastichost.runs.cpu_check import GO_ON_KNOWINGLY
 from elastichost.runs.directory import package_versions
 from elastichost.supervisor.remote.link_probe import open_door
-from elastichost.supervisor.remote.messages import Welcome
+from elastichost.supervisor.remote.messages import WelcomeMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 
 __all__ = [
@@ -105,7 +105,7 @@ def _check(launcher: RemoteLauncher, hosts: HostsFile, all_of_them: Sequence[Rem
     yield from _check_ways(launcher, welcome, supervisor_address(hosts, all_of_them))
 
 
-def _check_ways(launcher: RemoteLauncher, welcome: Welcome, own_address: str) -> Iterator[Finding]:
+def _check_ways(launcher: RemoteLauncher, welcome: WelcomeMsg, own_address: str) -> Iterator[Finding]:
     """From here to there, and back, as PS and workers will go."""
     host, interface = launcher.host, interface_of(launcher.host, welcome)
     try:
@@ -130,7 +130,7 @@ def _check_ways(launcher: RemoteLauncher, welcome: Welcome, own_address: str) ->
         yield Finding(host.shown, "ports", "failed", error.message)
 
 
-def interface_of(host: HostSection, welcome: Welcome) -> str:
+def interface_of(host: HostSection, welcome: WelcomeMsg) -> str:
     """Where PS of a host listen."""
     return host.interface or welcome.address or "127.0.0.1"
 
@@ -141,7 +141,7 @@ def supervisor_address(hosts: HostsFile, launchers: Sequence[RemoteLauncher]) ->
     return hosts.supervisor.address or next((caller for caller in callers if caller), "127.0.0.1")
 
 
-def findings_of(host: HostSection, welcome: Welcome, here: Own, now_s: float) -> Iterator[Finding]:
+def findings_of(host: HostSection, welcome: WelcomeMsg, here: Own, now_s: float) -> Iterator[Finding]:
     """What a host says of itself, beside what is here. Pure."""
     own = here.versions
     name = host.shown
@@ -186,7 +186,7 @@ def secrecy_of(host: HostSection, use_tls: str) -> Finding:
     )
 
 
-def failures_of(host: HostSection, welcome: Welcome, own: Own, now_s: float) -> list[str]:
+def failures_of(host: HostSection, welcome: WelcomeMsg, own: Own, now_s: float) -> list[str]:
     """Of `findings_of` what speaks against the host, each with what helps."""
     found = findings_of(host, welcome, own, now_s)
     return [f"{one.host}: {one.name}: {one.found}\n    {one.repair}" for one in found if one.verdict == "failed"]

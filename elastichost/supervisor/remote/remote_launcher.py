@@ -15,7 +15,7 @@ from elastichost.config.hosts import HostSection
 from elastichost.errors import ArenaError, ArenaFullError, ElastichostError, PreflightError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
-from elastichost.supervisor.launch.messages import Prepared
+from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.agent_launcher import AgentProcess
@@ -33,13 +33,13 @@ LAST_WORDS_S = 2.0  # of one that never was an agent, while nothing trains yet
 
 
 _Answer = (
-    said.Listening
-    | said.Knocked
-    | said.ArenaMade
-    | said.ArenaRefused
-    | said.StreamReceived
-    | said.StreamSent
-    | said.FilesSeen
+    said.ListeningMsg
+    | said.PortProbedMsg
+    | said.ArenaMadeMsg
+    | said.ArenaRefusedMsg
+    | said.StreamReceivedMsg
+    | said.StreamSentMsg
+    | said.FilesStattedMsg
 )
 
 
@@ -59,15 +59,15 @@ class RemoteLauncher:
         self._pings = 0
         self._is_over = False
         self.lost = ""  # why, once it is
-        self.prepared: Prepared | None = None
-        self.welcome: said.Welcome | None = None
+        self.prepared: PreparedMsg | None = None
+        self.welcome: said.WelcomeMsg | None = None
         self.welcomed_s = 0.0  # since 1970, by this machine's clock
-        self.opened: said.Opened | None = None
-        self.measured = said.Measured((), 0)
+        self.opened: said.OpenedMsg | None = None
+        self.measured = said.MeasuredMsg((), 0)
         self._answers: list[_Answer] = []
         self.files = Transfers(self._say)
-        self.on_words: Callable[[said.WordsChanged], None] | None = None
-        self.on_kept: Callable[[said.CheckpointKept], None] | None = None
+        self.on_words: Callable[[said.WordsChangedMsg], None] | None = None
+        self.on_kept: Callable[[said.CheckpointKeptMsg], None] | None = None
 
     @property
     def silent_s(self) -> float:
@@ -84,50 +84,50 @@ class RemoteLauncher:
     def open(
         self, run_id: str, files: tuple[said.SourceFile, ...], imports: tuple[str, ...], calls: tuple[str, ...]
     ) -> None:
-        self._say(said.Open(run_id, self.number, files, imports, calls))
+        self._say(said.OpenMsg(run_id, self.number, files, imports, calls))
 
     def make_arena(self, layout: ArenaLayout, timeout_s: float) -> None:
         """Returns when it is made. Raises ArenaFullError, ArenaError, PreflightError."""
-        answer = self._answer_to(said.MakeArena(layout), timeout_s, "to make the arena")
-        if isinstance(answer, said.ArenaRefused):
+        answer = self._answer_to(said.MakeArenaMsg(layout), timeout_s, "to make the arena")
+        if isinstance(answer, said.ArenaRefusedMsg):
             kind = ArenaFullError if answer.error_type == "ArenaFullError" else ArenaError
             raise kind(f"host {self.host.shown}: {answer.message}", hint=answer.hint)
 
     def ask_arena(self, layout: ArenaLayout) -> None:
         """As `make_arena`, without waiting: `arena_answer` will say."""
         self._answers.clear()
-        self._say(said.MakeArena(layout))
+        self._say(said.MakeArenaMsg(layout))
 
     @property
-    def arena_answer(self) -> said.ArenaMade | said.ArenaRefused | None:
+    def arena_answer(self) -> said.ArenaMadeMsg | said.ArenaRefusedMsg | None:
         """To `ask_arena`; None: not yet."""
         last = self._answers[-1] if self._answers else None
-        return last if isinstance(last, said.ArenaMade | said.ArenaRefused) else None
+        return last if isinstance(last, said.ArenaMadeMsg | said.ArenaRefusedMsg) else None
 
     def reached_at(self, address: str, timeout_s: float) -> str:
         """Whether this machine reaches that one at its own `address`: "", or why not. Raises PreflightError."""
-        answer = self._answer_to(said.Listen(address), timeout_s, "to listen")
-        assert isinstance(answer, said.Listening)
+        answer = self._answer_to(said.ListenMsg(address), timeout_s, "to listen")
+        assert isinstance(answer, said.ListeningMsg)
         return answer.problem or knock(address, answer.port)
 
     def reaches(self, address: str, port: int, timeout_s: float) -> str:
         """Whether that machine reaches this address: "", or why not. Raises PreflightError."""
-        answer = self._answer_to(said.Knock(address, port), timeout_s, "to knock")
-        assert isinstance(answer, said.Knocked)
+        answer = self._answer_to(said.ProbePortMsg(address, port), timeout_s, "to knock")
+        assert isinstance(answer, said.PortProbedMsg)
         return answer.problem
 
     def speed_to(self, address: str, timeout_s: float) -> float:
         """Bytes a second that go there, to its own `address`; 0.0: it cannot be said. Raises PreflightError."""
-        door = self._answer_to(said.ReceiveStream(address), timeout_s, "to listen")
-        if not isinstance(door, said.Listening) or door.problem:
+        door = self._answer_to(said.ReceiveStreamMsg(address), timeout_s, "to listen")
+        if not isinstance(door, said.ListeningMsg) or door.problem:
             return 0.0
         try:
             send_stream(address, door.port)
         except OSError:
             return 0.0
-        self.wait(lambda: isinstance(self._answers[-1], said.StreamReceived), timeout_s, "to count what came")
+        self.wait(lambda: isinstance(self._answers[-1], said.StreamReceivedMsg), timeout_s, "to count what came")
         answer = self._answers[-1]
-        return answer.bytes_per_s if isinstance(answer, said.StreamReceived) else 0.0
+        return answer.bytes_per_s if isinstance(answer, said.StreamReceivedMsg) else 0.0
 
     def speed_from(self, address: str, timeout_s: float) -> float:
         """Bytes a second that come from there to this address of this machine, as `speed_to`."""
@@ -137,7 +137,7 @@ class RemoteLauncher:
         except OSError:
             return 0.0
         with door:
-            self._say(said.SendStream(address, door.getsockname()[1]))
+            self._say(said.SendStreamMsg(address, door.getsockname()[1]))
             self._listen()
             return receive_stream(door, timeout_s)
 
@@ -150,13 +150,13 @@ class RemoteLauncher:
     def ask_files(self, paths: tuple[str, ...]) -> None:
         """As `sizes_of`, without waiting: `files_answer` will say."""
         self._answers.clear()
-        self._say(said.LookAtFiles(paths))
+        self._say(said.StatFilesMsg(paths))
 
     @property
     def files_answer(self) -> tuple[int, ...] | None:
         """To `ask_files`; None: not yet."""
         last = self._answers[-1] if self._answers else None
-        return last.sizes_bytes if isinstance(last, said.FilesSeen) else None
+        return last.sizes_bytes if isinstance(last, said.FilesStattedMsg) else None
 
     def _answer_to(self, order: said.AgentOrder, timeout_s: float, for_what: str) -> _Answer:
         """One question at a time. Raises PreflightError."""
@@ -183,19 +183,19 @@ class RemoteLauncher:
         self._logs[process] = log
         self._write_log(process, b"")
         self._live[process] = None
-        self._say(said.SpawnProcess(process, entry, arguments, cores, dict(environment or {})))
+        self._say(said.SpawnProcessMsg(process, entry, arguments, cores, dict(environment or {})))
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
         if process in self._live:
-            self._say(said.SignalProcess(process, number))
+            self._say(said.SignalProcessMsg(process, number))
 
     def keep_checkpoint(self, incoming: str, directory: str, count: int) -> None:
         """What was sent into `incoming` becomes a checkpoint there; `on_kept` is told."""
-        self._say(said.KeepCheckpoint(incoming, directory, count))
+        self._say(said.KeepCheckpointMsg(incoming, directory, count))
 
     def set_words(self, positions: bytes, values: bytes) -> None:
         """Of the memory board, what the supervisor has written."""
-        self._say(said.WordsSet(positions, values))
+        self._say(said.WordsSetMsg(positions, values))
 
     def processes(self) -> dict[ProcessId, int]:
         return {process: pid for process, pid in self._live.items() if pid is not None}
@@ -232,7 +232,7 @@ class RemoteLauncher:
             if now_s - self._pinged_s >= PING_EVERY_S:
                 self._pinged_s = now_s
                 self._pings += 1
-                self._pipe.send(said.Ping(self._pings))
+                self._pipe.send(said.PingMsg(self._pings))
             self._pipe.flush()
             self.files.turn(lambda: not self._pipe.has_queued)
         except PipeEndedError as error:
@@ -246,50 +246,50 @@ class RemoteLauncher:
 
     def _hear(self, word: said.AgentWord) -> None:
         match word:
-            case said.Welcome():
+            case said.WelcomeMsg():
                 self.welcome, self.welcomed_s = word, time.time()
-            case said.Opened():
+            case said.OpenedMsg():
                 self.opened = word
-            case said.LibrariesReady(seconds=seconds, threads=threads, error=error):
-                self.prepared = Prepared(seconds, threads, error)
-            case said.ForkServerEnded(reason=reason):
+            case said.LibrariesReadyMsg(seconds=seconds, threads=threads, error=error):
+                self.prepared = PreparedMsg(seconds, threads, error)
+            case said.ForkServerEndedMsg(reason=reason):
                 self._pending.append(ForkServerExited(f"host {self.host.shown}: {reason}"))
-            case said.ProcessStarted(process=process, pid=pid):
+            case said.ProcessStartedMsg(process=process, pid=pid):
                 self._live[process] = pid
                 self._pending.append(Started(process, pid))
-            case said.ProcessRefused(process=process, reason=reason):
+            case said.ProcessRefusedMsg(process=process, reason=reason):
                 self._live.pop(process, None)
                 self._pending.append(StartFailed(process, reason))
-            case said.ProcessEnded(process=process):
+            case said.ProcessEndedMsg(process=process):
                 self._live.pop(process, None)
                 self._pending.append(Exited(process, word.pid, word.code, word.cpu_s))
-            case said.LogText(process=process, text=text):
+            case said.LogTextMsg(process=process, text=text):
                 self._write_log(process, text)
-            case said.Measured():
+            case said.MeasuredMsg():
                 self.measured = word
-            case said.WordsChanged():
+            case said.WordsChangedMsg():
                 if self.on_words is not None:
                     self.on_words(word)
-            case said.Trouble(error_type=error_type, message=message):
+            case said.TroubleMsg(error_type=error_type, message=message):
                 self._lose(f"{error_type}: {message}")
-            case said.FilePiece():
+            case said.FilePieceMsg():
                 self.files.came(word)
-            case said.FileWritten():
+            case said.FileWrittenMsg():
                 self.files.written(word)
             case (
-                said.Listening()
-                | said.Knocked()
-                | said.ArenaMade()
-                | said.ArenaRefused()
-                | said.StreamReceived()
-                | said.StreamSent()
-                | said.FilesSeen()
+                said.ListeningMsg()
+                | said.PortProbedMsg()
+                | said.ArenaMadeMsg()
+                | said.ArenaRefusedMsg()
+                | said.StreamReceivedMsg()
+                | said.StreamSentMsg()
+                | said.FilesStattedMsg()
             ):
                 self._answers.append(word)
-            case said.CheckpointKept():
+            case said.CheckpointKeptMsg():
                 if self.on_kept is not None:
                     self.on_kept(word)
-            case said.Pong():
+            case said.PongMsg():
                 pass
 
     def _write_log(self, process: ProcessId, text: bytes) -> None:
@@ -360,7 +360,7 @@ class RemoteLauncher:
         if self._is_over:
             return
         with contextlib.suppress(ElastichostError):
-            self._say(said.End(grace_s))
+            self._say(said.EndMsg(grace_s))
         deadline_s = time.monotonic() + grace_s + END_PATIENCE_S
         while not self.lost and (left_s := deadline_s - time.monotonic()) > 0:  # its last words: logs
             wait_readable(self.descriptors(), min(left_s, PING_EVERY_S))

@@ -65,11 +65,11 @@ class Transfers:
     def _ask(self, number: int) -> None:
         fetch = self._fetches[number]
         while fetch.waiting < UNDER_WAY:
-            self.say(said.ReadFile(number, fetch.name, fetch.asked))
+            self.say(said.ReadFileMsg(number, fetch.name, fetch.asked))
             fetch.asked += PIECE_BYTES
             fetch.waiting += 1
 
-    def came(self, piece: said.FilePiece) -> None:
+    def came(self, piece: said.FilePieceMsg) -> None:
         """Pieces come in the order they were asked for."""
         fetch = self._fetches.get(piece.number)
         if fetch is None:
@@ -88,7 +88,7 @@ class Transfers:
             return
         if piece.is_last:
             self._end(piece.number, "")  # first: the host may turn out to be lost while it is spoken to
-            self.say(said.RemoveFile(fetch.name))
+            self.say(said.RemoveFileMsg(fetch.name))
         else:
             self._ask(piece.number)
 
@@ -96,7 +96,7 @@ class Transfers:
         """A file of the run's directory there, whether it is wanted still or not."""
         for number in [number for number, fetch in self._fetches.items() if fetch.name == name]:
             self._end(number, "it is not wanted any more")
-        self.say(said.RemoveFile(name))
+        self.say(said.RemoveFileMsg(name))
 
     def _end(self, number: int, problem: str) -> None:
         fetch = self._fetches.pop(number)
@@ -123,13 +123,13 @@ class Transfers:
                 one.done(f"cannot read {one.source}: {error.strerror}")
                 continue
             is_last = one.sent + len(data) >= one.size_bytes
-            self.say(said.WriteFile(one.name, one.sent, data, is_last))
+            self.say(said.WriteFileMsg(one.name, one.sent, data, is_last))
             one.sent += len(data)
             if is_last:
                 self._sending.popleft()
                 self._sent[one.name] = one.done
 
-    def written(self, word: said.FileWritten) -> None:
+    def written(self, word: said.FileWrittenMsg) -> None:
         done = self._sent.pop(word.name, None)
         if done is not None:
             done(word.problem)

@@ -24,11 +24,11 @@ from elastichost.arena.host import Hold, hold, left_of, read_owner, reclaim
 from elastichost.arena.layout import ArenaLayout, plan_layout
 from elastichost.arena.life import is_led
 from elastichost.arena.owner import is_this_boot, owner_of
-from elastichost.arena.recovery.staging import StagingArea, stamp_life
+from elastichost.arena.recovery.staging import StagingArea, stamp_incarnation
 from elastichost.arena.recovery.undo import UndoRecord
 from elastichost.errors import ArenaError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_LIFE, micro_ranges
-from elastichost.runs.facts import Lineage, Quarantined, TornLife
+from elastichost.runs.facts import Lineage, Quarantined, TornBatches
 from elastichost.runs.journal import read_journal
 from elastichost.runs.journal_replay import ReplayedJournal, replay
 from elastichost.specs import ModelSpec
@@ -43,7 +43,7 @@ __all__ = ["ArenaClaim", "TakenOver", "TakeoverRefusal", "claim_arena", "model_d
 USERS_END_S = 10.0  # a process with a large arena mapped takes a while to end
 LOOK_EVERY_S = 0.02
 
-Life = tuple[int, int]  # (worker, life)
+WorkerIncarnation = tuple[int, int]  # (worker, life)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class TakenOver:
     dense: DenseStore
     ledger: Ledger
     lineage: Lineage
-    committed: Mapping[Life, int]
-    staged: Mapping[Life, frozenset[int]]
-    torn: tuple[TornLife, ...] = ()
+    committed: Mapping[WorkerIncarnation, int]
+    staged: Mapping[WorkerIncarnation, frozenset[int]]
+    torn: tuple[TornBatches, ...] = ()
 
     @property
     def left(self) -> tuple[CommittedBatch, ...]:
@@ -314,7 +314,7 @@ def _with_left_out(
     return tuple(found)
 
 
-def _committed(records: AppliedRecords, fold: AppliedFold | None) -> dict[Life, int]:
+def _committed(records: AppliedRecords, fold: AppliedFold | None) -> dict[WorkerIncarnation, int]:
     """Sequence of the last committed batch of each life. The dense vector keeps only each worker's newest life."""
     keys = records["worker"].astype(np.int64) << 32 | records["life"].astype(np.int64)
     lives, numbers = np.unique(keys, return_inverse=True)
@@ -328,20 +328,24 @@ def _committed(records: AppliedRecords, fold: AppliedFold | None) -> dict[Life, 
     }
 
 
-def _torn(watermarks: Watermarks, committed: Mapping[Life, int], counted: Sequence[TornLife]) -> tuple[TornLife, ...]:
+def _torn(
+    watermarks: Watermarks, committed: Mapping[WorkerIncarnation, int], counted: Sequence[TornBatches]
+) -> tuple[TornBatches, ...]:
     """Lives that changed rows in place for batches that were not committed, and were not counted before."""
     known = {(torn.worker, torn.life) for torn in counted}
     begun = {life: watermarks.begun(*life) - sequence for life, sequence in sorted(committed.items())}
-    return tuple(TornLife(*life, batches) for life, batches in begun.items() if batches > 0 and life not in known)
+    return tuple(TornBatches(*life, batches) for life, batches in begun.items() if batches > 0 and life not in known)
 
 
-def _staged(path: Path, tables: int, servers: Sequence[int]) -> dict[Life, frozenset[int]] | TakeoverRefusal:
+def _staged(
+    path: Path, tables: int, servers: Sequence[int]
+) -> dict[WorkerIncarnation, frozenset[int]] | TakeoverRefusal:
     """Lives with rows that wait at some PS for word whether they are committed, and at which."""
-    found: dict[Life, set[int]] = {}
+    found: dict[WorkerIncarnation, set[int]] = {}
     for server in sorted({int(entry.name.split("-")[1]) for entry in path.glob("staged-*")}):
         area = StagingArea(path, server, tables)
         for worker in area.waiting():
-            found.setdefault((worker, stamp_life(area.stamp(worker))), set()).add(server)
+            found.setdefault((worker, stamp_incarnation(area.stamp(worker))), set()).add(server)
         area.close()
     left = {int(entry.name.split("-")[1]) for entry in path.glob("undo-*") if _is_within(path, entry, tables)}
     missing = sorted(left.union(*found.values()) - set(servers))

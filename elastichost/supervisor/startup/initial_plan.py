@@ -30,11 +30,11 @@ from elastichost.tuner.first_plan import FirstPlan, FirstPlanRequest, first_plan
 from elastichost.tuner.policy.candidates import Bounds, count
 from elastichost.tuner.warm_start import METRIC, neighbours, none_near
 
-__all__ = ["Beginning", "begin", "features_of"]
+__all__ = ["InitialPlan", "begin", "features_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class InitialPlan:
     """first: made from `request`; plan: its plan, pinned. features: by which later jobs find this one."""
 
     request: FirstPlanRequest
@@ -53,7 +53,7 @@ def begin(
     gpu_memory_fraction: float,
     ended: EndedSize | None = None,
     elsewhere: Mapping[int, tuple[int, ...]] | None = None,
-) -> Beginning:
+) -> InitialPlan:
     """ended: of the run that is resumed. elsewhere: cores of other machines, by their
     hosts; None: there are none, and none may join. A history that cannot be read is a warning."""
     capacity = capacity_of(len(cores), elsewhere, 1 + max(elsewhere, default=0)) if elsewhere is not None else ()
@@ -102,7 +102,7 @@ def begin(
         request = msgspec.structs.replace(request, ended=size, ended_bounds=within, was_asked=ended.was_asked)
     first = first_plan(request)
     pinned = pin(first.plan, cores, elsewhere or {})
-    return Beginning(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
+    return InitialPlan(request, first, pinned.plan, features, (*warnings, *pinned.warnings))
 
 
 def _access(job: JobSpec, *, may_join: bool) -> Access | Literal["auto"]:

@@ -25,7 +25,7 @@ from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
-from elastichost.wire.control import ControlMessage, FailureReport, ModelDescribed
+from elastichost.wire.control import ControlMessage, FailureReportMsg, ModelDescribedMsg
 from elastichost.wire.facts import WorkingSet
 from elastichost.wire.sockets import ControlServer
 
@@ -142,11 +142,11 @@ def _end(launcher: LocalLauncher) -> None:
 def _answer(envelope: Envelope[ControlMessage]) -> DescribedModel | None:
     """None: nothing that was waited for. Raises what the process reports."""
     match envelope.message:
-        case FailureReport() as report:
+        case FailureReportMsg() as report:
             raise error_of(
                 Failure(report.error_type, report.message, report.hint, report.traceback_text, report.samples)
             )
-        case ModelDescribed() as described:
+        case ModelDescribedMsg() as described:
             working = msgspec.msgpack.decode(envelope.frames[1], type=WorkingSet | None)
             return DescribedModel(described.model, working, described.warnings)
         case _:

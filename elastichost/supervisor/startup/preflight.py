@@ -24,7 +24,7 @@ from elastichost.resources import HostInventory, bounds_of, core_budget, gpu_bud
 from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
 from elastichost.supervisor.startup.emulation import virtual_inventory
-from elastichost.supervisor.startup.initial_plan import Beginning, begin
+from elastichost.supervisor.startup.initial_plan import InitialPlan, begin
 from elastichost.user_model.source import check_build_source
 from elastichost.wire.crash import VARIABLE, parse_setting
 
@@ -40,7 +40,7 @@ class Preparation:
     test: DatasetDescription | None
     cores: tuple[int, ...]
     memory_bytes: int
-    beginning: Beginning
+    beginning: InitialPlan
     warnings: tuple[str, ...]
 
     @property
@@ -148,7 +148,7 @@ def _begin(
     cores: tuple[int, ...],
     ended: EndedSize | None,
     elsewhere: Mapping[int, tuple[int, ...]] | None,
-) -> Beginning:
+) -> InitialPlan:
     resources = job.resources
     gpus = gpu_budget(resources.gpus, host.gpus)
     least, _ = bounds_of(resources.gpus, 0)

@@ -12,30 +12,30 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.colocation.facts import CPU, Start
-from elastichost.tuner.colocation.scene import Scene, fastest_way
+from elastichost.tuner.colocation.scene import PlacementInput, fastest_way
 
 __all__ = ["exclusive", "fifo", "in_order", "random", "rmixer_type"]
 
 Bools = npt.NDArray[np.bool_]
 
 
-def _open(scene: Scene) -> Bools:
+def _open(scene: PlacementInput) -> Bools:
     """As `Scene.open`, with nothing beside a job that is to run alone."""
     if scene.running and scene.alone is not None:
         return np.zeros(len(scene.ways), dtype=np.bool_)
     return scene.open()
 
 
-def _of(scene: Scene, ways: Bools, job: int) -> Bools:
+def _of(scene: PlacementInput, ways: Bools, job: int) -> Bools:
     found: Bools = ways & (scene.ways.job == job)
     return found
 
 
-def _value(scene: Scene, way: int) -> str:
+def _value(scene: PlacementInput, way: int) -> str:
     return f"{scene.ways.value[way]:.0%} of its fastest mode's speed alone"
 
 
-def fifo(scene: Scene) -> Start | None:
+def fifo(scene: PlacementInput) -> Start | None:
     """The head of the queue, if it fits; nobody passes it."""
     ways, order = _open(scene), scene.in_order()
     # one that is to run alone has the queue to itself
@@ -46,7 +46,7 @@ def fifo(scene: Scene) -> Start | None:
     return scene.start(way, f"first of {len(order)} that wait, in order of arrival; at {_value(scene, way)}")
 
 
-def in_order(scene: Scene) -> Start | None:
+def in_order(scene: PlacementInput) -> Start | None:
     """The first in order of arrival that fits; those that do not are passed."""
     ways = _open(scene)
     for place, job in enumerate(scene.in_order()):
@@ -57,12 +57,12 @@ def in_order(scene: Scene) -> Start | None:
     return None
 
 
-def exclusive(scene: Scene) -> Start | None:
+def exclusive(scene: PlacementInput) -> Start | None:
     """The head of the queue, when nothing runs."""
     return None if scene.running else fifo(scene)
 
 
-def random(scene: Scene) -> Start | None:
+def random(scene: PlacementInput) -> Start | None:
     """Any job that fits, each as likely; on any of the GPUs that its fastest mode fits. The draw depends on the seed
     and on how many starts there were before."""
     ways = _open(scene)
@@ -80,7 +80,7 @@ def random(scene: Scene) -> Start | None:
 # --- RMixer -----------------------------------------------------------------------------------------------------------
 
 
-def rmixer_type(scene: Scene) -> Start | None:
+def rmixer_type(scene: PlacementInput) -> Start | None:
     """RMixer's rule (TPDS 2024), as it is read here.
 
     Jobs by their utilisation (the largest demand of their fastest mode), the highest first. GPUs by charged memory, the
@@ -104,7 +104,7 @@ def rmixer_type(scene: Scene) -> Start | None:
     return None
 
 
-def _by_utilisation(scene: Scene) -> list[int]:
+def _by_utilisation(scene: PlacementInput) -> list[int]:
     """Jobs that wait, the highest utilisation first; of equals the one that came first."""
     use = np.zeros(len(scene.ways.jobs))
     for index, job in enumerate(scene.ways.jobs):
@@ -112,7 +112,7 @@ def _by_utilisation(scene: Scene) -> list[int]:
     return sorted(scene.in_order(), key=lambda job: -float(use[job]))
 
 
-def _first_of(scene: Scene, ways: Bools, device: int, order: list[int], differing: bool) -> Start | None:
+def _first_of(scene: PlacementInput, ways: Bools, device: int, order: list[int], differing: bool) -> Start | None:
     dominant = _dominant(scene, device)
     for job in order:
         kind = scene.ways.jobs[job].kind
@@ -124,7 +124,7 @@ def _first_of(scene: Scene, ways: Bools, device: int, order: list[int], differin
     return None
 
 
-def _dominant(scene: Scene, device: int) -> str:
+def _dominant(scene: PlacementInput, device: int) -> str:
     """The kind of which most is demanded by those on a device; empty: nobody is there."""
     use: dict[str, float] = defaultdict(float)
     for one in scene.running:

@@ -27,7 +27,7 @@ from elastichost.tuner.colocation import speeds
 from elastichost.tuner.colocation.corrections import log_corrections, table
 from elastichost.tuner.colocation.facts import Start
 from elastichost.tuner.colocation.placing import bottleneck, outlasts
-from elastichost.tuner.colocation.scene import Scene
+from elastichost.tuner.colocation.scene import PlacementInput
 
 __all__ = ["complementary", "why_not"]
 
@@ -74,7 +74,7 @@ class _Look:
 WHY = ("held", "outlasts", "slow", "gain")
 
 
-def complementary(scene: Scene) -> Start | None:
+def complementary(scene: PlacementInput) -> Start | None:
     """The next start; None: nobody that waits is worth one now."""
     ways = np.flatnonzero(scene.open())
     if not len(ways):
@@ -88,7 +88,7 @@ def complementary(scene: Scene) -> Start | None:
     return None
 
 
-def _base(scene: Scene) -> _Base:
+def _base(scene: PlacementInput) -> _Base:
     computing = [one for one in scene.running if not one.is_paused]
     demand = speeds.demand_matrix(computing, len(scene.host.gpus))
     value = speeds.values(computing)
@@ -101,7 +101,7 @@ def _base(scene: Scene) -> _Base:
     return _Base(demand, value, speed, speeds.worth(value, speed), alone_s / speed, work_s)
 
 
-def _by_estimate(scene: Scene, base: _Base, ways: Whole) -> list[Whole]:
+def _by_estimate(scene: PlacementInput, base: _Base, ways: Whole) -> list[Whole]:
     """The candidates in two groups, those that are best by a rough estimate first. Without those that are hopeless."""
     if len(ways) <= FINALISTS:
         return [ways]
@@ -111,7 +111,7 @@ def _by_estimate(scene: Scene, base: _Base, ways: Whole) -> list[Whole]:
     return [ways[group] for group in (best[:FINALISTS], best[FINALISTS:]) if len(group)]
 
 
-def _looked_at(scene: Scene, base: _Base, way: Whole, sweeps: int = speeds.SWEEPS) -> _Look:
+def _looked_at(scene: PlacementInput, base: _Base, way: Whole, sweeps: int = speeds.SWEEPS) -> _Look:
     ways, settings = scene.ways, scene.settings
     together = speeds.speeds_with(base.demand, ways.demand[way], sweeps)
     together = speeds.corrected(together, _corrections(scene, way))
@@ -136,7 +136,7 @@ def _looked_at(scene: Scene, base: _Base, way: Whole, sweeps: int = speeds.SWEEP
     return _Look(way, gain, slowest, slowest_at, own, score, hindered)
 
 
-def _corrections(scene: Scene, way: Whole) -> Floats:
+def _corrections(scene: PlacementInput, way: Whole) -> Floats:
     """Log-corrections of those that run and of each candidate beside them, float64 [k, n + 1]. They are means over
     neighbours, so a kind of which nothing is known would dilute what is: whoever comes would seem to speed up those
     whom the others slow, and far too many would start. Nobody's correction rises by another neighbour."""
@@ -156,7 +156,7 @@ def _corrections(scene: Scene, way: Whole) -> Floats:
     return found
 
 
-def _held_back(scene: Scene, way: Whole, own_s: Floats, ends_s: float) -> Bools:
+def _held_back(scene: PlacementInput, way: Whole, own_s: Floats, ends_s: float) -> Bools:
     """Candidates for which another job is not to wait, bool [k]: one that is to run alone and waits for the host to be
     empty (unless they end before that), one that is due and came before their batch. own_s: until each would end."""
     if not scene.running:
@@ -166,13 +166,13 @@ def _held_back(scene: Scene, way: Whole, own_s: Floats, ends_s: float) -> Bools:
     return scene.arrived_s[scene.ways.job[way]] > _due_until_s(scene)
 
 
-def _due_until_s(scene: Scene) -> float:
+def _due_until_s(scene: PlacementInput) -> float:
     """What arrived later waits for a job that is due."""
     due = scene.waits & scene.possible & ~scene.rests() & (scene.waited_s >= scene.settings.patience_s)
     return float(scene.arrived_s[due].min(initial=np.inf)) + scene.settings.batch_s
 
 
-def _best(scene: Scene, look: _Look) -> int:
+def _best(scene: PlacementInput, look: _Look) -> int:
     """Index within the look: of those nearly as good as the best the job with most left, in the way that suits it."""
     score = np.where(look.allowed, look.score, -np.inf)
     near = score >= score.max() - scene.settings.near_gain
@@ -186,7 +186,7 @@ def _best(scene: Scene, look: _Look) -> int:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _reason(scene: Scene, base: _Base, look: _Look, at: int) -> str:
+def _reason(scene: PlacementInput, base: _Base, look: _Look, at: int) -> str:
     gain = look.gain[at]
     worth = f"total speed of the host {base.worth:.2f} -> {base.worth + gain:.2f} ({_signed(gain)}) of one job alone"
     if not scene.running:
@@ -199,13 +199,13 @@ def _reason(scene: Scene, base: _Base, look: _Look, at: int) -> str:
     )
 
 
-def _whose(scene: Scene, look: _Look, at: int) -> str:
+def _whose(scene: PlacementInput, look: _Look, at: int) -> str:
     names = [one.demand.job for one in scene.running if not one.is_paused]
     index = int(look.slowest_at[at])
     return names[index] if index < len(names) else scene.ways.jobs[scene.ways.job[look.way[at]]].job
 
 
-def why_not(scene: Scene) -> dict[str, str]:
+def why_not(scene: PlacementInput) -> dict[str, str]:
     """Of each waiting job that has memory, why no way to start it is taken, in words; by name."""
     ways = np.flatnonzero(scene.open())
     if not len(ways):
@@ -220,7 +220,7 @@ def why_not(scene: Scene) -> dict[str, str]:
     return reasons
 
 
-def _hindrance(scene: Scene, look: _Look, at: int) -> str:
+def _hindrance(scene: PlacementInput, look: _Look, at: int) -> str:
     held, outlasting, slow, gain = look.hindered[at].tolist()
     if held and scene.alone is not None:
         return f"{scene.ways.jobs[scene.alone].job} is to run alone and waits for the host to be empty"

@@ -32,7 +32,7 @@ import msgspec
 
 from elastichost.tuner.colocation.corrections import Encounter
 from elastichost.tuner.colocation.facts import CPU
-from elastichost.tuner.colocation.stages import ActionKind, Event, Stage, next_stage
+from elastichost.tuner.colocation.stages import ActionKind, Stage, StageEvent, next_stage
 
 __all__ = ["Action", "FeedbackState", "Pressure", "Tended", "Window", "encounters", "tend"]
 
@@ -124,7 +124,7 @@ def tend(
     return state, ()
 
 
-_Step = tuple[str, Event, str]
+_Step = tuple[str, StageEvent, str]
 
 
 def encounters(state: FeedbackState, windows: Sequence[Window], now_s: float) -> tuple[Encounter, ...]:
@@ -164,7 +164,7 @@ def _returned(one: Tended, windows: Sequence[Window], now_s: float) -> Tended:
     is_back = any(window.job == one.job and window.since_s > one.changed_s for window in windows)
     if one.stage is not Stage.EVICTED or not is_back:
         return one
-    stage, _ = next_stage(one.job, one.stage, Event.STARTED)
+    stage, _ = next_stage(one.job, one.stage, StageEvent.STARTED)
     return Tended(one.job, stage, changed_s=now_s, evictions=one.evictions)
 
 
@@ -204,9 +204,9 @@ def _for_memory(state: FeedbackState, windows: Sequence[Window], pressure: Press
     target = max(concerned, key=exceeds)
     over, _ = exceeds(target)
     if is_critical:
-        event = Event.CRITICAL
+        event = StageEvent.CRITICAL
     else:
-        event = Event.MEMORY if target.can_shrink else Event.MEMORY_LEAST
+        event = StageEvent.MEMORY if target.can_shrink else StageEvent.MEMORY_LEAST
     whose = f"it exceeds its charge by {over / 1e6:,.0f} MB" if over else "it is the newest"
     return target.job, event, f"{share:.0%} of the {what} is in use ({MEMORY_HIGH:.0%} may be); {whose}"
 
@@ -249,7 +249,7 @@ def _for_speed(state: FeedbackState, windows: Sequence[Window], pressure: Pressu
         return None
     why = f"{worst.job} has {worst.speed or 0.0:.2f} of its speed alone after {BAD_WINDOWS} such windows, "
     why += f"{worst.predicted:.2f} was predicted; {whose}"
-    return target.job, Event.CROWDED if target.can_shrink else Event.CROWDED_LEAST, why
+    return target.job, StageEvent.CROWDED if target.can_shrink else StageEvent.CROWDED_LEAST, why
 
 
 # --- up ---------------------------------------------------------------------------------------------------------------
@@ -267,7 +267,11 @@ def _for_room(state: FeedbackState, windows: Sequence[Window], pressure: Pressur
         why = _room_for(state, one, computing, share, now_s)
         if why is not None:
             is_whole = one.stage in (Stage.LOWERED, Stage.PAUSED) and not one.was_shrunk
-            return one.job, Event.ROOM_WHOLE if is_whole else Event.ROOM, f"{why}; {share:.0%} of the memory is in use"
+            return (
+                one.job,
+                StageEvent.ROOM_WHOLE if is_whole else StageEvent.ROOM,
+                f"{why}; {share:.0%} of the memory is in use",
+            )
         if (step := _stuck(one, now_s)) is not None:
             return step
     return None
@@ -292,15 +296,15 @@ def _room_for(state: FeedbackState, one: Tended, computing: int, share: float, n
 def _stuck(one: Tended, now_s: float) -> _Step | None:
     if one.stage is not Stage.PAUSED or now_s - one.changed_s < LONGEST_PAUSE_S or one.evictions >= MOST_EVICTIONS:
         return None
-    return one.job, Event.STUCK, f"it was paused for {now_s - one.changed_s:.0f} s and no room came"
+    return one.job, StageEvent.STUCK, f"it was paused for {now_s - one.changed_s:.0f} s and no room came"
 
 
 def _stepped(
-    state: FeedbackState, windows: Sequence[Window], job: str, event: Event, why: str, now_s: float
+    state: FeedbackState, windows: Sequence[Window], job: str, event: StageEvent, why: str, now_s: float
 ) -> tuple[FeedbackState, tuple[Action, ...]]:
     one = _stages(state)[job]
     stage, kind = next_stage(job, one.stage, event)
-    is_up = event in (Event.ROOM, Event.ROOM_WHOLE)
+    is_up = event in (StageEvent.ROOM, StageEvent.ROOM_WHOLE)
     computing = sum(not _is_still(_stages(state)[window.job]) for window in windows)
     moved = msgspec.structs.replace(
         one,

@@ -15,7 +15,7 @@ import msgspec
 
 from elastichost.tuner.colocation.facts import HOST_RESOURCES, RESOURCES
 
-__all__ = ["KINDS", "Kind", "Prior", "kind_of", "prior_of"]
+__all__ = ["KINDS", "DemandPrior", "Kind", "kind_of", "prior_of"]
 
 Kind = Literal["input", "embedding", "dense", "balanced"]
 KINDS: tuple[Kind, ...] = ("input", "embedding", "dense", "balanced")
@@ -48,7 +48,7 @@ RATES: dict[Kind, _Rates] = {
 }
 
 
-class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DemandPrior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """demand: float [len(RESOURCES)], as of a `facts.Mode`; source: where it is from, in words."""
 
     kind: Kind
@@ -73,7 +73,7 @@ def kind_of(demand: Sequence[float], wait_share: float = 0.0) -> Kind:
     return "dense" if memory <= COMPUTE_BOUND * compute and compute > 0 else "balanced"
 
 
-def prior_of(kind: Kind, cores: int, host_cores: int, is_gpu: bool = False) -> Prior:
+def prior_of(kind: Kind, cores: int, host_cores: int, is_gpu: bool = False) -> DemandPrior:
     """What a job of a kind is taken to demand until it is measured. cores: threads that compute, of host_cores; with a
     GPU the CPU only feeds it, and one thread counts. Raises ValueError without cores."""
     if cores < 1 or host_cores < 1:
@@ -85,4 +85,4 @@ def prior_of(kind: Kind, cores: int, host_cores: int, is_gpu: bool = False) -> P
     device = rates.gpu if is_gpu else (0.0,) * (len(RESOURCES) - len(HOST_RESOURCES))
     where = "on a GPU" if is_gpu else f"on {cores} of {host_cores} cores"
     source = f"assumed of {kind} jobs {where}, until this one is measured"
-    return Prior(kind, (*host, *device), source)
+    return DemandPrior(kind, (*host, *device), source)

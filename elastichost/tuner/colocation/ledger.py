@@ -29,11 +29,11 @@ from elastichost.tuner.colocation.facts import CPU, HostRoom, JobDemand, Mode, P
 
 __all__ = [
     "LEAST_MARGIN",
+    "AdmissionRefusal",
     "Charge",
-    "Ledger",
+    "HostLedger",
     "Margins",
     "OvercommitError",
-    "Refusal",
     "admit",
     "after_eviction",
     "after_oom",
@@ -89,7 +89,7 @@ class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_past_peak: bool = False
 
 
-class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: HostRoom
     charges: tuple[Charge, ...] = ()
     margins: Margins = Margins()
@@ -117,7 +117,7 @@ class Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next((charge for charge in self.charges if charge.job == job), None)
 
 
-class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AdmissionRefusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a job is not let in. total_bytes: what an empty host has of it."""
 
     job: str
@@ -131,7 +131,7 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class OvercommitError(ElastichostError):
     """More memory would be promised than there is; `refusal` says which and how much."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: AdmissionRefusal) -> None:
         super().__init__(refusal.reason, hint="wait until a job ends, or give the host more memory")
         self.refusal = refusal
 
@@ -166,9 +166,9 @@ def charge_of(margins: Margins, kind: str, mode: Mode) -> tuple[int, int]:
 # --- a job comes, is watched, goes ------------------------------------------------------------------------------------
 
 
-def of_placed(host: HostRoom, placed: Sequence[PlacedJob], margins: Margins | None = None) -> Ledger:
+def of_placed(host: HostRoom, placed: Sequence[PlacedJob], margins: Margins | None = None) -> HostLedger:
     """The ledger of jobs that run, by what each is charged."""
-    return Ledger(host, tuple(_charge(one) for one in placed), margins or Margins())
+    return HostLedger(host, tuple(_charge(one) for one in placed), margins or Margins())
 
 
 def _charge(placed: PlacedJob) -> Charge:
@@ -186,7 +186,9 @@ def _charge(placed: PlacedJob) -> Charge:
     )
 
 
-def refusal(ledger: Ledger, job: str, device: int, charged_bytes: int, charged_gpu_bytes: int = 0) -> Refusal | None:
+def refusal(
+    ledger: HostLedger, job: str, device: int, charged_bytes: int, charged_gpu_bytes: int = 0
+) -> AdmissionRefusal | None:
     """Why a job with these charges does not fit; None: it fits."""
     if charged_bytes > ledger.free_bytes:
         total = ledger.host.memory_bytes
@@ -200,12 +202,12 @@ def refusal(ledger: Ledger, job: str, device: int, charged_bytes: int, charged_g
 
 def _refused(
     job: str, resource: Literal["memory", "gpu_memory"], needed: int, free: int, total: int, what: str
-) -> Refusal:
+) -> AdmissionRefusal:
     reason = f"{job} needs {mb_words(needed)} MB of {what}; {mb_words(free)} of {mb_words(total)} MB are free"
-    return Refusal(job, resource, needed, free, total, reason)
+    return AdmissionRefusal(job, resource, needed, free, total, reason)
 
 
-def admit(ledger: Ledger, placed: PlacedJob, may_overcommit: bool = False) -> Ledger:
+def admit(ledger: HostLedger, placed: PlacedJob, may_overcommit: bool = False) -> HostLedger:
     """With one more job, by what it is charged. Raises OvercommitError where that does not fit, unless the policy
     counts jobs and not bytes (may_overcommit); ValueError for a job that is in already."""
     charge = _charge(placed)
@@ -217,7 +219,9 @@ def admit(ledger: Ledger, placed: PlacedJob, may_overcommit: bool = False) -> Le
     return msgspec.structs.replace(ledger, charges=(*ledger.charges, charge))
 
 
-def observe(ledger: Ledger, job: str, peak_bytes: int, peak_gpu_bytes: int = 0, is_past_peak: bool = False) -> Ledger:
+def observe(
+    ledger: HostLedger, job: str, peak_bytes: int, peak_gpu_bytes: int = 0, is_past_peak: bool = False
+) -> HostLedger:
     """With what a job that runs was seen to use at most. It stays past its peak once it was said to be; a peak never
     falls. Raises KeyError for a job that is not in."""
     charge = _known(ledger, job)
@@ -235,7 +239,7 @@ def observe(ledger: Ledger, job: str, peak_bytes: int, peak_gpu_bytes: int = 0, 
     return msgspec.structs.replace(ledger, charges=charges)
 
 
-def grown(ledger: Ledger, job: str, charged_bytes: int) -> Ledger:
+def grown(ledger: HostLedger, job: str, charged_bytes: int) -> HostLedger:
     """A job that runs got more workers: it is charged what it would have been with them at its start, if that is more.
     Raises KeyError for a job that is not in."""
     charge = _known(ledger, job)
@@ -256,7 +260,7 @@ def _following(admitted: int, peak: int, is_past_peak: bool) -> int:
     return followed if is_past_peak else max(admitted, followed)
 
 
-def release(ledger: Ledger, job: str, is_complete: bool = False) -> Ledger:
+def release(ledger: HostLedger, job: str, is_complete: bool = False) -> HostLedger:
     """Without a job. is_complete: it ended by itself, so its peak is known and teaches the margins. Raises KeyError for
     a job that is not in."""
     charge = _known(ledger, job)
@@ -269,7 +273,7 @@ def release(ledger: Ledger, job: str, is_complete: bool = False) -> Ledger:
     )
 
 
-def _known(ledger: Ledger, job: str) -> Charge:
+def _known(ledger: HostLedger, job: str) -> Charge:
     charge = ledger.charge(job)
     if charge is None:
         raise KeyError(job)
@@ -281,7 +285,7 @@ def _known(ledger: Ledger, job: str) -> Charge:
 
 def after_oom(
     demand: JobDemand, mode: int, peak_bytes: int, host: HostRoom, where: Literal["host", "gpu"] = "host"
-) -> JobDemand | Refusal:
+) -> JobDemand | AdmissionRefusal:
     """The job as it waits again: it runs alone, and its estimates are raised, that of the mode it ran in to 1.5 times
     itself or 1.2 times the peak that was observed, whichever is larger, those of its other modes in proportion.
 
@@ -294,7 +298,7 @@ def after_oom(
         what = "memory" if where == "host" else "GPU memory"
         seen = f"{demand.job} ran out of {what} at {mb_words(peak_bytes)} MB"
         reason = f"{seen} though it ran alone; {mb_words(total)} MB are all"
-        return Refusal(demand.job, "alone", peak_bytes, total, total, reason)
+        return AdmissionRefusal(demand.job, "alone", peak_bytes, total, total, reason)
     factor = max(OOM_ESTIMATE, OOM_PEAK * peak_bytes / max(1, estimate))
     modes = tuple(_raised(one, factor, total, where) for one in demand.modes)
     return msgspec.structs.replace(demand, modes=modes, exclusive=True)

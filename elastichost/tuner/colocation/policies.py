@@ -17,12 +17,12 @@ from elastichost.tuner.colocation.complementary import complementary, why_not
 from elastichost.tuner.colocation.corrections import Corrections
 from elastichost.tuner.colocation.facts import CPU, HostRoom, JobDemand, PlacedJob, PolicyName, Start
 from elastichost.tuner.colocation.ledger import Margins, mb_words
-from elastichost.tuner.colocation.scene import Scene, predicted, scene_of
+from elastichost.tuner.colocation.scene import PlacementInput, predicted, scene_of
 from elastichost.tuner.colocation.settings import Settings
 
 __all__ = ["POLICIES", "Settings", "dispatch", "predicted", "why_waiting"]
 
-POLICIES: dict[PolicyName, Callable[[Scene], Start | None]] = {
+POLICIES: dict[PolicyName, Callable[[PlacementInput], Start | None]] = {
     "complementary": complementary,
     "rmixer_type": baselines.rmixer_type,
     "fifo": baselines.fifo,
@@ -54,7 +54,7 @@ def dispatch(
     return tuple(starts)
 
 
-def _policy(settings: Settings) -> Callable[[Scene], Start | None]:
+def _policy(settings: Settings) -> Callable[[PlacementInput], Start | None]:
     if settings.policy == "complementary" and not settings.complementarity:
         return baselines.in_order
     return POLICIES[settings.policy]
@@ -79,7 +79,7 @@ def why_waiting(
     return _why(scene)
 
 
-def _why(scene: Scene) -> dict[str, str]:
+def _why(scene: PlacementInput) -> dict[str, str]:
     closed, rests, fitting = scene.closed(), scene.rests(), scene.fitting()
     by_policy = why_not(scene) if _policy(scene.settings) is complementary else {}
     first = next(iter(scene.in_order()), None)
@@ -102,7 +102,7 @@ def _why(scene: Scene) -> dict[str, str]:
     return reasons
 
 
-def _behind(scene: Scene, first: int | None) -> str:
+def _behind(scene: PlacementInput, first: int | None) -> str:
     """What the other policies have to say of a job that fits."""
     if scene.alone is not None:
         return f"{scene.ways.jobs[scene.alone].job} is to run alone and is first"
@@ -113,7 +113,7 @@ def _behind(scene: Scene, first: int | None) -> str:
     return f"behind {scene.ways.jobs[first].job}" if first is not None else "behind others"
 
 
-def _needs(scene: Scene, index: int) -> str:
+def _needs(scene: PlacementInput, index: int) -> str:
     """The least memory that a job needs and what is free of it, in words."""
     ways, room = scene.ways, scene.room
     own = np.flatnonzero(ways.job == index)

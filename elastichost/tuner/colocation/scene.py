@@ -21,7 +21,7 @@ from elastichost.tuner.colocation.ledger import Margins, mb_words
 from elastichost.tuner.colocation.placing import Candidates, Room, candidates, fits, room_of
 from elastichost.tuner.colocation.settings import Settings
 
-__all__ = ["Scene", "fastest_way", "predicted", "scene_of"]
+__all__ = ["PlacementInput", "fastest_way", "predicted", "scene_of"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -38,7 +38,7 @@ def predicted(running: Sequence[PlacedJob], host: HostRoom, corrections: Correct
 
 
 @dataclass(frozen=True)
-class Scene:
+class PlacementInput:
     """waits: which of the jobs of `ways` still wait, bool [jobs]; possible: which could run on the empty host, bool
     [jobs]; arrived_s: float64 [jobs]; counts_jobs: the policy limits jobs by the cores if the settings do not say
     otherwise; decisions: starts so far, of this and earlier dispatches."""
@@ -131,7 +131,7 @@ class Scene:
         together = predicted((*self.running, placed), self.host, self.corrections)
         return Start(job.job, placement, charged, charged_gpu, told, together)
 
-    def after(self, start: Start) -> Scene:
+    def after(self, start: Start) -> PlacementInput:
         index = next(at for at in np.flatnonzero(self.waits) if self.ways.jobs[at].job == start.job)
         waits = self.waits.copy()
         waits[index] = False
@@ -149,7 +149,7 @@ def scene_of(
     now_s: float,
     margins: Margins,
     decisions: int,
-) -> Scene:
+) -> PlacementInput:
     """Raises ValueError for two jobs of one name."""
     names = [job.job for job in waiting] + [one.demand.job for one in running]
     if len(set(names)) < len(names):
@@ -159,7 +159,7 @@ def scene_of(
     empty = Room(host.memory_bytes, np.array([gpu.memory_bytes for gpu in host.gpus], dtype=np.float64), True)
     possible = np.zeros(len(waiting), dtype=np.bool_)
     possible[ways.job[fits(ways, empty) | (not settings.memory_admission)]] = True
-    return Scene(
+    return PlacementInput(
         ways=ways,
         waits=np.ones(len(waiting), dtype=np.bool_),
         possible=possible,
@@ -174,7 +174,7 @@ def scene_of(
     )
 
 
-def fastest_way(scene: Scene, ways: Bools) -> int:
+def fastest_way(scene: PlacementInput, ways: Bools) -> int:
     """Of these candidates the fastest alone; of equals the one on the GPU with most free memory. ways: bool [c], one at
     least."""
     free = np.append(scene.room.gpus, 0.0)[scene.ways.device]

@@ -15,7 +15,7 @@ from typing import Literal
 
 from elastichost.errors import IllegalTransitionError
 
-__all__ = ["TRANSITIONS", "ActionKind", "Event", "Stage", "next_stage"]
+__all__ = ["TRANSITIONS", "ActionKind", "Stage", "StageEvent", "next_stage"]
 
 ActionKind = Literal["shrink", "lower", "pause", "evict", "resume", "raise", "grow"]
 
@@ -28,7 +28,7 @@ class Stage(StrEnum):
     EVICTED = "evicted"  # saved, ended, and in the queue
 
 
-class Event(StrEnum):
+class StageEvent(StrEnum):
     CROWDED = "crowded"
     CROWDED_LEAST = "crowded, and it has no fewer workers to have"
     MEMORY = "short of memory"
@@ -41,45 +41,45 @@ class Event(StrEnum):
 
 
 # what the state becomes, and what is done for it
-TRANSITIONS: dict[tuple[Stage, Event], tuple[Stage, ActionKind | None]] = {
+TRANSITIONS: dict[tuple[Stage, StageEvent], tuple[Stage, ActionKind | None]] = {
     # the mildest step: a worker fewer, and its memory with it
-    (Stage.RUNNING, Event.CROWDED): (Stage.SHRUNK, "shrink"),
-    (Stage.RUNNING, Event.MEMORY): (Stage.SHRUNK, "shrink"),
+    (Stage.RUNNING, StageEvent.CROWDED): (Stage.SHRUNK, "shrink"),
+    (Stage.RUNNING, StageEvent.MEMORY): (Stage.SHRUNK, "shrink"),
     # one worker is the least: the next step
-    (Stage.RUNNING, Event.CROWDED_LEAST): (Stage.LOWERED, "lower"),
+    (Stage.RUNNING, StageEvent.CROWDED_LEAST): (Stage.LOWERED, "lower"),
     # fewer workers did not suffice: others come first on the cores
-    (Stage.SHRUNK, Event.CROWDED): (Stage.LOWERED, "lower"),
-    (Stage.SHRUNK, Event.CROWDED_LEAST): (Stage.LOWERED, "lower"),
+    (Stage.SHRUNK, StageEvent.CROWDED): (Stage.LOWERED, "lower"),
+    (Stage.SHRUNK, StageEvent.CROWDED_LEAST): (Stage.LOWERED, "lower"),
     # weight frees no memory: what computes no more grows no more
-    (Stage.RUNNING, Event.MEMORY_LEAST): (Stage.PAUSED, "pause"),
-    (Stage.SHRUNK, Event.MEMORY): (Stage.PAUSED, "pause"),
-    (Stage.SHRUNK, Event.MEMORY_LEAST): (Stage.PAUSED, "pause"),
-    (Stage.LOWERED, Event.MEMORY): (Stage.PAUSED, "pause"),
-    (Stage.LOWERED, Event.MEMORY_LEAST): (Stage.PAUSED, "pause"),
+    (Stage.RUNNING, StageEvent.MEMORY_LEAST): (Stage.PAUSED, "pause"),
+    (Stage.SHRUNK, StageEvent.MEMORY): (Stage.PAUSED, "pause"),
+    (Stage.SHRUNK, StageEvent.MEMORY_LEAST): (Stage.PAUSED, "pause"),
+    (Stage.LOWERED, StageEvent.MEMORY): (Stage.PAUSED, "pause"),
+    (Stage.LOWERED, StageEvent.MEMORY_LEAST): (Stage.PAUSED, "pause"),
     # no time for milder steps: the kernel kills next
-    (Stage.RUNNING, Event.CRITICAL): (Stage.PAUSED, "pause"),
-    (Stage.SHRUNK, Event.CRITICAL): (Stage.PAUSED, "pause"),
-    (Stage.LOWERED, Event.CRITICAL): (Stage.PAUSED, "pause"),
+    (Stage.RUNNING, StageEvent.CRITICAL): (Stage.PAUSED, "pause"),
+    (Stage.SHRUNK, StageEvent.CRITICAL): (Stage.PAUSED, "pause"),
+    (Stage.LOWERED, StageEvent.CRITICAL): (Stage.PAUSED, "pause"),
     # paused, and memory is still short: only what it holds is left to take
-    (Stage.PAUSED, Event.MEMORY): (Stage.EVICTED, "evict"),
-    (Stage.PAUSED, Event.MEMORY_LEAST): (Stage.EVICTED, "evict"),
-    (Stage.PAUSED, Event.CRITICAL): (Stage.EVICTED, "evict"),
+    (Stage.PAUSED, StageEvent.MEMORY): (Stage.EVICTED, "evict"),
+    (Stage.PAUSED, StageEvent.MEMORY_LEAST): (Stage.EVICTED, "evict"),
+    (Stage.PAUSED, StageEvent.CRITICAL): (Stage.EVICTED, "evict"),
     # no room came: its memory is of more use to those that wait
-    (Stage.PAUSED, Event.STUCK): (Stage.EVICTED, "evict"),
+    (Stage.PAUSED, StageEvent.STUCK): (Stage.EVICTED, "evict"),
     # back: it computes again, with its weight: memory was what was short
-    (Stage.PAUSED, Event.ROOM): (Stage.SHRUNK, "resume"),
-    (Stage.PAUSED, Event.ROOM_WHOLE): (Stage.RUNNING, "resume"),
+    (Stage.PAUSED, StageEvent.ROOM): (Stage.SHRUNK, "resume"),
+    (Stage.PAUSED, StageEvent.ROOM_WHOLE): (Stage.RUNNING, "resume"),
     # its weight again, with the workers it has
-    (Stage.LOWERED, Event.ROOM): (Stage.SHRUNK, "raise"),
-    (Stage.LOWERED, Event.ROOM_WHOLE): (Stage.RUNNING, "raise"),
+    (Stage.LOWERED, StageEvent.ROOM): (Stage.SHRUNK, "raise"),
+    (Stage.LOWERED, StageEvent.ROOM_WHOLE): (Stage.RUNNING, "raise"),
     # its workers again
-    (Stage.SHRUNK, Event.ROOM): (Stage.RUNNING, "grow"),
+    (Stage.SHRUNK, StageEvent.ROOM): (Stage.RUNNING, "grow"),
     # dispatched from the queue once more: nothing is held against it but that it was evicted
-    (Stage.EVICTED, Event.STARTED): (Stage.RUNNING, None),
+    (Stage.EVICTED, StageEvent.STARTED): (Stage.RUNNING, None),
 }
 
 
-def next_stage(job: str, stage: Stage, event: Event) -> tuple[Stage, ActionKind | None]:
+def next_stage(job: str, stage: Stage, event: StageEvent) -> tuple[Stage, ActionKind | None]:
     """The stage after `event`, and what is done for it. Raises IllegalTransitionError naming the job."""
     try:
         return TRANSITIONS[stage, event]

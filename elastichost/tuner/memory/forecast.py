@@ -22,7 +22,7 @@ import msgspec
 from elastichost.history.features import Estimates
 from elastichost.tuner.memory import growth as memory_growth
 from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
-from elastichost.tuner.memory.growth import Forecast, GrowthState, chance_beyond, clipped, forecast, quantile
+from elastichost.tuner.memory.growth import GrowthState, RowForecast, chance_beyond, clipped, forecast, quantile
 from elastichost.tuner.memory.horizon import HIGH, LATE, LIVE_ERROR, kept_bytes, longest_horizon, passing_bytes
 from elastichost.tuner.memory.prior import prior_of
 
@@ -128,7 +128,7 @@ def _worst(state: MemoryState, look: MemoryLook, window_s: float) -> _Outlook:
     found = _growth(state, look, ahead)
     by_end = _growth(state, look, float(look.samples_left))
 
-    def chance(host: HostLook, of: Forecast | None) -> float:
+    def chance(host: HostLook, of: RowForecast | None) -> float:
         room = host.budget_bytes - host.used_bytes
         if of is None or host.share <= 0:
             return float(room < 0)
@@ -147,7 +147,7 @@ def _worst(state: MemoryState, look: MemoryLook, window_s: float) -> _Outlook:
     )
 
 
-def _growth(state: MemoryState, look: MemoryLook, ahead: float) -> Forecast | None:
+def _growth(state: MemoryState, look: MemoryLook, ahead: float) -> RowForecast | None:
     """Bytes by which places of rows grow within so many samples. With a horizon in force freed places are used again,
     so they grow to what it keeps and not beyond."""
     found = forecast(state.growth, clipped(look.samples + ahead, look.new_ids_until))
@@ -163,7 +163,7 @@ def _growth(state: MemoryState, look: MemoryLook, ahead: float) -> Forecast | No
     most = max(0.0, kept * math.exp(3 * LIVE_ERROR) - places)
     median = max(more, 0.1 * most)
     error = max(math.log(max(most, 1.0) / max(median, 1.0)) / 3, 1e-3)
-    return Forecast(median, error, min(most, found.most))
+    return RowForecast(median, error, min(most, found.most))
 
 
 def _exceeds_in_s(state: MemoryState, look: MemoryLook, host: HostLook) -> float | None:

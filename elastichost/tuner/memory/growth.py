@@ -28,9 +28,9 @@ import msgspec
 
 __all__ = [
     "PIVOT",
-    "Forecast",
     "GrowthPrior",
     "GrowthState",
+    "RowForecast",
     "chance_beyond",
     "clipped",
     "forecast",
@@ -101,7 +101,7 @@ class GrowthState(msgspec.Struct, frozen=True):
     prior: GrowthPrior | None = None
 
 
-class Forecast(msgspec.Struct, frozen=True):
+class RowForecast(msgspec.Struct, frozen=True):
     """Bytes of the rows that will be made: log-normal about `median`, never more than `most`."""
 
     median: float
@@ -280,7 +280,7 @@ def _log_error(fit: _Fit, start: float, stop: float) -> float:
 # --- forecasting ------------------------------------------------------------------------------------------------------
 
 
-def forecast(state: GrowthState, samples_at: float) -> Forecast | None:
+def forecast(state: GrowthState, samples_at: float) -> RowForecast | None:
     """What will be made between now and then. None before anything is known."""
     fit = state.fit
     if fit is None:
@@ -289,7 +289,7 @@ def forecast(state: GrowthState, samples_at: float) -> Forecast | None:
     ahead = max(0.0, samples_at - now)
     median, most = _integral(fit, now, samples_at), fit.fastest * ahead
     error = _log_error(fit, now, max(samples_at, now)) * _scale(state, ahead / max(now, 1.0))
-    return Forecast(min(median, most), min(max(error, LEAST_ERROR), MOST_ERROR), most)
+    return RowForecast(min(median, most), min(max(error, LEAST_ERROR), MOST_ERROR), most)
 
 
 def _scale(state: GrowthState, share: float) -> float:
@@ -303,7 +303,7 @@ def _scale(state: GrowthState, share: float) -> float:
     return min(max(errors[rank] / Z90, LEAST_SCALE), MOST_SCALE)
 
 
-def quantile(found: Forecast, probability: float) -> float:
+def quantile(found: RowForecast, probability: float) -> float:
     """Bytes that are not exceeded with this probability."""
     if found.median <= 0:
         return 0.0
@@ -320,7 +320,7 @@ def clipped(samples_at: float, new_ids_until: int) -> float:
     return min(samples_at, float(new_ids_until)) if new_ids_until > 0 else samples_at
 
 
-def chance_beyond(found: Forecast, room_bytes: float) -> float:
+def chance_beyond(found: RowForecast, room_bytes: float) -> float:
     """Probability that more than so many bytes are made."""
     if room_bytes <= 0:
         return 1.0 if found.median > 0 else 0.0

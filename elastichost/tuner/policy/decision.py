@@ -14,7 +14,7 @@ from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.profile import BlockSettings, ProfileState
 from elastichost.tuner.policy.space import Search
 
-__all__ = ["Decision", "Forecast", "Kind", "TunerSettings", "TunerState", "measured"]
+__all__ = ["Decision", "Kind", "SpeedForecast", "TunerSettings", "TunerState", "measured"]
 
 Kind = Literal["try", "move", "return", "settle"]
 
@@ -37,7 +37,7 @@ class TunerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prior: Prior | None = None
 
 
-class Forecast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SpeedForecast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is expected of one configuration: samples/s, with a 90 % interval."""
 
     configuration: Configuration
@@ -53,9 +53,9 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Kind
     configuration: Configuration
     reason: str
-    present: Forecast | None = None  # what runs, as measured
-    expected: Forecast | None = None  # what should run, as predicted
-    second: Forecast | None = None  # the next best choice
+    present: SpeedForecast | None = None  # what runs, as measured
+    expected: SpeedForecast | None = None  # what should run, as predicted
+    second: SpeedForecast | None = None  # the next best choice
     gain_s: float = 0.0  # expected saving over the rest of the run, costs taken off
     cost_s: float = 0.0  # of moving
     confidence: float = 0.0
@@ -87,8 +87,8 @@ class TunerState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prior: Prior | None = None
 
 
-def measured(observation: Observation) -> Forecast:
+def measured(observation: Observation) -> SpeedForecast:
     """What was measured, with the 90 % interval of its error."""
     wide = float(np.exp(1.645 * observation.log_error))
     rate = observation.samples_per_s
-    return Forecast(observation.configuration, rate, rate / wide, rate * wide)
+    return SpeedForecast(observation.configuration, rate, rate / wide, rate * wide)

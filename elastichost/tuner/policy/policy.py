@@ -16,11 +16,11 @@ from elastichost.tuner.models.fitting import observe
 from elastichost.tuner.models.residual_gp import Surface, surface
 from elastichost.tuner.policy.candidates import contains
 from elastichost.tuner.policy.choice import DecisionCosts, best_known, price_of
-from elastichost.tuner.policy.decision import Decision, Forecast, Kind, TunerSettings, TunerState, measured
+from elastichost.tuner.policy.decision import Decision, Kind, SpeedForecast, TunerSettings, TunerState, measured
 from elastichost.tuner.policy.floor import glimpse, is_below, slow_budget_s
 from elastichost.tuner.policy.profile import (
     BlockSettings,
-    Look,
+    ProfileSample,
     ProfileState,
     change_of,
     error_beside_others,
@@ -35,7 +35,7 @@ from elastichost.tuner.policy.trials import SURE, Chosen, Options, Progress, cho
 
 __all__ = [
     "Decision",
-    "Forecast",
+    "SpeedForecast",
     "TunerSettings",
     "TunerState",
     "absorb",
@@ -54,7 +54,7 @@ RECONSIDER_S = 60.0  # a settled run looks at its candidates again, and each tim
 
 
 def advance(
-    state: TunerState, look: Look, samples_left: int, settings: TunerSettings
+    state: TunerState, look: ProfileSample, samples_left: int, settings: TunerSettings
 ) -> tuple[TunerState, Decision | None]:
     """Takes one look; a decision when a block is complete and there is something to say, or before that when what the
     block says so far is clear."""
@@ -87,7 +87,9 @@ def _within(settings: TunerSettings, most_workers: int | None) -> TunerSettings:
     return msgspec.structs.replace(settings, bounds=msgspec.structs.replace(bounds, most=most))
 
 
-def absorb(state: TunerState, look: Look, settings: TunerSettings) -> tuple[TunerState, Observation | None, bool]:
+def absorb(
+    state: TunerState, look: ProfileSample, settings: TunerSettings
+) -> tuple[TunerState, Observation | None, bool]:
     """Takes one look and decides nothing: what is known then, the block that it completes, and whether that tells that
     the speed has changed."""
     profile, block = fold(state.profile, look, settings.workload, settings.block)

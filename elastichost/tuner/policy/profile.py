@@ -16,7 +16,7 @@ from elastichost.tuner.facts import Configuration, Observation, Workload
 
 __all__ = [
     "BlockSettings",
-    "Look",
+    "ProfileSample",
     "ProfileState",
     "Totals",
     "change_of",
@@ -51,7 +51,7 @@ class Totals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     training_cpu_s: float = 0.0  # of `worker_cpu_s`, the threads that train; 0: not known
 
 
-class Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProfileSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was counted up to now. `configuration`: what runs, as planned; None while it is being changed.
     `is_steady`: there is nothing but training: no checkpoint, no evaluation, everybody present has work. `moving_s`:
     training that the change lost that was over since the look before. `most_workers`: more would find no memory, or
@@ -86,17 +86,17 @@ class ProfileState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     configuration: Configuration | None = None
     warm_s: float = 0.0
-    edge: Look | None = None
-    since: Look | None = None
+    edge: ProfileSample | None = None
+    since: ProfileSample | None = None
     rates: tuple[float, ...] = ()  # samples/s of the windows
     seconds: float = 0.0
     totals: Totals = Totals()  # of the block's windows
     samples: int = 0
-    until: Look | None = None
+    until: ProfileSample | None = None
 
 
 def fold(
-    state: ProfileState, look: Look, workload: Workload, settings: BlockSettings
+    state: ProfileState, look: ProfileSample, workload: Workload, settings: BlockSettings
 ) -> tuple[ProfileState, Observation | None]:
     """Adds one look. An observation when that completes a block; the next block of the configuration begins then. Also
     when a change cuts a block short that is long enough but for its error."""
@@ -190,7 +190,7 @@ def log_error_of(rates: tuple[float, ...]) -> float:
     return max(LEAST_ERROR, spread * MEDIAN_OVER_MEAN / math.sqrt(effective))
 
 
-def _observation(state: ProfileState, look: Look, workload: Workload) -> Observation:
+def _observation(state: ProfileState, look: ProfileSample, workload: Workload) -> Observation:
     assert state.configuration is not None
     totals = state.totals
     # async: an iteration is a worker's batch. sync: a step of all, of which each worker computes its part.

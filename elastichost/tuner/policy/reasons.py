@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from elastichost.tuner.facts import Observation
-from elastichost.tuner.policy.decision import Forecast
+from elastichost.tuner.policy.decision import SpeedForecast
 
 __all__ = ["rate", "ratio", "why_stay"]
 
 
-def rate(expected: Forecast) -> str:
+def rate(expected: SpeedForecast) -> str:
     return f"{expected.samples_per_s:,.0f} ({expected.low:,.0f} to {expected.high:,.0f})"
 
 
@@ -19,7 +19,7 @@ def ratio(block: Observation, best: Observation) -> str:
     )
 
 
-def why_stay(second: Forecast | None, best: Observation) -> str:
+def why_stay(second: SpeedForecast | None, best: Observation) -> str:
     speed = f"{best.samples_per_s:,.0f} samples/s measured"
     if second is None:
         return f"{speed}, and every other configuration that is allowed was measured"

@@ -33,7 +33,7 @@ from elastichost.tuner.facts import Configuration, ConfigurationArray, Observati
 from elastichost.tuner.policy.candidates import as_configurations
 from elastichost.tuner.policy.ceiling import RELIEF
 from elastichost.tuner.policy.choice import DecisionCosts, Values, values
-from elastichost.tuner.policy.decision import Forecast, Kind, TunerSettings
+from elastichost.tuner.policy.decision import Kind, SpeedForecast, TunerSettings
 from elastichost.tuner.policy.profile import error_beside_others
 
 __all__ = ["MOST_MOVES", "SURE", "Chosen", "Options", "Progress", "choose"]
@@ -62,9 +62,9 @@ class Options(msgspec.Struct, frozen=True):
     unfamiliar: Floats
     most: Floats
 
-    def forecast(self, index: int) -> Forecast:
+    def forecast(self, index: int) -> SpeedForecast:
         rows, predicted = as_configurations(self.space[[index]]), self.predictions
-        return Forecast(
+        return SpeedForecast(
             rows[0],
             float(predicted.samples_per_s[index]),
             float(predicted.low[index]),
@@ -72,7 +72,7 @@ class Options(msgspec.Struct, frozen=True):
             bool(predicted.is_extrapolated[index]),
         )
 
-    def fastest(self, *, but: int | None = None) -> Forecast | None:
+    def fastest(self, *, but: int | None = None) -> SpeedForecast | None:
         """By prediction; None: there is none (but that one)."""
         speeds = self.predictions.samples_per_s.copy()
         if but is not None:

@@ -14,7 +14,17 @@ from elastichost.arena.rows.lines import LinePlan
 from elastichost.errors import ProtocolError
 from elastichost.specs import ModelSpec
 from elastichost.wire.codec import Envelope, Frame
-from elastichost.wire.data import DataMessage, DensePush, Pull, Pulled, Push, Pushed, Retry, RowsApplied, RowsCommitted
+from elastichost.wire.data import (
+    DataMessage,
+    DensePushMsg,
+    PulledMsg,
+    PullMsg,
+    PushedMsg,
+    PushMsg,
+    RetryMsg,
+    RowsAppliedMsg,
+    RowsCommittedMsg,
+)
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.access.routing import Directory, ServerPart, key_router, row_router
 from elastichost.worker.access.served import PulledRows, RowGradients
@@ -78,7 +88,7 @@ class PullChannel(Channel):
         parts = self._router.split(keys, bounds, directory)
         requests: list[tuple[int, DataMessage, Sequence[Frame]]] = []
         for part in parts:
-            message = Pull(
+            message = PullMsg(
                 request=self.next_request(),
                 shard_map_epoch=directory.epoch,
                 create=create,
@@ -113,7 +123,7 @@ class PullChannel(Channel):
         return whole
 
     def _take(self, part: ServerPart, answer: Envelope[DataMessage], weights: bool, epoch: int) -> PulledRows:
-        if not isinstance(answer.message, Pulled):
+        if not isinstance(answer.message, PulledMsg):
             raise ProtocolError(f"{answer.sender} answered a Pull with {type(answer.message).__name__}")
         offsets = self._lines.offsets(part.bounds) if weights else np.zeros(1, np.int64)
         rows = _frame_array(answer, 0, np.int64, len(part.items))
@@ -187,7 +197,7 @@ class PushChannel(Channel):
         """Every owner has applied what is committed."""
         return self._stream.is_empty and not self._stream.unconfirmed
 
-    def begin(self, gradients: RowGradients, commit: DensePush) -> None:
+    def begin(self, gradients: RowGradients, commit: DensePushMsg) -> None:
         """Sends the rows of a batch, whose commit is handed out by `poll` or `wait`. Rows of -1 have no gradient.
         `gradients.sums` must not be written to until it is committed. Raises ProtocolError while others are on their
         way."""
@@ -195,7 +205,7 @@ class PushChannel(Channel):
         self._gradients = gradients
         self._cut()
 
-    def again(self, commit: DensePush) -> None:
+    def again(self, commit: DensePushMsg) -> None:
         """The dense owner has refused the commit: the rows are staged anew, by the newest shard map."""
         self._stream.begin(commit)
         self._cut()
@@ -213,10 +223,10 @@ class PushChannel(Channel):
                 self._stream.forget(server)
                 continue
             self._lives[server] = directory.servers[server].life
-            message = RowsCommitted(request=self.next_request(), sequence=self._stream.unconfirmed[server])
+            message = RowsCommittedMsg(request=self.next_request(), sequence=self._stream.unconfirmed[server])
             self.client(directory, server).send(message)
 
-    def poll(self) -> DensePush | None:
+    def poll(self) -> DensePushMsg | None:
         """The commit that is due, once every owner has staged its part. Never blocks. Raises FencedError."""
         if not self._stream.is_empty and self._holder.epoch > self._stream.epoch:
             self._cut()
@@ -235,7 +245,7 @@ class PushChannel(Channel):
             return
         self._tell([s for s in self._stream.unconfirmed if s not in lives or lives[s].life != self._lives.get(s)])
 
-    def wait(self) -> DensePush:
+    def wait(self) -> DensePushMsg:
         """As `poll`, but blocks. Rows must be on their way. Raises FencedError, StoppedError."""
         while (commit := self.poll()) is None:
             if self._stream.is_refused:
@@ -268,7 +278,7 @@ class PushChannel(Channel):
         requests = [self.next_request() for _ in parts]
         self._stream.cut(directory.epoch, {r: server for r, (server, _, _) in zip(requests, parts, strict=True)})
         for (server, counts, frames), request in zip(parts, requests, strict=True):
-            message = Push(
+            message = PushMsg(
                 request=request,
                 sequence=commit.sequence,
                 shard_map_epoch=directory.epoch,
@@ -282,14 +292,14 @@ class PushChannel(Channel):
 
     def _take(self, envelope: Envelope[DataMessage]) -> None:
         match envelope.message:
-            case Pushed(request=request):
+            case PushedMsg(request=request):
                 self._stream.answer(request)
-            case RowsApplied(sequence=sequence):
+            case RowsAppliedMsg(sequence=sequence):
                 if envelope.sender is not None:
                     self._stream.confirmed(envelope.sender.index, sequence)
-            case Retry(final=True, reason=reason):
+            case RetryMsg(final=True, reason=reason):
                 raise FencedError(f"a PS refuses {self._process}: {reason}")
-            case Retry(request=request):
+            case RetryMsg(request=request):
                 self._stream.refuse(request)
             case other:
                 raise ProtocolError(f"{envelope.sender} answered a Push with {type(other).__name__}")

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from elastichost.errors import ElastichostError
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
-from elastichost.wire.data import DataMessage, Retry
+from elastichost.wire.data import DataMessage, RetryMsg
 from elastichost.wire.sockets import Caller, DataClient, wait_readable
 from elastichost.worker.access.routing import Directory
 
@@ -238,7 +238,7 @@ class Channel:
                 if others is not None:
                     others.append(envelope)
                 continue
-            if isinstance(envelope.message, Retry):
+            if isinstance(envelope.message, RetryMsg):
                 if envelope.message.final:
                     raise FencedError(f"a PS refuses {self._process}: {envelope.message.reason}")
                 raise StaleDirectoryError

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import Envelope, Frame
-from elastichost.wire.control import LeaseProgress
+from elastichost.wire.control import LeaseProgressMsg
 from elastichost.wire.crash import crash_point
-from elastichost.wire.data import ClockAdvanced, DataMessage, DenseFetch, DensePush, DensePushed, Retry
+from elastichost.wire.data import ClockAdvancedMsg, DataMessage, DenseFetchMsg, DensePushedMsg, DensePushMsg, RetryMsg
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.access.routing import Directory
 from elastichost.worker.commit.channel import POLL_S, Channel, DirectoryHolder, FencedError, Pump, Resend, StoppedError
@@ -103,7 +103,7 @@ class Committer:
             self.refresh()
             return
         self._take_parameters(
-            self.channel.until_current(lambda d: self._ask(d, DenseFetch(request=self.channel.next_request())))
+            self.channel.until_current(lambda d: self._ask(d, DenseFetchMsg(request=self.channel.next_request())))
         )
 
     def commit(self, batch: BatchRange, learning_rate_scale: float, rows: RowGradients | None = None) -> None:
@@ -164,7 +164,7 @@ class Committer:
             self._reconnect(self._holder.current())
             self._collect()
 
-    def progress(self) -> tuple[LeaseProgress, ...]:
+    def progress(self) -> tuple[LeaseProgressMsg, ...]:
         """Lease progress since the last call."""
         return self._account.changes()
 
@@ -182,7 +182,7 @@ class Committer:
 
         def attempt(directory: Directory) -> None:
             self._reconnect(directory)
-            self._ask(directory, ClockAdvanced(self.channel.next_request(), batch, staleness))
+            self._ask(directory, ClockAdvancedMsg(self.channel.next_request(), batch, staleness))
 
         self.channel.until_current(attempt)
 
@@ -191,12 +191,12 @@ class Committer:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _stage(self, batch: BatchRange, learning_rate_scale: float) -> DensePush:
+    def _stage(self, batch: BatchRange, learning_rate_scale: float) -> DensePushMsg:
         """Copies the model's gradients to where the push will take them from."""
         sequence = self.next_sequence
         half, dense = half_of(sequence), self._dense if self._has_mailbox else None
         self.flat.write_push(self._halves[half] if dense is None else dense.mailbox(self._process.index, half).vector)
-        return DensePush(
+        return DensePushMsg(
             request=self.channel.next_request(),
             sequence=sequence,
             mailbox=half if dense is not None else -1,
@@ -211,7 +211,7 @@ class Committer:
             learning_rate_scale=learning_rate_scale,
         )
 
-    def _release(self, message: DensePush) -> None:
+    def _release(self, message: DensePushMsg) -> None:
         crash_point("worker.batch.before_commit")
         self._stream.push(message)
         if self._dense is not None and message.mailbox >= 0:
@@ -236,7 +236,7 @@ class Committer:
             for envelope in passed:
                 self._take(envelope)
 
-    def _send(self, message: DensePush) -> None:
+    def _send(self, message: DensePushMsg) -> None:
         directory = self._holder.current()
         frames: tuple[Frame, ...] = ()
         if message.mailbox < 0:
@@ -280,7 +280,7 @@ class Committer:
 
     def _take(self, envelope: Envelope[DataMessage]) -> None:
         message = envelope.message
-        if isinstance(message, Retry):
+        if isinstance(message, RetryMsg):
             if message.final:
                 raise FencedError(f"a PS refuses {self._process}: {message.reason}")
             if self._rows is not None:
@@ -289,7 +289,7 @@ class Committer:
             self._owner = (0, -1)  # not the owner any more, or not yet: send again, with the next shard map if it comes
             self.channel.wait_newer(self._holder.epoch)
             return
-        if not isinstance(message, DensePushed) or message.sequence == 0:
+        if not isinstance(message, DensePushedMsg) or message.sequence == 0:
             return
         pushes = self._stream.acknowledge(message)
         if not pushes:
@@ -314,7 +314,7 @@ class Committer:
     def _take_parameters(self, envelope: Envelope[DataMessage]) -> None:
         message = envelope.message
         expected = self.flat.values.nbytes
-        if not isinstance(message, DensePushed) or not envelope.frames or envelope.frames[0].nbytes != expected:
+        if not isinstance(message, DensePushedMsg) or not envelope.frames or envelope.frames[0].nbytes != expected:
             raise ProtocolError(f"{envelope.sender} sent no dense vector of {expected} bytes")
         if message.version >= self._version and (self._newest is None or message.version >= self._newest[0]):
             self._newest = message.version, envelope.frames[0]

@@ -3,7 +3,7 @@
 `RowStream` is what comes before and after a commit with served access: the batch's row push, cut into a request for
 each PS, and the news of the commit.
 `DenseStream` is the life of a worker's commits. A batch is committed when the dense owner acknowledges its
-DensePush. Up to WINDOW pushes may be on the way (the two halves of the mailbox); after a new PS life has taken
+DensePushMsg. Up to WINDOW pushes may be on the way (the two halves of the mailbox); after a new PS life has taken
 over, all of them are sent again under the same sequence numbers, and the PS recognises those it has applied.
 """
 
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from elastichost.errors import ProtocolError
-from elastichost.wire.control import LeaseProgress
-from elastichost.wire.data import DensePush, DensePushed
+from elastichost.wire.control import LeaseProgressMsg
+from elastichost.wire.data import DensePushedMsg, DensePushMsg
 
 __all__ = ["WINDOW", "DenseStream", "LeaseAccount", "MapsLeft", "PauseGate", "RowStream", "half_of"]
 
@@ -35,7 +35,7 @@ class DenseStream:
 
     sequence: int = 0
     acknowledged: int = 0
-    _outstanding: OrderedDict[int, DensePush] = field(default_factory=OrderedDict)
+    _outstanding: OrderedDict[int, DensePushMsg] = field(default_factory=OrderedDict)
 
     @property
     def is_full(self) -> bool:
@@ -45,7 +45,7 @@ class DenseStream:
     def is_empty(self) -> bool:
         return not self._outstanding
 
-    def push(self, message: DensePush) -> None:
+    def push(self, message: DensePushMsg) -> None:
         """Notes a push that is about to be sent. Raises ProtocolError when the window is full or numbers skip."""
         if self.is_full:
             raise ProtocolError(f"{WINDOW} dense pushes are already on the way")
@@ -54,7 +54,7 @@ class DenseStream:
         self.sequence = message.sequence
         self._outstanding[message.sequence] = message
 
-    def acknowledge(self, message: DensePushed) -> tuple[DensePush, ...]:
+    def acknowledge(self, message: DensePushedMsg) -> tuple[DensePushMsg, ...]:
         """The pushes this acknowledges, in order; none if they were acknowledged before. Commits are consecutive: an
         answer speaks for the pushes before as well, whose own answers may be lost, or late."""
         if message.sequence > self.sequence:
@@ -63,7 +63,7 @@ class DenseStream:
         self.acknowledged = max(self.acknowledged, message.sequence if done else 0)
         return tuple(self._outstanding.pop(number) for number in done)
 
-    def withdraw(self, request: int) -> DensePush | None:
+    def withdraw(self, request: int) -> DensePushMsg | None:
         """The newest push, if this is its request: it was refused and will be sent again, as another request."""
         push = self._outstanding.get(self.sequence)
         if push is None or push.request != request:
@@ -72,7 +72,7 @@ class DenseStream:
         self.sequence -= 1
         return push
 
-    def to_resend(self) -> tuple[DensePush, ...]:
+    def to_resend(self) -> tuple[DensePushMsg, ...]:
         """What a new life of the dense owner has to be sent again, in order."""
         return tuple(self._outstanding.values())
 
@@ -89,7 +89,7 @@ class RowStream:
 
     epoch: int = 0  # of the shard map that the rows are cut by; 0: not cut yet
     is_refused: bool = False  # a PS knows another shard map: the present cut leads to nothing
-    commit: DensePush | None = None
+    commit: DensePushMsg | None = None
     committed: int = 0  # sequence of the last batch known to be committed
     _waiting: set[int] = field(default_factory=set)
     _servers: tuple[int, ...] = ()  # of the present cut
@@ -104,7 +104,7 @@ class RowStream:
         """Which PS have not answered that they know of which commit."""
         return self._unconfirmed
 
-    def begin(self, commit: DensePush) -> None:
+    def begin(self, commit: DensePushMsg) -> None:
         """Raises ProtocolError while rows of another batch are on their way."""
         if self.commit is not None:
             raise ProtocolError(f"rows of batch {commit.sequence} before those of {self.commit.sequence} are staged")
@@ -126,7 +126,7 @@ class RowStream:
         if request in self._waiting:
             self.is_refused = True
 
-    def take(self) -> DensePush | None:
+    def take(self) -> DensePushMsg | None:
         """The commit that is due: all rows are staged. It says under which shard map."""
         if self.commit is None or self.epoch == 0 or self._waiting:
             return None
@@ -195,12 +195,12 @@ class MapsLeft:
 
 @dataclass(slots=True)
 class LeaseAccount:
-    """How far each lease of this worker is committed; turns acknowledgements into LeaseProgress."""
+    """How far each lease of this worker is committed; turns acknowledgements into LeaseProgressMsg."""
 
-    _progress: OrderedDict[int, LeaseProgress] = field(default_factory=OrderedDict)
+    _progress: OrderedDict[int, LeaseProgressMsg] = field(default_factory=OrderedDict)
     _changed: set[int] = field(default_factory=set)
 
-    def committed(self, push: DensePush) -> None:
+    def committed(self, push: DensePushMsg) -> None:
         """A batch is committed."""
         self._advance(push.lease_id, push.stop, push.samples, push.skipped)
 
@@ -210,7 +210,7 @@ class LeaseAccount:
 
     def _advance(self, lease_id: int, stop: int, samples: int, skipped: int) -> None:
         before = self._progress.get(lease_id)
-        self._progress[lease_id] = LeaseProgress(
+        self._progress[lease_id] = LeaseProgressMsg(
             lease_id=lease_id,
             stop=stop,
             samples=samples + (before.samples if before else 0),
@@ -218,7 +218,7 @@ class LeaseAccount:
         )
         self._changed.add(lease_id)
 
-    def changes(self) -> tuple[LeaseProgress, ...]:
+    def changes(self) -> tuple[LeaseProgressMsg, ...]:
         """Progress not yet reported, in the order of the leases; forgets that it was unreported."""
         changed = tuple(p for lease, p in self._progress.items() if lease in self._changed)
         self._changed.clear()

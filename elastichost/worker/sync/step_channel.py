@@ -14,21 +14,30 @@ import numpy.typing as npt
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import Envelope
-from elastichost.wire.data import DataMessage, DensePush, DensePushed, Push, Pushed, Retry, StepAsk, StepReached
+from elastichost.wire.data import (
+    DataMessage,
+    DensePushedMsg,
+    DensePushMsg,
+    PushedMsg,
+    PushMsg,
+    RetryMsg,
+    StepAskMsg,
+    StepReachedMsg,
+)
 from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.row_channels import RowCutter
 from elastichost.worker.access.served import RowGradients
 from elastichost.worker.commit.channel import Channel, DirectoryHolder, Pump, Request, Resend, StaleDirectoryError
 from elastichost.worker.sync.step_queue import MicroBatch
 
-__all__ = ["Reached", "StepChannel"]
+__all__ = ["StepChannel", "StepStart"]
 
 Float32Array = npt.NDArray[np.float32]
 NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.float32))  # frames of a push without rows
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class StepStart:
     """The first step that is not committed, the dense vector it begins with (float32 [elements]) and the samples
     applied before it."""
 
@@ -43,7 +52,7 @@ class StepChannel(Channel):
     def __init__(self, holder: DirectoryHolder, cutter: RowCutter, elements: int, pump: Pump) -> None:
         super().__init__("step", holder, pump)
         self._cutter, self._elements = cutter, elements
-        self._asked: StepAsk | None = None
+        self._asked: StepAskMsg | None = None
         self._resend = Resend(time.monotonic())
         self._sequence = 0
         self._others: list[Envelope[DataMessage]] = []  # answers that came while others were waited for
@@ -56,7 +65,7 @@ class StepChannel(Channel):
         """Returns when every owner has staged its rows. Raises StaleDirectoryError."""
         requests: list[Request] = []
         for server, counts, frames in self._cutter.cut(gradients, directory):
-            message = Push(
+            message = PushMsg(
                 request=self.next_request(),
                 sequence=task.step,
                 shard_map_epoch=directory.epoch,
@@ -67,7 +76,7 @@ class StepChannel(Channel):
             )
             requests.append((server, message, frames))
         for answer in self.call(directory, requests, self._others):
-            _expect(answer, Pushed)
+            _expect(answer, PushedMsg)
 
     def leave_out(self, directory: Directory, task: MicroBatch) -> None:
         """Returns when no PS has anything of it staged: workers may have died after that. The dense owner comes first:
@@ -76,10 +85,10 @@ class StepChannel(Channel):
         for servers in ([directory.dense_owner], others):
             requests = [(server, self._nothing(directory, task), NOTHING) for server in servers]
             for answer in self.call(directory, requests, self._others):
-                _expect(answer, Pushed)
+                _expect(answer, PushedMsg)
 
-    def _nothing(self, directory: Directory, task: MicroBatch) -> Push:
-        return Push(
+    def _nothing(self, directory: Directory, task: MicroBatch) -> PushMsg:
+        return PushMsg(
             request=self.next_request(),
             sequence=task.step,
             shard_map_epoch=directory.epoch,
@@ -102,7 +111,7 @@ class StepChannel(Channel):
         """Gives the dense owner the micro-batch's part of the dense gradient: float32 [elements], not to be written to
         any more. Raises StaleDirectoryError."""
         self._sequence += 1
-        message = DensePush(
+        message = DensePushMsg(
             request=self.next_request(),
             sequence=self._sequence,
             mailbox=-1,
@@ -123,7 +132,7 @@ class StepChannel(Channel):
             is_left_out=task.is_left_out,
         )
         (answer,) = self.call(directory, [(directory.dense_owner, message, (vector,))], self._others)
-        _expect(answer, DensePushed)
+        _expect(answer, DensePushedMsg)
 
     # --- steps ------------------------------------------------------------------------------------------------
 
@@ -135,32 +144,32 @@ class StepChannel(Channel):
             return
         if not same:
             self._resend = Resend(time.monotonic())
-        self._asked = StepAsk(request=self.next_request(), step=step, shard_map_epoch=directory.epoch)
+        self._asked = StepAskMsg(request=self.next_request(), step=step, shard_map_epoch=directory.epoch)
         self.client(directory, directory.dense_owner).send(self._asked)
 
-    def reached(self, directory: Directory) -> Reached | None:
+    def reached(self, directory: Directory) -> StepStart | None:
         """The answer, once it has come. Raises StaleDirectoryError."""
         client = self.client(directory, directory.dense_owner)
         while (envelope := client.receive()) is not None:
             self._others.append(envelope)
-        found: Reached | None = None
+        found: StepStart | None = None
         while self._others:
             found = self._take(self._others.pop(0)) or found
         return found
 
-    def _take(self, envelope: Envelope[DataMessage]) -> Reached | None:
+    def _take(self, envelope: Envelope[DataMessage]) -> StepStart | None:
         asked, message = self._asked, envelope.message
         if asked is None or message.request != asked.request:
             return None
-        if isinstance(message, Retry):
+        if isinstance(message, RetryMsg):
             self._asked = None
             raise StaleDirectoryError
-        answer = _expect(envelope, StepReached)
+        answer = _expect(envelope, StepReachedMsg)
         if len(answer.frames) != 1 or answer.frames[0].nbytes != 4 * self._elements:
             raise ProtocolError(f"{envelope.sender} sent no dense vector of {4 * self._elements} bytes")
         self._asked = None
-        assert isinstance(message, StepReached)
-        return Reached(message.step, np.frombuffer(answer.frames[0], dtype=np.float32), message.samples_applied)
+        assert isinstance(message, StepReachedMsg)
+        return StepStart(message.step, np.frombuffer(answer.frames[0], dtype=np.float32), message.samples_applied)
 
     def forget(self) -> None:
         """Whatever was asked is not waited for any more."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from elastichost.micro_batches import key_of, micro_ranges, step_range, steps_of
-from elastichost.wire.control import Crew, StepsGrant
+from elastichost.wire.control import CrewMsg, StepsGrantMsg
 
 __all__ = ["MicroBatch", "StepQueue"]
 
@@ -45,16 +45,16 @@ class StepQueue:
     batch_size: int
     micros: int
     step: int = 0
-    _grants: deque[StepsGrant] = field(default_factory=deque)
-    _crew: Crew = field(default_factory=lambda: Crew(epoch=0, workers=()))
+    _grants: deque[StepsGrantMsg] = field(default_factory=deque)
+    _crew: CrewMsg = field(default_factory=lambda: CrewMsg(epoch=0, workers=()))
     _done: set[int] = field(default_factory=set)  # micro-batches of the present step
 
-    def grant(self, grant: StepsGrant) -> None:
+    def grant(self, grant: StepsGrantMsg) -> None:
         """A further range; one that is known already is ignored."""
         if all(known.lease.lease_id != grant.lease.lease_id for known in self._grants):
             self._grants.append(grant)
 
-    def crew(self, crew: Crew) -> bool:
+    def crew(self, crew: CrewMsg) -> bool:
         """A newer crew; False for an old one."""
         if crew.epoch <= self._crew.epoch:
             return False
@@ -101,10 +101,10 @@ class StepQueue:
                     and not (step == self.step and task.micro in self._done)
                 )
 
-    def _stop(self, grant: StepsGrant) -> int:
+    def _stop(self, grant: StepsGrantMsg) -> int:
         return grant.first_step + steps_of(grant.lease.start, grant.lease.stop, self.batch_size)
 
-    def _of_step(self, grant: StepsGrant, step: int) -> Iterator[MicroBatch]:
+    def _of_step(self, grant: StepsGrantMsg, step: int) -> Iterator[MicroBatch]:
         lease = grant.lease
         first, last = step_range(lease.start, lease.stop, self.batch_size, step - grant.first_step)
         ranges = micro_ranges(first, last, self.micros)

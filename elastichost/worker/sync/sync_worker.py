@@ -33,7 +33,7 @@ from elastichost.worker.model.device import seed_generators, training_cpu_since
 from elastichost.worker.model.gradient_check import backward, leave_out
 from elastichost.worker.pipeline import Pipeline
 from elastichost.worker.setup import WorkerParts
-from elastichost.worker.sync.step_channel import Reached, StepChannel
+from elastichost.worker.sync.step_channel import StepChannel, StepStart
 from elastichost.worker.sync.step_queue import MicroBatch, StepQueue
 
 __all__ = ["CrewMember"]
@@ -65,7 +65,7 @@ class CrewMember:
         )
         self._fed: deque[int] = deque()  # keys of the micro-batches in the pipeline
         self._epoch = 0  # of the shard map that the present step is done under
-        self._reached = Reached(0, np.zeros(elements, np.float32), 0)
+        self._reached = StepStart(0, np.zeros(elements, np.float32), 0)
         self._meter = meter
         self.state = "starting"
 
@@ -106,7 +106,7 @@ class CrewMember:
         self._wait(directory)
         self._meter().wait_peers_s += time.perf_counter() - began_s
 
-    def _begin(self, reached: Reached) -> None:
+    def _begin(self, reached: StepStart) -> None:
         self._reached = reached
         self._queue.reached(reached.step)
         self._pulls.step = reached.step

@@ -12,7 +12,7 @@ from elastichost.arena.recovery.staging import (
     MAX_PUSH_BYTES,
     MAX_STAGERS,
     StagingArea,
-    stamp_life,
+    stamp_incarnation,
     stamp_of,
     stamp_sequence,
 )
@@ -93,4 +93,4 @@ def test_a_stager_that_there_cannot_be_is_refused(area: StagingArea) -> None:
 def test_stamps_are_ordered_by_life_then_by_batch() -> None:
     stamps = [stamp_of(0, 1), stamp_of(1, 0), stamp_of(1, (1 << 40) - 1), stamp_of(2, 0)]
     assert stamps == sorted(stamps)
-    assert [(stamp_life(stamp), stamp_sequence(stamp)) for stamp in stamps[1:3]] == [(1, 0), (1, (1 << 40) - 1)]
+    assert [(stamp_incarnation(stamp), stamp_sequence(stamp)) for stamp in stamps[1:3]] == [(1, 0), (1, (1 << 40) - 1)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from elastichost.chaos.faults.bad_input import Refusal, check_refusals, garbage_messages, send_garbage
+from elastichost.chaos.faults.bad_input import InputRefusal, check_refusals, garbage_messages, send_garbage
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import Codec
 from elastichost.wire.control import ControlMessage
 from elastichost.wire.sockets import ControlServer
 
 JOB = 0xABCD
-RIGHT = Refusal("a case", 2, "ConfigError", "no such file x.toml", (2,), "ConfigError", ("x.toml",))
+RIGHT = InputRefusal("a case", 2, "ConfigError", "no such file x.toml", (2,), "ConfigError", ("x.toml",))
 
 
 def test_every_piece_is_refused_by_the_codec_or_by_who_reads_the_sender() -> None:
@@ -46,7 +46,7 @@ def test_a_socket_that_gets_garbage_goes_on_listening() -> None:
 
 def test_a_right_refusal_holds_and_each_wrong_side_of_it_is_named() -> None:
     assert check_refusals([RIGHT], [], 9).holds
-    wrong = Refusal("a case", 1, "", "something", (2,), "ConfigError", ("x.toml",))
+    wrong = InputRefusal("a case", 1, "", "something", (2,), "ConfigError", ("x.toml",))
     verdict = check_refusals([RIGHT, wrong], ["a worker ended"], 9)
     assert verdict.violations == (
         "a worker ended",

@@ -16,7 +16,7 @@ LINK = Link("worker-0.1", "server-0.1")
 
 def test_rates_are_shares_of_the_messages() -> None:
     rates = MessageRates(drop=0.1, duplicate=0.2, corrupt=0.05)
-    counts = Counter(decide(3, LINK, number, "Pull", rates) for number in range(20_000))
+    counts = Counter(decide(3, LINK, number, "PullMsg", rates) for number in range(20_000))
     assert counts["drop"] == pytest.approx(2000, rel=0.1)
     assert counts["duplicate"] == pytest.approx(4000, rel=0.1)
     assert counts["corrupt"] == pytest.approx(1000, rel=0.15)
@@ -25,16 +25,16 @@ def test_rates_are_shares_of_the_messages() -> None:
 
 def test_a_decision_is_a_function_of_seed_link_and_number() -> None:
     rates = MessageRates(drop=0.5)
-    first = [decide(3, LINK, number, "Pull", rates) for number in range(100)]
-    assert first == [decide(3, LINK, number, "Pull", rates) for number in range(100)]
-    assert first != [decide(4, LINK, number, "Pull", rates) for number in range(100)]
-    assert first != [decide(3, Link(*reversed(LINK)), number, "Pull", rates) for number in range(100)]
+    first = [decide(3, LINK, number, "PullMsg", rates) for number in range(100)]
+    assert first == [decide(3, LINK, number, "PullMsg", rates) for number in range(100)]
+    assert first != [decide(4, LINK, number, "PullMsg", rates) for number in range(100)]
+    assert first != [decide(3, Link(*reversed(LINK)), number, "PullMsg", rates) for number in range(100)]
 
 
 def test_only_the_named_types_are_hit() -> None:
-    rates = parse_rates("drop=1,only=Pull+Pulled")
-    assert decide(0, LINK, 0, "Pulled", rates) == "drop"
-    assert decide(0, LINK, 0, "Push", rates) == "pass"
+    rates = parse_rates("drop=1,only=PullMsg+PulledMsg")
+    assert decide(0, LINK, 0, "PulledMsg", rates) == "drop"
+    assert decide(0, LINK, 0, "PushMsg", rates) == "pass"
 
 
 @given(st.integers(0, 1000), st.lists(st.binary(max_size=40), min_size=1, max_size=5))

@@ -12,7 +12,7 @@ from elastichost.chaos.faults.message_faults import MessageRates
 from elastichost.chaos.faults.proxy import FaultProxy
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
-from elastichost.wire.control import Drain, LeaseRequest, Membership
+from elastichost.wire.control import DrainMsg, LeaseRequestMsg, MembershipMsg
 from elastichost.wire.sockets import VIA_SUFFIX, VIA_VARIABLE, ControlClient, ControlServer
 
 WORKER = ProcessId("worker", 0, 1)
@@ -52,7 +52,7 @@ class Pair:
             envelope = self.server.receive()
         except ProtocolError:
             return None
-        return envelope.message.samples_per_s if envelope and isinstance(envelope.message, LeaseRequest) else None
+        return envelope.message.samples_per_s if envelope and isinstance(envelope.message, LeaseRequestMsg) else None
 
 
 @pytest.fixture
@@ -65,19 +65,19 @@ def pair(sockets: Path) -> Iterator[Pair]:
 def send_all(pair: Pair) -> list[float]:
     """Many of one kind, and what arrived of them before the last one."""
     for number in range(MESSAGES):
-        pair.client.send(LeaseRequest(samples_per_s=float(number)))
-    pair.client.send(LeaseRequest(samples_per_s=LAST))
+        pair.client.send(LeaseRequestMsg(samples_per_s=float(number)))
+    pair.client.send(LeaseRequestMsg(samples_per_s=LAST))
     return pair.received(LAST)[:-1]
 
 
 def test_without_faults_everything_arrives_in_order_in_both_directions(sockets: Path, pair: Pair) -> None:
     with FaultProxy(sockets, 1, MessageRates()) as proxy:
         assert send_all(pair) == [float(number) for number in range(MESSAGES)]
-        pair.server.send(WORKER, Drain())
+        pair.server.send(WORKER, DrainMsg())
         while pair.client.receive() is None:
             pass
-    assert proxy.counts["LeaseRequest", "pass"] == MESSAGES + 1
-    assert proxy.counts["Drain", "pass"] == 1
+    assert proxy.counts["LeaseRequestMsg", "pass"] == MESSAGES + 1
+    assert proxy.counts["DrainMsg", "pass"] == 1
     assert (sockets / f"control{VIA_SUFFIX}").exists()
 
 
@@ -91,13 +91,13 @@ def test_delayed_messages_keep_their_order(sockets: Path, pair: Pair) -> None:
     everything = [float(number) for number in range(MESSAGES)]
     with FaultProxy(sockets, 1, MessageRates(delay=0.1)) as proxy:
         assert send_all(pair) == everything
-    assert proxy.counts["LeaseRequest", "delay"] > 0
+    assert proxy.counts["LeaseRequestMsg", "delay"] > 0
 
 
 def test_reordered_messages_are_overtaken(sockets: Path, pair: Pair) -> None:
     with FaultProxy(sockets, 1, MessageRates(reorder=0.5)):
         for number in range(MESSAGES):
-            pair.client.send(LeaseRequest(samples_per_s=float(number)))
+            pair.client.send(LeaseRequestMsg(samples_per_s=float(number)))
         found = _drain(pair, MESSAGES)
     assert sorted(found) == [float(number) for number in range(MESSAGES)]
     assert found != sorted(found)
@@ -113,40 +113,40 @@ def _drain(pair: Pair, count: int) -> list[float]:
 
 
 def test_only_what_is_named_is_dropped(sockets: Path, pair: Pair) -> None:
-    with FaultProxy(sockets, 1, MessageRates(drop=1.0, only=("Membership",))) as proxy:
+    with FaultProxy(sockets, 1, MessageRates(drop=1.0, only=("MembershipMsg",))) as proxy:
         assert len(send_all(pair)) == MESSAGES
-        pair.server.send(WORKER, Membership(1, ()))
-        pair.server.send(WORKER, Drain())
+        pair.server.send(WORKER, MembershipMsg(1, ()))
+        pair.server.send(WORKER, DrainMsg())
         while (envelope := pair.client.receive()) is None:
             pass
-    assert isinstance(envelope.message, Drain)
-    assert proxy.counts["Membership", "drop"] == 1
+    assert isinstance(envelope.message, DrainMsg)
+    assert proxy.counts["MembershipMsg", "drop"] == 1
 
 
 def test_spoilt_messages_are_refused_and_never_misread(sockets: Path, pair: Pair) -> None:
     """One bit of a header or body: the message is refused, or it was a bit that nobody reads."""
     with FaultProxy(sockets, 1, MessageRates(corrupt=0.5)) as proxy:
         for number in range(MESSAGES):
-            pair.client.send(LeaseRequest(samples_per_s=float(number)))
+            pair.client.send(LeaseRequestMsg(samples_per_s=float(number)))
         found, refused = [], 0
         while len(found) + refused < MESSAGES:
             pair.server.poll(1.0)
             try:
                 while (envelope := pair.server.receive()) is not None:
-                    assert isinstance(envelope.message, LeaseRequest)
+                    assert isinstance(envelope.message, LeaseRequestMsg)
                     found.append(envelope.message.samples_per_s)
             except ProtocolError:
                 refused += 1
     assert set(found) <= {float(number) for number in range(MESSAGES)}
-    assert refused > 0.3 * proxy.counts["LeaseRequest", "corrupt"]
+    assert refused > 0.3 * proxy.counts["LeaseRequestMsg", "corrupt"]
 
 
 def test_a_partition_is_one_way(sockets: Path, pair: Pair) -> None:
     with FaultProxy(sockets, 1, MessageRates()) as proxy:
-        pair.client.send(LeaseRequest(samples_per_s=LAST))
+        pair.client.send(LeaseRequestMsg(samples_per_s=LAST))
         pair.received(LAST)
         proxy.partition("supervisor", "worker", 3600.0)
-        pair.server.send(WORKER, Drain())
+        pair.server.send(WORKER, DrainMsg())
         assert len(send_all(pair)) == MESSAGES
         assert pair.client.receive() is None
-    assert proxy.counts["Drain", "cut off"] == 1
+    assert proxy.counts["DrainMsg", "cut off"] == 1

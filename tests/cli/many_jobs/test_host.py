@@ -15,7 +15,7 @@ import pytest
 
 from elastichost.cli.many_jobs.batch import exit_code_of
 from elastichost.dispatcher.facts import HostStatus, JobState, JobStatus
-from elastichost.wire.commands import Cancel, Command, CommandServer, Reached, Refused, Reply, Submit
+from elastichost.wire.commands import CancelMsg, Command, CommandServer, ReachedMsg, RefusedMsg, Reply, SubmitMsg
 from tests.cli.conftest import Elastichost
 
 JOBS = (
@@ -189,12 +189,12 @@ def answering(elastichost: Elastichost, host_dir: Path) -> Iterator[Answering]:
 def test_submit_sends_whole_jobs_and_tells_their_names(
     elastichost: Elastichost, answering: Answering, job_file: Path, tmp_path: Path
 ) -> None:
-    answering.answer(Reached("job is in the queue", {"job": "job"}), Reached("again", {"job": "job-2"}))
+    answering.answer(ReachedMsg("job is in the queue", {"job": "job"}), ReachedMsg("again", {"job": "job-2"}))
     outcome = elastichost("submit", str(job_file), str(job_file), "--weight", "2", "--set", "train.epochs=3", "--json")
     assert outcome.code == 0
     assert json.loads(outcome.last_line)["jobs"] == ["job", "job-2"]
     for command in answering.got:
-        assert isinstance(command, Submit)
+        assert isinstance(command, SubmitMsg)
         assert (command.name, command.weight, command.working_directory) == ("job", 2.0, str(tmp_path))
         assert "epochs = 3" in command.toml
 
@@ -208,15 +208,15 @@ def test_a_wrong_job_is_not_sent(elastichost: Elastichost, answering: Answering,
 
 @pytest.mark.parametrize(("is_usage", "code"), [(True, 2), (False, 3)])
 def test_a_refusal_is_shown(elastichost: Elastichost, answering: Answering, is_usage: bool, code: int) -> None:
-    answering.answer(Refused("ads is done already", "see the queue", is_usage))
+    answering.answer(RefusedMsg("ads is done already", "see the queue", is_usage))
     outcome = elastichost("cancel", "ads")
     assert outcome.code == code
     assert "ads is done already" in outcome.stderr and "see the queue" in outcome.stderr
-    assert answering.got == [Cancel("ads")]
+    assert answering.got == [CancelMsg("ads")]
 
 
 def test_cancel_says_so(elastichost: Elastichost, answering: Answering) -> None:
-    answering.answer(Reached("ads is cancelled"), Reached("ads is cancelled"))
+    answering.answer(ReachedMsg("ads is cancelled"), ReachedMsg("ads is cancelled"))
     assert elastichost("cancel", "ads").last_line == "ads is cancelled"
     assert json.loads(elastichost("cancel", "ads", "--json").last_line)["job"] == "ads"
 

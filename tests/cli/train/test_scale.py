@@ -13,7 +13,16 @@ import pytest
 
 from elastichost.config.hosts import hosts_of_text
 from elastichost.metrics import RunStatus
-from elastichost.wire.commands import Accepted, Command, CommandServer, Join, Reached, Refused, Reply, Scale
+from elastichost.wire.commands import (
+    AcceptedMsg,
+    Command,
+    CommandServer,
+    JoinMsg,
+    ReachedMsg,
+    RefusedMsg,
+    Reply,
+    ScaleMsg,
+)
 from tests.cli.conftest import Elastichost, write_status
 
 
@@ -90,15 +99,15 @@ def run(elastichost: Elastichost, run_directory: Path) -> Iterator[Answering]:
 
 
 def test_waits_until_it_is_so(elastichost: Elastichost, run: Answering) -> None:
-    run.answer(Accepted("3 workers are wanted"), Reached("workers 1 -> 3", {"reached_s": 0.2}))
+    run.answer(AcceptedMsg("3 workers are wanted"), ReachedMsg("workers 1 -> 3", {"reached_s": 0.2}))
     outcome = elastichost("scale", "latest", "workers=3", "worker_cores=2")
     assert (outcome.code, outcome.stdout) == (0, "workers 1 -> 3\n")
     assert "3 workers are wanted" in outcome.stderr
-    assert run.got == [Scale(workers=3, worker_cores=2)]
+    assert run.got == [ScaleMsg(workers=3, worker_cores=2)]
 
 
 def test_json_is_one_object(elastichost: Elastichost, run: Answering, run_directory: Path) -> None:
-    run.answer(Accepted("soon"), Reached("workers 1 -> 3", {"reached_s": 0.2}))
+    run.answer(AcceptedMsg("soon"), ReachedMsg("workers 1 -> 3", {"reached_s": 0.2}))
     facts = json.loads(elastichost("scale", "workers=3", "--json").stdout)
     assert facts == {
         "schema": "elastichost/v1",
@@ -110,13 +119,13 @@ def test_json_is_one_object(elastichost: Elastichost, run: Answering, run_direct
 
 
 def test_without_waiting(elastichost: Elastichost, run: Answering) -> None:
-    run.answer(Accepted("soon"))
+    run.answer(AcceptedMsg("soon"))
     assert elastichost("scale", "servers=2", "--no-wait").stdout == "soon\n"
 
 
 @pytest.mark.parametrize(("is_usage", "code"), [(True, 2), (False, 3)])
 def test_a_refusal_has_its_reason(elastichost: Elastichost, run: Answering, is_usage: bool, code: int) -> None:
-    run.answer(Refused("workers=999 cannot be", "from 1 to 256 are possible", is_usage))
+    run.answer(RefusedMsg("workers=999 cannot be", "from 1 to 256 are possible", is_usage))
     outcome = elastichost("scale", "workers=999")
     assert outcome.code == code
     assert "workers=999 cannot be" in outcome.stderr
@@ -124,18 +133,18 @@ def test_a_refusal_has_its_reason(elastichost: Elastichost, run: Answering, is_u
 
 
 def test_machines_join_with_the_numbers_that_are_named(elastichost: Elastichost, run: Answering) -> None:
-    run.answer(Accepted("b is called"), Reached("workers 2 -> 4"))
+    run.answer(AcceptedMsg("b is called"), ReachedMsg("workers 2 -> 4"))
     outcome = elastichost("scale", "latest", "servers=2", "--host", "user@b")
     assert (outcome.code, outcome.stdout) == (0, "workers 2 -> 4\n")
     (got,) = run.got
-    assert isinstance(got, Join)
+    assert isinstance(got, JoinMsg)
     assert (got.workers, got.servers) == (None, 2)
     assert [host.address for host in hosts_of_text(got.hosts).hosts] == ["user@b"]
 
 
 def test_machines_join_without_a_number(elastichost: Elastichost, run: Answering) -> None:
-    run.answer(Refused("nobody joins: b: versions"))
+    run.answer(RefusedMsg("nobody joins: b: versions"))
     outcome = elastichost("scale", "--host", "user@b")
     assert outcome.code == 3
     assert "nobody joins: b: versions" in outcome.stderr
-    assert isinstance(run.got[0], Join)
+    assert isinstance(run.got[0], JoinMsg)

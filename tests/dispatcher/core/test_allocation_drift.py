@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elastichost.dispatcher.core.allocation_drift import DIFFERS_S, Answer
-from elastichost.dispatcher.core.effects import Fence, Resize
+from elastichost.dispatcher.core.effects import ConfineJob, ResizeJob
 from elastichost.dispatcher.facts import Size
 from elastichost.metrics import PlanStatus
 from elastichost.runs.events import JobShared
@@ -31,10 +31,10 @@ def sees(host: Hosted, job: str, now_s: float, workers: int) -> None:
     host.did(host.core.seen(msgspec.structs.replace(one, status=status), now_s))
 
 
-def resizes(host: Hosted, now_s: float) -> dict[str, Resize]:
+def resizes(host: Hosted, now_s: float) -> dict[str, ResizeJob]:
     """What jobs are told."""
     host.tick(now_s)
-    return {effect.job: effect for effect in host.effects if isinstance(effect, Resize)}
+    return {effect.job: effect for effect in host.effects if isinstance(effect, ResizeJob)}
 
 
 def test_what_is_refused_is_not_had() -> None:
@@ -47,8 +47,8 @@ def test_what_is_refused_is_not_had() -> None:
     assert host.job("a").cores == cores
     host.did(host.core.answered(Answer(told["b"], "the run is stopping"), 2.2))
     assert host.job("b").cores == INVENTORY.cores, "it began with all of them"
-    assert Fence("b", INVENTORY.cores) in host.effects
-    host.did(host.core.answered(Answer(Resize("a", cores=(3,)), "it did not answer in time"), 2.3))
+    assert ConfineJob("b", INVENTORY.cores) in host.effects
+    host.did(host.core.answered(Answer(ResizeJob("a", cores=(3,)), "it did not answer in time"), 2.3))
     assert host.job("a").cores == cores, "what it took before"
 
 
@@ -57,7 +57,7 @@ def test_a_size_that_is_refused_is_not_had() -> None:
     has = host.job("a").workers
     assert has > 1
     sees(host, "a", 2.0, 1)  # as it says itself
-    host.did(host.core.answered(Answer(Resize("a", Size(has, 1, 1)), "no"), 2.1))
+    host.did(host.core.answered(Answer(ResizeJob("a", Size(has, 1, 1)), "no"), 2.1))
     assert host.job("a").workers == 1
     (shared,) = host.noted(JobShared)
     assert (shared.job, shared.size, shared.cores) == ("a", "1 worker", ())
@@ -102,5 +102,5 @@ def test_a_run_that_comes_to_it_is_not_contradicted() -> None:
 def test_answers_of_a_job_without_a_process_are_nothing() -> None:
     host = of_open_size("a")
     host.end("a", 0)
-    assert host.core.answered(Answer(Resize("a", cores=(1,)), "no"), 9.0) == ()
+    assert host.core.answered(Answer(ResizeJob("a", cores=(1,)), "no"), 9.0) == ()
     assert host.job("a").state == "done"

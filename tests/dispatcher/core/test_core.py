@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from elastichost.dispatcher.core.effects import Examine, Kill, Spawn, Stop
-from elastichost.dispatcher.facts import Failure, Size
+from elastichost.dispatcher.core.effects import ExamineJob, KillJob, StartJob, StopJob
+from elastichost.dispatcher.facts import JobFailure, Size
 from elastichost.errors import ConfigError
 from elastichost.runs.events import JobDone, JobStopped
 from elastichost.runs.events.text import text_of
 from tests.dispatcher.jobs import INVENTORY, MB, examined, hosted, look, request, running, seen
 
-OUT_OF_MEMORY = Failure("MemoryBudgetError", "resources.memory allows 1 MB")
-CRASH = Failure("NonFiniteError", "the loss is nan")
+OUT_OF_MEMORY = JobFailure("MemoryBudgetError", "resources.memory allows 1 MB")
+CRASH = JobFailure("NonFiniteError", "the loss is nan")
 
 
 # --- the course of a job ----------------------------------------------------------------------------------------------
@@ -21,7 +21,7 @@ CRASH = Failure("NonFiniteError", "the loss is nan")
 
 def test_from_the_queue_to_the_end() -> None:
     host = hosted()
-    assert Examine("a") in host.did(host.core.submit(request("a"), 0.0))
+    assert ExamineJob("a") in host.did(host.core.submit(request("a"), 0.0))
     assert host.tick(0.1) == [], "what is not known yet does not start"
     host.submit("b", 1500)
     assert host.tick(1.0) == ["b"]
@@ -147,13 +147,13 @@ def test_the_charge_follows_what_is_seen_and_makes_others_wait() -> None:
 def test_a_job_that_cannot_be_examined_fails_with_its_typed_error() -> None:
     host = hosted()
     host.did(host.core.submit(request("a"), 0.0))
-    host.did(host.core.ended("a", 3, "exit code 3", Failure("DataError", "no such file"), 1.0))
+    host.did(host.core.ended("a", 3, "exit code 3", JobFailure("DataError", "no such file"), 1.0))
     assert (host.job("a").state, host.job("a").why) == ("failed", "DataError: no such file")
     assert host.tick(2.0) == []
 
 
 @pytest.mark.parametrize(("code", "failure"), [(1, CRASH), (4, None), (-11, None), (75, None)])
-def test_an_end_that_nobody_asked_for_is_a_failure(code: int, failure: Failure | None) -> None:
+def test_an_end_that_nobody_asked_for_is_a_failure(code: int, failure: JobFailure | None) -> None:
     host = running("a", "b")
     host.end("a", code, cause="its cause", failure=failure)
     why = "NonFiniteError: the loss is nan" if failure else "its cause"
@@ -162,8 +162,10 @@ def test_an_end_that_nobody_asked_for_is_a_failure(code: int, failure: Failure |
     assert host.tick(11.0) == []
 
 
-@pytest.mark.parametrize(("code", "failure"), [(-9, None), (1, OUT_OF_MEMORY), (1, Failure("ArenaFullError", "full"))])
-def test_out_of_memory_once_more_alone_and_not_a_third_time(code: int, failure: Failure | None) -> None:
+@pytest.mark.parametrize(
+    ("code", "failure"), [(-9, None), (1, OUT_OF_MEMORY), (1, JobFailure("ArenaFullError", "full"))]
+)
+def test_out_of_memory_once_more_alone_and_not_a_third_time(code: int, failure: JobFailure | None) -> None:
     host = running("a", "b")
     host.end("a", code, cause="signal 9 (SIGKILL)", failure=failure)
     assert (host.job("a").state, host.job("a").out_of_memory) == ("waiting", 1)
@@ -214,14 +216,14 @@ def test_cancelled_wherever_it_is() -> None:
     host = running("a", "b")
     host.did(host.core.submit(request("looked at"), 0.0))
     host.cancel("looked at")
-    assert Kill("looked at") in host.effects
+    assert KillJob("looked at") in host.effects
     assert host.job("looked at").state == "cancelled"
     assert host.core.examined(examined("looked at"), 6.0) == (), "too late"
     host.submit("starts")
     host.tick(1.0)
     for job in ("starts", "a"):
         host.cancel(job)
-        assert Stop(job) in host.effects
+        assert StopJob(job) in host.effects
         assert host.job(job).state == "stopping"
         host.end(job, 75)
         assert host.job(job).state == "cancelled"
@@ -259,7 +261,7 @@ def test_the_host_stops() -> None:
     host.tick(0.5)
     host.did(host.core.stop(1.0))
     assert sorted(host.stops) == ["a", "b"]
-    assert Kill("looked at") in host.effects
+    assert KillJob("looked at") in host.effects
     host.end("a", 75)
     host.end("b", 0)
     assert [host.job(job).state for job in ("a", "b", "waits", "looked at")] == [
@@ -307,4 +309,4 @@ def test_spawns_say_the_size_and_what_is_lent() -> None:
     assert spawns["a"].size is None, "it is as its file says"
     workers = host.job("b").workers
     assert spawns["b"].size == Size(workers, 1, 1)
-    assert all(isinstance(one, Spawn) and one.lent.gpu is None for one in spawns.values())
+    assert all(isinstance(one, StartJob) and one.lent.gpu is None for one in spawns.values())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from elastichost.dispatcher.core.demands import HostPower, Known, Look, MemoryOfSize, learnt, modes_of, prior
+from elastichost.dispatcher.core.demands import HostPower, JobSample, Known, MemoryOfSize, learnt, modes_of, prior
 from elastichost.tuner.colocation.facts import RESOURCES
 from tests.dispatcher.jobs import MB, POWER, examined, look
 
@@ -119,11 +119,11 @@ class Truth:
         computing = min(workers / self.worker_cpu_s, cores / self.all_cpu_s)
         return min(workers * self.reader, computing)
 
-    def looked_at(self, workers: int, share: float = 1.0, busy: float | None = None, seconds: float = 2.0) -> Look:
+    def looked_at(self, workers: int, share: float = 1.0, busy: float | None = None, seconds: float = 2.0) -> JobSample:
         """share: of its speed alone, that others leave it; busy: share of the host's cores in use."""
         samples = share * self.alone(workers) * seconds
         own = samples * self.all_cpu_s / seconds / CORES
-        return Look(
+        return JobSample(
             seconds,
             samples,
             samples * self.worker_cpu_s,
@@ -185,14 +185,14 @@ def test_what_was_learnt_follows_a_job_that_changes() -> None:
 
 
 @pytest.mark.parametrize("nothing", [look(samples=0.0), look(seconds=0.0)])
-def test_a_look_without_samples_tells_nothing(nothing: Look) -> None:
+def test_a_look_without_samples_tells_nothing(nothing: JobSample) -> None:
     assert learnt(KNOWN, nothing, 1, CORES) == KNOWN
 
 
 @given(
     looks=st.lists(
         st.builds(
-            Look,
+            JobSample,
             seconds=st.floats(0.1, 10),
             samples=st.integers(0, 10**6).map(float),
             worker_cpu_s=st.floats(0, 40),
@@ -203,7 +203,7 @@ def test_a_look_without_samples_tells_nothing(nothing: Look) -> None:
         max_size=8,
     )
 )
-def test_whatever_is_seen_a_job_keeps_a_speed(looks: list[Look]) -> None:
+def test_whatever_is_seen_a_job_keeps_a_speed(looks: list[JobSample]) -> None:
     known = prior(examined("a"))
     for one in looks:
         known = learnt(known, one, 1, CORES)
@@ -215,9 +215,9 @@ def test_whatever_is_seen_a_job_keeps_a_speed(looks: list[Look]) -> None:
 # --- GPUs -------------------------------------------------------------------------------------------------------------
 
 
-def on_gpu(gpu_s: float, samples: float = 2000.0, seconds: float = 2.0, share: float = 0.3) -> Look:
+def on_gpu(gpu_s: float, samples: float = 2000.0, seconds: float = 2.0, share: float = 0.3) -> JobSample:
     """One worker that computes for half of the time and waits for the GPU."""
-    return Look(seconds, samples, 0.5 * seconds, 0.6 * seconds, 1, 0.2, gpu_s, 0.5 * gpu_s, share)
+    return JobSample(seconds, samples, 0.5 * seconds, 0.6 * seconds, 1, 0.2, gpu_s, 0.5 * gpu_s, share)
 
 
 def test_gpu_seconds_of_a_sample_are_the_demand() -> None:

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from elastichost.dispatcher.core.demands import MemoryOfSize
-from elastichost.dispatcher.core.effects import Examine
+from elastichost.dispatcher.core.effects import ExamineJob
 from elastichost.dispatcher.core.endings import MOST_NOT_STARTED, REST_S, is_gpu_oom
-from elastichost.dispatcher.facts import Failure
+from elastichost.dispatcher.facts import JobFailure
 from elastichost.resources import GpuDevice
 from elastichost.runs.events import JobRequeued
 from tests.dispatcher.jobs import INVENTORY, MB, TOGETHER, Hosted, examined, hosted, request, running
 
 NO_FORK = "fork: Resource temporarily unavailable"
-OUT_OF_GPU = Failure("JobFailedError", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+OUT_OF_GPU = JobFailure("JobFailedError", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
 
 # --- not forked -------------------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ def test_what_looks_at_a_job_is_tried_again_after_a_rest() -> None:
         assert (host.job("a").state, host.job("a").ended_s) == ("waiting", None)
         (requeued,) = host.noted(JobRequeued)
         assert requeued.job == "a" and f"{number} of 3 times" in requeued.reason
-        assert Examine("a", REST_S) in host.effects
+        assert ExamineJob("a", REST_S) in host.effects
     host.did(host.core.examined(examined("a"), 2.0))
     assert host.tick(3.0) == ["a"]
     other = hosted()
@@ -125,17 +125,19 @@ def test_out_of_gpu_memory_though_alone_it_goes_on_on_the_cpu() -> None:
     "failure",
     [
         OUT_OF_GPU,
-        Failure("OutOfMemoryError", "HIP out of memory"),
-        Failure("RestartBudgetError", "worker-0 ended 4 times (AcceleratorError: CUDA error: out of memory)"),
-        Failure("RestartBudgetError", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+        JobFailure("OutOfMemoryError", "HIP out of memory"),
+        JobFailure("RestartBudgetError", "worker-0 ended 4 times (AcceleratorError: CUDA error: out of memory)"),
+        JobFailure(
+            "RestartBudgetError", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"
+        ),
     ],
 )
-def test_what_is_out_of_gpu_memory(failure: Failure) -> None:
+def test_what_is_out_of_gpu_memory(failure: JobFailure) -> None:
     assert is_gpu_oom(failure)
-    assert not is_gpu_oom(Failure("MemoryBudgetError", "resources.memory allows 1 MB"))
+    assert not is_gpu_oom(JobFailure("MemoryBudgetError", "resources.memory allows 1 MB"))
 
 
 def test_an_error_that_says_what_to_do_next_is_shown_with_that() -> None:
     host = running("a")
-    host.end("a", 1, failure=Failure("ZeroDivisionError", "by zero", "its traceback is at the end of x.log"))
+    host.end("a", 1, failure=JobFailure("ZeroDivisionError", "by zero", "its traceback is at the end of x.log"))
     assert host.job("a").why == "ZeroDivisionError: by zero -> its traceback is at the end of x.log"

@@ -7,7 +7,7 @@ import pytest
 
 from elastichost.dispatcher.core.demands import Known
 from elastichost.dispatcher.core.entries import JobEntry
-from elastichost.dispatcher.core.lifecycle import JobEvent
+from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.errors import IllegalTransitionError
 from elastichost.tuner.colocation.facts import PlacedJob, Placement
 from tests.dispatcher.jobs import MB, POWER, examined, request, seen
@@ -71,12 +71,12 @@ def test_what_runs_keeps_its_size_whatever_is_learnt() -> None:
 
 def test_an_event_moves_it_and_says_why() -> None:
     one = entry()
-    one.apply(JobEvent.START, "there is room")
+    one.apply(JobLifecycleEvent.START, "there is room")
     assert (one.state, one.why, one.is_live) == ("starting", "there is room", True)
     with pytest.raises(IllegalTransitionError):
-        one.apply(JobEvent.CANCEL, "")
+        one.apply(JobLifecycleEvent.CANCEL, "")
     assert one.state == "starting"
-    one.apply(JobEvent.DONE, "done")
+    one.apply(JobLifecycleEvent.DONE, "done")
     assert not one.is_live
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from elastichost.config.job import load_job
-from elastichost.dispatcher.core.effects import Examine
+from elastichost.dispatcher.core.effects import ExamineJob
 from elastichost.dispatcher.core.examinations import Examinations
 from elastichost.dispatcher.core.shapes import shape_of, twin_of
-from elastichost.dispatcher.facts import Failure
+from elastichost.dispatcher.facts import JobFailure
 from tests.dispatcher.jobs import Hosted, examined, hosted, request
 
 JOB = (
@@ -20,7 +20,7 @@ JOB = (
 
 def looked_at(host: Hosted) -> list[str]:
     """Of the last event."""
-    return [effect.job for effect in host.effects if isinstance(effect, Examine)]
+    return [effect.job for effect in host.effects if isinstance(effect, ExamineJob)]
 
 
 def test_no_more_at_once_than_there_is_room_for() -> None:
@@ -49,7 +49,7 @@ def test_when_the_first_cannot_be_run_the_next_is_told_its_own_error() -> None:
     host = hosted()
     for job in "abc":
         host.did(host.core.submit(request(job, shape="same"), 0.0))
-    host.did(host.core.ended("a", 3, "exit code 3", Failure("DataError", "no file of a"), 1.0))
+    host.did(host.core.ended("a", 3, "exit code 3", JobFailure("DataError", "no file of a"), 1.0))
     assert looked_at(host) == ["b"]
     host.cancel("b")
     assert looked_at(host) == ["c"], "whoever was to tell for it is gone"

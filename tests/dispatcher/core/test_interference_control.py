@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from elastichost.dispatcher.core.demands import Known, Look
-from elastichost.dispatcher.core.effects import Effect, Freeze, Note, Renice, Resize, Thaw
+from elastichost.dispatcher.core.demands import JobSample, Known
+from elastichost.dispatcher.core.effects import Effect, FreezeJob, NoteEvent, ReniceJob, ResizeJob, ThawJob
 from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.core.interference_control import (
     LOW_NICE,
     STILL_S,
     WINDOW_S,
-    Tending,
+    InterferenceState,
     resized,
     shared,
     tended,
@@ -22,12 +22,12 @@ from elastichost.dispatcher.facts import Size
 from elastichost.runs.events import JobShared, JobTended
 from elastichost.runs.events.text import text_of
 from elastichost.tuner.colocation.facts import HostRoom, PlacedJob, Placement
-from elastichost.tuner.colocation.ledger import Ledger, admit
+from elastichost.tuner.colocation.ledger import HostLedger, admit
 from tests.dispatcher.jobs import MB, POWER, examined, look, request, seen
 
 ROOM = HostRoom(4, 10_000 * MB)
 CORES = (0, 1, 2, 3)
-LEDGER = Ledger(ROOM)
+LEDGER = HostLedger(ROOM)
 MEASURED = Known(worker_cpu_s=1e-3, all_cpu_s=1.1e-3, seconds=30.0)  # a worker alone trains 1000 samples/s
 
 
@@ -46,12 +46,12 @@ def looked_at(one: JobEntry, now_s: float, speed: float = 1.0, host_share: float
     """speed: share of its speed alone."""
     assert one.placed is not None
     samples = 2.0 * speed * one.placed.mode.samples_per_s
-    one.look = Look(2.0, samples, samples * 1e-3, samples * 1.1e-3, one.placed.mode.workers, host_share)
+    one.look = JobSample(2.0, samples, samples * 1e-3, samples * 1.1e-3, one.placed.mode.workers, host_share)
     one.look_s = now_s
 
 
 def kinds(effects: tuple[Effect, ...]) -> list[type]:
-    return [type(effect) for effect in effects if not isinstance(effect, Note)]
+    return [type(effect) for effect in effects if not isinstance(effect, NoteEvent)]
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ def test_who_begins_or_ends_is_told_nothing() -> None:
     for state in ("starting", "stopping"):
         newest = job("newest", since_s=5.0, memory_mb=9000)
         newest.state = state  # type: ignore[assignment]
-        effects, _ = tended(Tending(), [job("a"), job("b", since_s=1.0), newest], ROOM, 9900 * MB, 10.0)
-        assert [effect for effect in effects if isinstance(effect, Freeze)] == [Freeze("b")]
+        effects, _ = tended(InterferenceState(), [job("a"), job("b", since_s=1.0), newest], ROOM, 9900 * MB, 10.0)
+        assert [effect for effect in effects if isinstance(effect, FreezeJob)] == [FreezeJob("b")]
     leaving = job("a")
     leaving.state, leaving.stop_cause = "stopping", "evict"
     assert window_of(leaving, 10.0) is None, "it has a window: its memory is coming, others wait for that"
@@ -113,7 +113,7 @@ def test_who_uses_the_host_and_is_no_job_is_no_fault_of_a_job() -> None:
 
 
 def test_nothing_happens_within_a_window_or_to_who_is_well() -> None:
-    state, jobs = Tending(), [job("a"), job("b")]
+    state, jobs = InterferenceState(), [job("a"), job("b")]
     for now_s in range(1, 40):
         for one in jobs:
             looked_at(one, float(now_s), 0.95, host_share=0.6)
@@ -122,7 +122,7 @@ def test_nothing_happens_within_a_window_or_to_who_is_well() -> None:
     assert state.next_s == 37 + WINDOW_S, "windows follow each other"
 
 
-def crowded(state: Tending, jobs: list[JobEntry], until_s: int, speed: float = 0.15) -> list[Effect]:
+def crowded(state: InterferenceState, jobs: list[JobEntry], until_s: int, speed: float = 0.15) -> list[Effect]:
     """The first is far slower than it should be, the others are well."""
     effects: list[Effect] = []
     for now_s in range(10, until_s):
@@ -135,12 +135,12 @@ def crowded(state: Tending, jobs: list[JobEntry], until_s: int, speed: float = 0
 
 def test_the_newest_of_a_crowd_has_fewer_workers_and_then_a_low_weight_and_computes() -> None:
     first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
-    effects = crowded(Tending(), [first, newest], 90)
-    done = [effect for effect in effects if not isinstance(effect, Note)]
-    assert done == [Resize("newest", size=Size(1, 1, 1)), Renice("newest", LOW_NICE)]
+    effects = crowded(InterferenceState(), [first, newest], 90)
+    done = [effect for effect in effects if not isinstance(effect, NoteEvent)]
+    assert done == [ResizeJob("newest", size=Size(1, 1, 1)), ReniceJob("newest", LOW_NICE)]
     assert (newest.state, newest.nice) == ("running", LOW_NICE)
     assert newest.placed is not None and newest.placed.mode.workers == 1
-    events = [effect.event for effect in effects if isinstance(effect, Note)]
+    events = [effect.event for effect in effects if isinstance(effect, NoteEvent)]
     told = [(event.job, event.action) for event in events if isinstance(event, JobTended)]
     assert len(events) == 2 and told == [("newest", "shrink"), ("newest", "lower")]
     assert text_of(events[0]).startswith("shrink newest: ")
@@ -148,7 +148,7 @@ def test_the_newest_of_a_crowd_has_fewer_workers_and_then_a_low_weight_and_compu
 
 
 def test_it_goes_up_again_at_once_when_the_other_is_gone() -> None:
-    state = Tending()
+    state = InterferenceState()
     first, newest = job("first", since_s=0.0), job("newest", 1, most=2, since_s=1.0)
     crowded(state, [first, newest], 60)
     assert newest.nice == LOW_NICE
@@ -157,26 +157,29 @@ def test_it_goes_up_again_at_once_when_the_other_is_gone() -> None:
         looked_at(newest, float(now_s), 1.0, host_share=0.3)
         found, _ = tended(state, [newest], ROOM, 100 * MB, float(now_s))
         effects += found
-    done = [effect for effect in effects if not isinstance(effect, Note)]
-    assert done == [Renice("newest", COMPUTING_NICE), Resize("newest", size=Size(2, 1, 1))]
+    done = [effect for effect in effects if not isinstance(effect, NoteEvent)]
+    assert done == [ReniceJob("newest", COMPUTING_NICE), ResizeJob("newest", size=Size(2, 1, 1))]
 
 
 def test_who_was_lowered_and_then_paused_goes_on_with_its_own_weight() -> None:
-    state = Tending()
+    state = InterferenceState()
     first, newest = job("first", since_s=0.0), job("newest", since_s=1.0, memory_mb=9000)
     crowded(state, [first, newest], 40)
     assert newest.nice == LOW_NICE
     effects, _ = tended(state, [first, newest], ROOM, 9990 * MB, 60.0)
-    assert (kinds(effects), newest.state) == ([Freeze], "paused")
+    assert (kinds(effects), newest.state) == ([FreezeJob], "paused")
     effects, _ = tended(state, [newest], ROOM, 9000 * MB, 70.0)
-    assert [one for one in effects if not isinstance(one, Note)] == [Renice("newest", COMPUTING_NICE), Thaw("newest")]
+    assert [one for one in effects if not isinstance(one, NoteEvent)] == [
+        ReniceJob("newest", COMPUTING_NICE),
+        ThawJob("newest"),
+    ]
     assert (newest.state, newest.nice) == ("running", COMPUTING_NICE)
 
 
 def test_short_of_memory_who_exceeds_stands_still_and_then_leaves() -> None:
-    state, jobs = Tending(), [job("a", since_s=5.0), job("liar", memory_mb=9000)]
+    state, jobs = InterferenceState(), [job("a", since_s=5.0), job("liar", memory_mb=9000)]
     effects, evicted = tended(state, jobs, ROOM, 9900 * MB, 10.0)
-    assert (kinds(effects), evicted) == ([Freeze], ())
+    assert (kinds(effects), evicted) == ([FreezeJob], ())
     assert jobs[1].state == "paused"
     effects, evicted = tended(state, jobs, ROOM, 9900 * MB, 14.0)
     assert evicted == ("liar",)
@@ -187,22 +190,22 @@ def test_short_of_memory_who_exceeds_stands_still_and_then_leaves() -> None:
 
 def test_another_size_is_a_resize_and_the_same_none() -> None:
     one = job("a", most=3)
-    assert list(resized(one, 2, None)) == [Resize("a", size=Size(3, 1, 1), cores=None)]
+    assert list(resized(one, 2, None)) == [ResizeJob("a", size=Size(3, 1, 1), cores=None)]
     assert one.placed is not None and one.placed.mode.workers == 3
-    assert list(resized(one, 2, (1, 2))) == [Resize("a", size=None, cores=(1, 2))]
+    assert list(resized(one, 2, (1, 2))) == [ResizeJob("a", size=None, cores=(1, 2))]
     assert one.cores == (1, 2)
 
 
 def test_measured_jobs_of_open_size_get_cores_of_their_own() -> None:
     jobs = [job("a", most=2), job("b", most=2)]
-    effects = shared(Tending(), jobs, CORES, LEDGER, 10.0)
-    resizes = {effect.job: effect for effect in effects if isinstance(effect, Resize)}
+    effects = shared(InterferenceState(), jobs, CORES, LEDGER, 10.0)
+    resizes = {effect.job: effect for effect in effects if isinstance(effect, ResizeJob)}
     cores = [one.cores for one in jobs]
     assert set(resizes) == {"a", "b"}
     assert [len(own) for own in cores] == [2, 2]
     assert sorted(cores[0] + cores[1]) == list(CORES)
     assert all(one.placed is not None and one.placed.mode.workers == 2 for one in jobs)
-    notes = [effect.event for effect in effects if isinstance(effect, Note)]
+    notes = [effect.event for effect in effects if isinstance(effect, NoteEvent)]
     given = {event.job: event.cores for event in notes if isinstance(event, JobShared)}
     assert len(given) == len(notes) == 2
     assert given == {one.job: one.cores for one in jobs}
@@ -218,22 +221,22 @@ def test_nobody_gets_more_workers_than_the_ledger_has_memory_for() -> None:
         msgspec.structs.replace(mode, memory_bytes=900 * mode.workers * MB) for mode in one.placed.demand.modes
     )
     one.placed = msgspec.structs.replace(one.placed, demand=msgspec.structs.replace(one.placed.demand, modes=heavy))
-    full = admit(Ledger(HostRoom(4, 1300 * MB)), one.placed)
-    shared(Tending(), [one], CORES, full, 10.0)
+    full = admit(HostLedger(HostRoom(4, 1300 * MB)), one.placed)
+    shared(InterferenceState(), [one], CORES, full, 10.0)
     assert one.placed is not None and one.placed.mode.workers == 1
-    shared(Tending(), [one], CORES, LEDGER, 10.0)
+    shared(InterferenceState(), [one], CORES, LEDGER, 10.0)
     assert one.placed is not None and one.placed.mode.workers == 2
 
 
 def test_what_was_just_given_is_left_alone_and_then_nothing_changes_for_nothing() -> None:
-    state, jobs = Tending(), [job("a", most=2), job("b", most=2)]
+    state, jobs = InterferenceState(), [job("a", most=2), job("b", most=2)]
     assert shared(state, jobs, CORES, LEDGER, 10.0)
     assert shared(state, jobs, CORES, LEDGER, 10.0 + STILL_S / 2) == ()
     assert shared(state, jobs, CORES, LEDGER, 11.0 + STILL_S) == ()
 
 
 def test_nobody_is_given_cores_that_another_was_just_given() -> None:
-    state, first = Tending(), [job("a", most=2), job("b", most=2)]
+    state, first = InterferenceState(), [job("a", most=2), job("b", most=2)]
     shared(state, first, CORES, LEDGER, 10.0)
     newcomer = job("c", most=2)
     jobs = [*first, newcomer]
@@ -249,14 +252,14 @@ def test_who_cannot_be_resized_is_no_part_of_it(why: str) -> None:
     if why == "not running":
         one = job("a", most=2)
         one.state = "stopping"
-    assert shared(Tending(), [one], CORES, LEDGER, 10.0) == ()
+    assert shared(InterferenceState(), [one], CORES, LEDGER, 10.0) == ()
 
 
 def test_a_job_that_waits_for_its_input_floats() -> None:
     waiting = job("a", most=2, known=Known(1e-3, 1.1e-3, reader_samples_per_s=20.0, seconds=30.0))
     assert waiting.placed is not None and waiting.placed.demand.kind == "input"
     computing = job("b", most=4)
-    shared(Tending(), [waiting, computing], CORES, LEDGER, 10.0)
+    shared(InterferenceState(), [waiting, computing], CORES, LEDGER, 10.0)
     assert waiting.cores == CORES
     assert computing.cores == CORES
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.dispatcher.core.lifecycle import JobEvent, next_state
+from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent, next_state
 from elastichost.dispatcher.facts import ENDED_STATES, JobState
 from elastichost.errors import IllegalTransitionError
 
@@ -29,8 +29,8 @@ EDGES: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("event", list(JobEvent))
-def test_every_edge_and_no_other(state: JobState, event: JobEvent) -> None:
+@pytest.mark.parametrize("event", list(JobLifecycleEvent))
+def test_every_edge_and_no_other(state: JobState, event: JobLifecycleEvent) -> None:
     expected = EDGES.get(state, {}).get(event)
     if expected is None:
         with pytest.raises(IllegalTransitionError, match=rf"{event.value}.*in state '{state}'"):
@@ -48,13 +48,13 @@ def test_every_job_can_end_from_wherever_it_is() -> None:
 
 @pytest.mark.parametrize("state", ["starting", "running", "paused", "stopping"])
 def test_whoever_has_a_process_may_end_well_or_badly_at_any_moment(state: JobState) -> None:
-    assert next_state(state, JobEvent.DONE) == "done"
-    assert next_state(state, JobEvent.FAIL) == "failed"
-    assert next_state(state, JobEvent.REQUEUE) == "waiting"
+    assert next_state(state, JobLifecycleEvent.DONE) == "done"
+    assert next_state(state, JobLifecycleEvent.FAIL) == "failed"
+    assert next_state(state, JobLifecycleEvent.REQUEUE) == "waiting"
 
 
-@given(st.lists(st.sampled_from(list(JobEvent)), max_size=30))
-def test_what_is_over_stays_so(events: list[JobEvent]) -> None:
+@given(st.lists(st.sampled_from(list(JobLifecycleEvent)), max_size=30))
+def test_what_is_over_stays_so(events: list[JobLifecycleEvent]) -> None:
     state: JobState = "waiting"
     for event in events:
         try:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elastichost.dispatcher.isolation.limits import (
     WALL,
-    Limits,
+    JobLimits,
     Mount,
     core_list,
     cpu_weight,
@@ -36,7 +36,7 @@ MOUNTS = r"""
 
 
 def test_a_wall_stands_above_the_charge_and_the_brake_a_little_below_it() -> None:
-    files = dict(written(Limits(memory_bytes=1000 * MIB, threads=3, cores=(0, 1, 3)), ALL))
+    files = dict(written(JobLimits(memory_bytes=1000 * MIB, threads=3, cores=(0, 1, 3)), ALL))
     assert int(files["memory.max"]) == WALL * 1000 * MIB
     assert 0.9 * int(files["memory.max"]) < int(files["memory.high"]) < int(files["memory.max"])
     assert int(files["memory.high"]) % 4096 == 0
@@ -47,19 +47,19 @@ def test_a_wall_stands_above_the_charge_and_the_brake_a_little_below_it() -> Non
 
 @pytest.mark.parametrize("one", sorted(ALL))
 def test_only_files_of_controllers_that_are_there_are_written(one: str) -> None:
-    names = {name for name, _ in written(Limits(memory_bytes=MIB), frozenset({one}))}
+    names = {name for name, _ in written(JobLimits(memory_bytes=MIB), frozenset({one}))}
     assert names
     assert {name.partition(".")[0] for name in names} == {one}
 
 
 def test_without_a_charge_there_is_no_wall() -> None:
-    files = dict(written(Limits(), ALL))
+    files = dict(written(JobLimits(), ALL))
     assert (files["memory.max"], files["memory.high"], files["cpuset.cpus"]) == ("max", "max", "")
 
 
 @given(st.integers(1, 1 << 40), st.integers(0, 1 << 40))
 def test_no_wall_is_below_what_a_job_has(charge: int, held: int) -> None:
-    wall = wall_bytes(Limits(memory_bytes=charge), held)
+    wall = wall_bytes(JobLimits(memory_bytes=charge), held)
     assert wall % 4096 == 0
     assert wall >= max(charge, held)
     assert wall <= max(WALL * charge, 1.05 * held) + 4096

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from elastichost.clock import ManualClock
-from elastichost.dispatcher.isolation.delegation import Standing, delegated
-from elastichost.dispatcher.isolation.tiers import ALWAYS, Isolation, JobUsage, Limits, enter, probe
+from elastichost.dispatcher.isolation.delegation import Delegation, delegated
+from elastichost.dispatcher.isolation.tiers import ALWAYS, Isolation, JobLimits, JobUsage, enter, probe
 from tests.dispatcher.fake_kernel import FakeKernel
 
 ME, SERVER, STRANGER = 100, 101, 999
 MIB = 1 << 20
-LIMITS = Limits(memory_bytes=100 * MIB, threads=2, cores=(0, 1))
+LIMITS = JobLimits(memory_bytes=100 * MIB, threads=2, cores=(0, 1))
 
 
 class Host:
@@ -33,8 +33,8 @@ class Host:
         (self.proc / "cgroup").write_text("4:memory:/old\n0::/user.slice/host.scope\n")
         self.family = frozenset({ME, SERVER})
 
-    def standing(self, uid: int = 1000) -> Standing:
-        return Standing(self.proc, uid, lambda: self.family, self.systemd)
+    def standing(self, uid: int = 1000) -> Delegation:
+        return Delegation(self.proc, uid, lambda: self.family, self.systemd)
 
     def probe(self, uid: int = 1000) -> Isolation:
         return probe(self.kernel, self.standing(uid), self.resctrl, self.clock)
@@ -108,7 +108,7 @@ def test_a_change_kills_nobody(host: Host) -> None:
     isolation.admit("a", SERVER, LIMITS)
     group = host.group("elastichost-1")
     (group / "memory.stat").write_text(f"anon {90 * MIB}\n")
-    assert isolation.change("a", Limits(memory_bytes=40 * MIB, threads=1, nice=5, cores=(2,))) == ()
+    assert isolation.change("a", JobLimits(memory_bytes=40 * MIB, threads=1, nice=5, cores=(2,))) == ()
     assert 90 * MIB < int((group / "memory.max").read_text()) < 96 * MIB
     assert (group / "cpuset.cpus").read_text() == "2"
     assert (group / "cpu.weight").read_text() == "33"
@@ -314,7 +314,7 @@ def test_a_processor_that_counts_nothing_says_so(host: Host) -> None:
 
 
 def test_probing_this_host_without_delegation_changes_nothing() -> None:
-    standing = Standing(Path("/proc/self"), os.geteuid(), lambda: frozenset())  # nobody's: it cannot be divided
+    standing = Delegation(Path("/proc/self"), os.geteuid(), lambda: frozenset())  # nobody's: it cannot be divided
     before = Path("/proc/self/cgroup").read_text()
     isolation = probe(standing=standing)
     assert len(isolation.sentences) == 3
@@ -327,12 +327,12 @@ def test_probing_this_host_without_delegation_changes_nothing() -> None:
 
 REAL = """
 import os, sys
-from elastichost.dispatcher.isolation.tiers import Limits, enter, probe
+from elastichost.dispatcher.isolation.tiers import JobLimits, enter, probe
 
 print("began")
 before = open("/proc/self/cgroup").read()
 isolation = probe()
-problems = isolation.admit("a", None, Limits(memory_bytes=200 << 20))
+problems = isolation.admit("a", None, JobLimits(memory_bytes=200 << 20))
 if isolation.usage("a") is None:
     print(isolation.sentences[1])
     sys.exit(77)

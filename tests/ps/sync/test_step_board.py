@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elastichost.errors import ProtocolError
 from elastichost.ps.sync.step_board import StepBoard, StepGradient, StepWaiter
-from elastichost.wire.data import DensePush
+from elastichost.wire.data import DensePushMsg
 
 PARAMETERS, ELEMENTS = 5, 7
 Vector = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -17,9 +17,9 @@ Vector = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 def push(
     step: int, micro: int, micros: int, samples: int = 2, skipped: int = 0, *, is_left_out: bool = False
-) -> DensePush:
+) -> DensePushMsg:
     """Micro-batches of two positions."""
-    return DensePush(
+    return DensePushMsg(
         request=100 + micro,
         sequence=1,
         mailbox=-1,
@@ -47,7 +47,7 @@ def vectors(seed: int, count: int) -> list[Vector]:
     return [row.astype(np.float32) for row in draw.normal(size=(count, ELEMENTS)) * sizes]
 
 
-def committed(board: StepBoard, pushes: list[tuple[DensePush, Vector]]) -> StepGradient:
+def committed(board: StepBoard, pushes: list[tuple[DensePushMsg, Vector]]) -> StepGradient:
     *first, last = pushes
     for message, vector in first:
         assert board.stage(message, vector) is None

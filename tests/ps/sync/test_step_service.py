@@ -18,7 +18,7 @@ from elastichost.ps.frames import Outgoing
 from elastichost.ps.session import Session
 from elastichost.ps.sync.step_service import StepService
 from elastichost.wire.applied import read_applied
-from elastichost.wire.data import DensePush, DensePushed, Push, Retry, StepAsk, StepReached
+from elastichost.wire.data import DensePushedMsg, DensePushMsg, PushMsg, RetryMsg, StepAskMsg, StepReachedMsg
 from tests.arena.conftest import build_model
 from tests.full_disk import file_limit
 
@@ -50,7 +50,7 @@ class Bench:
         self.service = StepService(self.session, self.dense, sgd, self.applier, self.log, model.dense)  # type: ignore[arg-type]
 
     def push(self, micro: int, step: int = 1, epoch: int = 5, peer: bytes = b"w", micros: int = 2) -> list[Outgoing]:
-        message = DensePush(
+        message = DensePushMsg(
             request=10 + micro,
             sequence=1,
             mailbox=-1,
@@ -86,12 +86,12 @@ def kinds(outgoing: list[Outgoing]) -> list[type]:
 
 
 def test_a_step_is_committed_when_its_last_micro_batch_comes(bench: Bench) -> None:
-    assert kinds(bench.service.ask(b"a", StepAsk(request=1, step=2, shard_map_epoch=5))) == []
-    assert kinds(bench.push(1)) == [DensePushed]
+    assert kinds(bench.service.ask(b"a", StepAskMsg(request=1, step=2, shard_map_epoch=5))) == []
+    assert kinds(bench.push(1)) == [DensePushedMsg]
     assert (bench.dense.version(), bench.applier.settled) == (1, [])
     acknowledged, reached = bench.push(0)
-    assert isinstance(acknowledged.message, DensePushed) and not acknowledged.message.duplicate
-    assert reached.peer == b"a" and reached.message == StepReached(request=1, step=2, samples_applied=4)
+    assert isinstance(acknowledged.message, DensePushedMsg) and not acknowledged.message.duplicate
+    assert reached.peer == b"a" and reached.message == StepReachedMsg(request=1, step=2, samples_applied=4)
     vector = np.asarray(reached.frames[0])
     assert vector.tolist() == [1 - 0.5 * 3] * PARAMETERS + [1.5] * (ELEMENTS - PARAMETERS)
     assert bench.applier.settled == [1]
@@ -103,16 +103,16 @@ def test_a_step_is_committed_when_its_last_micro_batch_comes(bench: Bench) -> No
 
 
 def test_a_step_is_held_while_there_is_no_space_for_its_record(bench: Bench) -> None:
-    bench.service.ask(b"a", StepAsk(request=1, step=2, shard_map_epoch=5))
+    bench.service.ask(b"a", StepAskMsg(request=1, step=2, shard_map_epoch=5))
     with file_limit(0):
         bench.push(1)
-        assert kinds(bench.push(0)) == [DensePushed], "it is staged"
-        assert kinds(bench.push(0)) == [DensePushed], "and sent again"
+        assert kinds(bench.push(0)) == [DensePushedMsg], "it is staged"
+        assert kinds(bench.push(0)) == [DensePushedMsg], "and sent again"
         assert not bench.service.leave_out(leave_out()), "too late: it is about to be committed"
         with pytest.raises(DiskFullError):
             bench.service.commit_held()
         assert bench.dense.version() == 1
-    assert kinds(bench.service.commit_held()) == [StepReached]
+    assert kinds(bench.service.commit_held()) == [StepReachedMsg]
     assert bench.service.commit_held() == []
     assert (bench.dense.version(), bench.applier.settled) == (2, [1])
     (record,) = read_applied(bench.directory)[1:]
@@ -133,8 +133,8 @@ def test_a_held_step_is_forgotten_when_the_shard_map_changes(bench: Bench) -> No
     bench.close()
 
 
-def leave_out(step: int = 1, micro: int = 0, epoch: int = 5) -> Push:
-    return Push(request=7, sequence=step, shard_map_epoch=epoch, counts=(0,), step=step, micro=micro)
+def leave_out(step: int = 1, micro: int = 0, epoch: int = 5) -> PushMsg:
+    return PushMsg(request=7, sequence=step, shard_map_epoch=epoch, counts=(0,), step=step, micro=micro)
 
 
 def test_what_is_left_out_too_late_is_refused_before_others_hear_of_it(bench: Bench) -> None:
@@ -151,7 +151,7 @@ def test_what_comes_for_a_committed_step_is_acknowledged_and_changes_nothing(ben
     bench.push(1)
     before = bench.dense.state_copy().vector
     (answer,) = bench.push(1, epoch=4)
-    assert isinstance(answer.message, DensePushed) and answer.message.duplicate
+    assert isinstance(answer.message, DensePushedMsg) and answer.message.duplicate
     assert bench.dense.version() == 2
     assert np.array_equal(bench.dense.state_copy().vector, before)
     bench.close()
@@ -161,7 +161,7 @@ def test_what_comes_twice_for_a_step_of_one_micro_batch_is_committed_once(bench:
     """Late, it would be the whole of the step that is under way by then."""
     bench.push(0, micros=1)
     (answer,) = bench.push(0, micros=1)
-    assert isinstance(answer.message, DensePushed) and answer.message.duplicate
+    assert isinstance(answer.message, DensePushedMsg) and answer.message.duplicate
     assert bench.dense.version() == 2
     bench.close()
 
@@ -179,29 +179,29 @@ def test_what_comes_late_for_the_step_before_does_not_disturb_the_one_under_way(
 def test_nothing_staged_under_another_shard_map_counts(bench: Bench) -> None:
     bench.push(0)
     bench.session.shard_map_epoch = 6
-    assert kinds(bench.push(1)) == [Retry], "its rows may have been dropped meanwhile"
-    assert kinds(bench.push(1, epoch=6)) == [DensePushed]
+    assert kinds(bench.push(1)) == [RetryMsg], "its rows may have been dropped meanwhile"
+    assert kinds(bench.push(1, epoch=6)) == [DensePushedMsg]
     assert bench.dense.version() == 1, "the other one was pushed under the older map"
     bench.push(0, epoch=6)
     assert bench.dense.version() == 2
-    assert kinds(bench.push(0, step=3, epoch=6)) == [Retry], "a step that is not open"
+    assert kinds(bench.push(0, step=3, epoch=6)) == [RetryMsg], "a step that is not open"
     bench.close()
 
 
 def test_who_asks_under_another_shard_map_must_ask_again(bench: Bench) -> None:
-    bench.service.ask(b"a", StepAsk(request=1, step=2, shard_map_epoch=5))
+    bench.service.ask(b"a", StepAskMsg(request=1, step=2, shard_map_epoch=5))
     bench.session.shard_map_epoch = 6
-    (refused,) = bench.service.ask(b"b", StepAsk(request=2, step=1, shard_map_epoch=5))
-    assert isinstance(refused.message, Retry) and refused.message.shard_map_epoch == 6
-    (answer,) = bench.service.ask(b"b", StepAsk(request=3, step=1, shard_map_epoch=6))
-    assert isinstance(answer.message, StepReached) and answer.message.step == 1
+    (refused,) = bench.service.ask(b"b", StepAskMsg(request=2, step=1, shard_map_epoch=5))
+    assert isinstance(refused.message, RetryMsg) and refused.message.shard_map_epoch == 6
+    (answer,) = bench.service.ask(b"b", StepAskMsg(request=3, step=1, shard_map_epoch=6))
+    assert isinstance(answer.message, StepReachedMsg) and answer.message.step == 1
     bench.push(0, epoch=6)
-    assert kinds(bench.push(1, epoch=6)) == [DensePushed], "the one that waited under the older map will ask again"
+    assert kinds(bench.push(1, epoch=6)) == [DensePushedMsg], "the one that waited under the older map will ask again"
     bench.close()
 
 
 def test_a_vector_of_another_size_is_refused(bench: Bench) -> None:
-    message = DensePush(1, 1, -1, 4, 0, 2, 0, 2, 2, 0, False, shard_map_epoch=5, step=1, micro=0, micros=1)
+    message = DensePushMsg(1, 1, -1, 4, 0, 2, 0, 2, 2, 0, False, shard_map_epoch=5, step=1, micro=0, micros=1)
     with pytest.raises(ProtocolError, match="bytes"):
         bench.service.push(b"w", WORKER, message, (memoryview(b"1234"),))
     bench.close()

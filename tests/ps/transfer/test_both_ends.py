@@ -21,11 +21,18 @@ from elastichost.ps.rows.eviction import GRACE_BATCHES
 from elastichost.ps.rows.evictor import Evictor
 from elastichost.ps.rows.store import RowStore
 from elastichost.ps.session import Session
-from elastichost.ps.transfer.both_ends import Moving
+from elastichost.ps.transfer.both_ends import BucketTransfers
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
-from elastichost.wire.control import BucketsMeasured, CopyBuckets, ForgetBuckets, Forgotten, KeepBuckets, MeasureBuckets
-from elastichost.wire.data import BucketFetch, DataMessage, DenseFetch
+from elastichost.wire.control import (
+    BucketsMeasuredMsg,
+    CopyBucketsMsg,
+    ForgetBucketsMsg,
+    ForgottenMsg,
+    KeepBucketsMsg,
+    MeasureBucketsMsg,
+)
+from elastichost.wire.data import BucketFetchMsg, DataMessage, DenseFetchMsg
 from elastichost.wire.facts import BucketMove, ServerAddress
 from tests.ps.rows.test_store import DYNAMIC, FIXED, model_of
 
@@ -52,7 +59,7 @@ class Bench:
             access="served",
             supervisor_pid=1,  # type: ignore[arg-type]
         )
-        self.moving = Moving(arguments, self.arena, self.store, self.applier, self.sent.append)
+        self.moving = BucketTransfers(arguments, self.arena, self.store, self.applier, self.sent.append)
 
     def close(self) -> None:
         self.applier.close()
@@ -69,13 +76,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_what_buckets_take(bench: Bench) -> None:
     bench.store.rows_for(DYNAMIC, np.arange(1000), True, 0)
     rows = len(bench.store.snapshot_bucket(DYNAMIC, 3)[0].array)
-    bench.moving.handle(MeasureBuckets(9, ((FIXED, 0), (DYNAMIC, 3))))
+    bench.moving.handle(MeasureBucketsMsg(9, ((FIXED, 0), (DYNAMIC, 3))))
     # dim 6 is padded to 8 floats, and one of state; ids and stamps besides 4 floats with 4 of state, and 4 without
-    assert bench.sent == [BucketsMeasured(9, (834 * 36, rows * (12 + 32 + 16)))]
+    assert bench.sent == [BucketsMeasuredMsg(9, (834 * 36, rows * (12 + 32 + 16)))]
 
 
 def test_what_is_owned_is_forgotten_when_it_was_let_go(bench: Bench) -> None:
-    bench.moving.handle(ForgetBuckets(4, ((FIXED, 0), (DYNAMIC, 3))))
+    bench.moving.handle(ForgetBucketsMsg(4, ((FIXED, 0), (DYNAMIC, 3))))
     assert bench.sent == []
     bench.store.release([(FIXED, 0)])
     bench.moving.forget()
@@ -83,7 +90,7 @@ def test_what_is_owned_is_forgotten_when_it_was_let_go(bench: Bench) -> None:
     bench.store.release([(DYNAMIC, 3)])
     before = bench.arena.touched_bytes()
     bench.moving.forget()
-    assert bench.sent == [Forgotten(4)]
+    assert bench.sent == [ForgottenMsg(4)]
     assert bench.arena.touched_bytes() < before
     bench.moving.forget()
     assert len(bench.sent) == 1
@@ -91,7 +98,7 @@ def test_what_is_owned_is_forgotten_when_it_was_let_go(bench: Bench) -> None:
 
 def test_what_has_come_already_is_not_copied_again(bench: Bench) -> None:
     here = BucketMove(FIXED, 0, ServerAddress(3, 2, "ipc:///nowhere"))
-    bench.moving.handle(CopyBuckets(1, (here,)))
+    bench.moving.handle(CopyBucketsMsg(1, (here,)))
     assert bench.moving.clients == ()
     assert not bench.moving.turn(0.0)
     assert bench.moving.take_over([])
@@ -100,13 +107,13 @@ def test_what_has_come_already_is_not_copied_again(bench: Bench) -> None:
 
 def test_buckets_that_there_are_not_and_a_ps_that_asks_for_other_things(bench: Bench) -> None:
     with pytest.raises(ProtocolError, match="bucket 3 of table 0"):
-        bench.moving.handle(ForgetBuckets(1, ((FIXED, 3),)))
-    bench.moving.handle(KeepBuckets(((FIXED, 1),)))
+        bench.moving.handle(ForgetBucketsMsg(1, ((FIXED, 3),)))
+    bench.moving.handle(KeepBucketsMsg(((FIXED, 1),)))
     peer = ProcessId("server", 1, 1)
-    fetch: Envelope[DataMessage] = Envelope(peer, 0, BucketFetch(1, FIXED, 1, "open"), ())
+    fetch: Envelope[DataMessage] = Envelope(peer, 0, BucketFetchMsg(1, FIXED, 1, "open"), ())
     assert len(bench.moving.answer(b"", fetch)) == 1
     with pytest.raises(ProtocolError, match="may only fetch buckets"):
-        bench.moving.answer(b"", Envelope(peer, 0, DenseFetch(1), ()))
+        bench.moving.answer(b"", Envelope(peer, 0, DenseFetchMsg(1), ()))
 
 
 @pytest.mark.parametrize("maps_rows", [False, True])

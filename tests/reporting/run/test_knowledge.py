@@ -12,7 +12,7 @@ from elastichost.reporting.run.facts import PlanChange, TunerDecision
 from elastichost.reporting.run.knowledge import Knowledge, decisions_of_journal, with_outcomes
 from elastichost.reporting.run.tables import decision_table
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.policy.policy import Decision, Forecast
+from elastichost.tuner.policy.policy import Decision, SpeedForecast
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened
 from tests.reporting.remains import BEGAN_S, SETTINGS, tuned
 
@@ -153,8 +153,8 @@ def test_decisions_of_the_journal_alone(records: list[Record]) -> None:
 
 def test_decisions_that_changed_no_plan_are_told_apart() -> None:
     def decided(at_s: float, kind: str, workers: int, measured_workers: int = 0) -> TunerDecision:
-        size, present = Configuration(workers, 1), Forecast(Configuration(1, 1), 100.0, 90.0, 110.0)
-        measured = Forecast(size, 120.0, 110.0, 130.0) if measured_workers else None
+        size, present = Configuration(workers, 1), SpeedForecast(Configuration(1, 1), 100.0, 90.0, 110.0)
+        measured = SpeedForecast(size, 120.0, 110.0, 130.0) if measured_workers else None
         return TunerDecision(
             at_s, kind, size, "why", present=present, measured=measured, gain=0.2 if measured else None
         )

@@ -8,7 +8,7 @@ from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.supervisor.autoscale.counters import Counter
 from elastichost.supervisor.core.fleet import Fleet
 from elastichost.supervisor.core.lifecycle import State
-from elastichost.wire.control import Heartbeat
+from elastichost.wire.control import HeartbeatMsg
 from elastichost.wire.facts import StepSample
 
 
@@ -22,7 +22,7 @@ def test_cpu_time_of_training_threads_is_summed_and_0_where_workers_do_not_know_
     record.pid, record.state = 1, State.RUNNING
     for number in range(1, 4):
         sample = StepSample(steps=10, seconds=0.5, compute_s=0.4, training_cpu_s=told, cpu_s=0.3)
-        fleet.heartbeat(record, Heartbeat(number, sample), 0.5 * number)
+        fleet.heartbeat(record, HeartbeatMsg(number, sample), 0.5 * number)
         totals = counter.totals()
     assert (totals.batches, totals.compute_s) == pytest.approx((30.0, 1.2))
     assert totals.training_cpu_s == pytest.approx(summed)

@@ -23,7 +23,7 @@ from elastichost.supervisor.autoscale import history_writer as remembering
 from elastichost.supervisor.autoscale.history_writer import record_of, remember
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner
 from elastichost.supervisor.event_loop import Supervisor
-from elastichost.supervisor.startup.initial_plan import Beginning, begin
+from elastichost.supervisor.startup.initial_plan import InitialPlan, begin
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.memory.forecast import begin as begin_memory
 from elastichost.tuner.memory.growth import GrowthState, is_foreknown, observe
@@ -71,7 +71,7 @@ def job(directory: Path, **facts: Any) -> JobSpec:
     return load_job(path, environ={})
 
 
-def beginning(spec: JobSpec) -> Beginning:
+def beginning(spec: JobSpec) -> InitialPlan:
     train = open_reader(spec, "train").describe()
     return begin(spec, resolve_tables(spec, train.key_kinds), train, CORES, (), 1.0)
 
@@ -84,7 +84,7 @@ def grown(looks: int = 40) -> GrowthState:
     return state
 
 
-def end(run: Any, first: Beginning, memory: Estimates) -> None:
+def end(run: Any, first: InitialPlan, memory: Estimates) -> None:
     """As a run ends that has measured one configuration."""
     plan = Configuration(2, 1)
     settings = TunerSettings(

@@ -11,9 +11,9 @@ from elastichost.runs.decisions import Recorder, read_records
 from elastichost.runs.events import AnyEvent
 from elastichost.supervisor.autoscale.stragglers import StragglerWatch
 from elastichost.supervisor.core.fleet import Fleet
-from elastichost.supervisor.core.lifecycle import Event
+from elastichost.supervisor.core.lifecycle import LifecycleEvent
 from elastichost.tuner.replay import replay
-from elastichost.wire.control import Heartbeat
+from elastichost.wire.control import HeartbeatMsg
 from elastichost.wire.facts import StepSample
 from tests.supervisor.noted import Noted
 
@@ -23,7 +23,7 @@ FAST, SLOW = 200, 100  # samples a second
 def started(fleet: Fleet, index: int, life: int, now_s: float) -> ProcessId:
     process = ProcessId("worker", index, life)
     record = fleet.request(process, ProcessSpec("worker", index, (index,), 1), now_s)
-    for event in (Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK):
+    for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY, LifecycleEvent.WORK):
         fleet.apply(record, event, now_s)
     return process
 
@@ -48,7 +48,7 @@ def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells
             lost = ProcessId("worker", 0, 1)
             record = fleet.find(lost)
             assert record is not None
-            fleet.apply(record, Event.EXIT_OTHER, clock.now_s)
+            fleet.apply(record, LifecycleEvent.EXIT_OTHER, clock.now_s)
             del workers[lost]
         if second == 8:
             workers[started(fleet, 0, 2, clock.now_s)] = FAST
@@ -56,7 +56,7 @@ def test_a_worker_that_is_alone_for_a_moment_is_judged_anew_and_the_record_tells
             record = fleet.find(process)
             assert record is not None
             sample = StepSample(steps=1, samples=rate, seconds=1.0, compute_s=1.0)
-            fleet.heartbeat(record, Heartbeat(second, sample), clock.now_s)
+            fleet.heartbeat(record, HeartbeatMsg(second, sample), clock.now_s)
         watch.look(training, SimpleNamespace(), clock.now_s)  # type: ignore[arg-type]
     recorder.close()
     assert [at_s for at_s, _ in said] == [13.0], "five seconds beside its new peer, not those before"
@@ -86,7 +86,7 @@ def test_what_tells_nothing_is_recorded_once_a_minute(tmp_path: Path) -> None:
             assert record is not None
             rate = 120 if process.index == 7 else 200 + (7 * second + 3 * process.index) % 11
             sample = StepSample(steps=1, samples=rate, seconds=1.0, compute_s=0.9)
-            fleet.heartbeat(record, Heartbeat(second, sample), clock.now_s)
+            fleet.heartbeat(record, HeartbeatMsg(second, sample), clock.now_s)
         watch.look(training, SimpleNamespace(), clock.now_s)  # type: ignore[arg-type]
     recorder.close()
     assert noted.kinds == ["process_slow"]

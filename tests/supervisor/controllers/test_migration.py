@@ -27,19 +27,19 @@ from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core import migration
 from elastichost.supervisor.core.backoff import FREED_BYTES
 from elastichost.supervisor.core.fleet import Fleet
-from elastichost.supervisor.core.lifecycle import Event
+from elastichost.supervisor.core.lifecycle import LifecycleEvent
 from elastichost.supervisor.memory.actions import relocated
 from elastichost.wire.control import (
-    BucketsMeasured,
-    Copied,
-    CopyBuckets,
-    ForgetBuckets,
-    Forgotten,
-    KeepBuckets,
-    MeasureBuckets,
-    Membership,
-    Ready,
-    ShardMapUpdate,
+    BucketsMeasuredMsg,
+    CopiedMsg,
+    CopyBucketsMsg,
+    ForgetBucketsMsg,
+    ForgottenMsg,
+    KeepBucketsMsg,
+    MeasureBucketsMsg,
+    MembershipMsg,
+    ReadyMsg,
+    ShardMapUpdateMsg,
 )
 from elastichost.wire.facts import ServerAddress
 from elastichost.worker.commit.exchange import MapsLeft
@@ -70,11 +70,11 @@ class Server:
     owned: frozenset[Key] = frozenset()
     inbox: deque[tuple[Any, list[bytes]]] = field(default_factory=deque)
     answers: deque[Any] = field(default_factory=deque)
-    order: CopyBuckets | None = None
+    order: CopyBucketsMsg | None = None
     is_told: bool = True  # Copied was answered
     copied: set[Key] = field(default_factory=set)
-    pending: tuple[ShardMapUpdate, frozenset[Key]] | None = None
-    to_forget: list[ForgetBuckets] = field(default_factory=list)
+    pending: tuple[ShardMapUpdateMsg, frozenset[Key]] | None = None
+    to_forget: list[ForgetBucketsMsg] = field(default_factory=list)
 
     @property
     def host(self) -> int:
@@ -116,7 +116,7 @@ class World(RuleBasedStateMachine):
 
     def send(self, process: ProcessId, message: Any, frames: Any = ()) -> bool:
         living = self.servers.get(process.index)
-        if living is not None and living.process == process and not isinstance(message, Membership):
+        if living is not None and living.process == process and not isinstance(message, MembershipMsg):
             living.inbox.append((message, list(frames)))
         return True
 
@@ -150,7 +150,7 @@ class World(RuleBasedStateMachine):
         process = ProcessId("server", index, self.lives[index])
         self.servers[index] = Server(process)
         record = self.run.fleet.request(process, spec(index), self.now_s)
-        for event in (Event.SPAWNED, Event.HELLO):
+        for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO):
             self.run.fleet.apply(record, event, self.now_s)
         record.address = f"ipc://{process}"
         self.roster.server_connected(record)
@@ -158,34 +158,34 @@ class World(RuleBasedStateMachine):
     def end_life(self, index: int) -> None:
         living = self.servers.pop(index)
         record = self.run.fleet.find(living.process)
-        self.run.fleet.apply(record, Event.EXIT_OTHER, self.now_s)
+        self.run.fleet.apply(record, LifecycleEvent.EXIT_OTHER, self.now_s)
         self.roster.server_gone(living.process)
 
     def take(self, living: Server) -> None:
         message, frames = living.inbox.popleft()
         match message:
-            case ShardMapUpdate():
+            case ShardMapUpdateMsg():
                 if message.epoch > living.epoch:
                     self.learn(living, message, frames)
-            case MeasureBuckets():
+            case MeasureBucketsMsg():
                 assert all(key in self.arenas[living.host] for key in message.buckets)
-                living.answers.append(BucketsMeasured(message.request, (BUCKET_BYTES,) * len(message.buckets)))
-            case CopyBuckets():
+                living.answers.append(BucketsMeasuredMsg(message.request, (BUCKET_BYTES,) * len(message.buckets)))
+            case CopyBucketsMsg():
                 before = living.order.moves if living.order is not None else ()
                 moves = tuple(move for move in message.moves if (move.table, move.bucket) not in living.owned)
-                message = CopyBuckets(message.copy, moves)
+                message = CopyBucketsMsg(message.copy, moves)
                 living.copied &= {(m.table, m.bucket) for m in message.moves if m in before}
                 for move in message.moves:
                     self.halves[living.host].add((move.table, move.bucket))
                     self.arenas[living.host].pop((move.table, move.bucket), None)
                 living.order, living.is_told = message, False
-            case KeepBuckets():
+            case KeepBucketsMsg():
                 pass
-            case ForgetBuckets():
+            case ForgetBucketsMsg():
                 living.to_forget.append(message)
                 self.forget(living)
 
-    def learn(self, living: Server, message: ShardMapUpdate, frames: list[bytes]) -> None:
+    def learn(self, living: Server, message: ShardMapUpdateMsg, frames: list[bytes]) -> None:
         index = living.process.index
         owned = frozenset(
             (table, bucket)
@@ -214,7 +214,7 @@ class World(RuleBasedStateMachine):
         living.epoch, living.owned, living.pending = message.epoch, owned, None
         living.copied -= moved
         self.forget(living)
-        living.answers.append(Ready(message.epoch))
+        living.answers.append(ReadyMsg(message.epoch))
 
     def fetch(self, living: Server, key: Key) -> bool:
         """The last rows, from the PS that has let go of them."""
@@ -232,7 +232,7 @@ class World(RuleBasedStateMachine):
             keys = set(message.buckets)
             if living.order is not None:
                 moves = tuple(move for move in living.order.moves if (move.table, move.bucket) not in keys)
-                living.order = CopyBuckets(living.order.copy, moves)
+                living.order = CopyBucketsMsg(living.order.copy, moves)
             if keys & living.owned:
                 continue
             for key in keys:
@@ -241,13 +241,13 @@ class World(RuleBasedStateMachine):
                 self.arenas[living.host].pop(key, None)
                 self.halves[living.host].discard(key)
             living.to_forget.remove(message)
-            living.answers.append(Forgotten(message.request))
+            living.answers.append(ForgottenMsg(message.request))
 
     def hear(self, living: Server) -> None:
         answer = living.answers.popleft()
         record = self.run.fleet.find(living.process)
-        if isinstance(answer, Ready):
-            self.run.fleet.apply(record, Event.READY, self.now_s)
+        if isinstance(answer, ReadyMsg):
+            self.run.fleet.apply(record, LifecycleEvent.READY, self.now_s)
             self.roster.server_ready(record, answer)
         else:
             self.roster.moving(record, answer)
@@ -262,7 +262,7 @@ class World(RuleBasedStateMachine):
                 return
             living.copied.add((move.table, move.bucket))
         living.is_told = True
-        living.answers.append(Copied(order.copy, BUCKET_BYTES * len(order.moves), failure))
+        living.answers.append(CopiedMsg(order.copy, BUCKET_BYTES * len(order.moves), failure))
 
     def steps_of_workers(self) -> list[Callable[[], None]]:
         """What those may do that use rows in place."""
@@ -304,7 +304,7 @@ class World(RuleBasedStateMachine):
         living = self.one_of(data, lambda s: s.pending and s.order and s.order.moves)
         assert living.order is not None
         living.is_told = True
-        living.answers.append(Copied(living.order.copy, 0, NO_ROOM))
+        living.answers.append(CopiedMsg(living.order.copy, 0, NO_ROOM))
 
     @rule(seed=st.integers(0, 1 << 30), number=st.integers(1, 60))
     def time_passes(self, seed: int, number: int) -> None:
@@ -410,7 +410,7 @@ class Worker:
 
     record: Any
     host: int
-    inbox: deque[tuple[ShardMapUpdate, list[bytes]]] = field(default_factory=deque)
+    inbox: deque[tuple[ShardMapUpdateMsg, list[bytes]]] = field(default_factory=deque)
     known: tuple[int, frozenset[Key]] = (0, frozenset())  # epoch, buckets that it may use in place
     batches: deque[tuple[int, frozenset[Key]]] = field(default_factory=deque)
     maps: MapsLeft = field(default_factory=MapsLeft)
@@ -446,7 +446,7 @@ class MappedWorld(World):
         place = ProcessSpec("worker", index, (), 1, host=index)
         record = self.run.fleet.request(process, place, self.now_s)
         self.living[index] = Worker(record, index)
-        for event in (Event.SPAWNED, Event.HELLO):
+        for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO):
             self.run.fleet.apply(record, event, self.now_s)
         self.roster.worker_connected(record)
 
@@ -519,7 +519,7 @@ class MappedWorld(World):
     @rule(data=st.data())
     def a_worker_dies(self, data: st.DataObject) -> None:
         worker = self.living.pop(data.draw(st.sampled_from(sorted(self.living))))
-        self.run.fleet.apply(worker.record, Event.EXIT_OTHER, self.now_s)
+        self.run.fleet.apply(worker.record, LifecycleEvent.EXIT_OTHER, self.now_s)
         self.roster.worker_gone(worker.record.process)
 
 

@@ -24,7 +24,7 @@ from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings
 from elastichost.wire.applied import left_out_words
-from elastichost.wire.control import Crew, Fence, Heartbeat, StepsGrant
+from elastichost.wire.control import CrewMsg, FenceMsg, HeartbeatMsg, StepsGrantMsg
 from elastichost.wire.facts import StepSample
 from tests.arena.conftest import build_model
 from tests.supervisor.noted import Noted
@@ -69,11 +69,11 @@ class Stage:
         return record
 
     def beat(self, record: ProcessRecord, samples: int, seconds: float) -> None:
-        self.fleet.heartbeat(record, Heartbeat(1, StepSample(samples=samples, compute_s=seconds)), self.now_s)
+        self.fleet.heartbeat(record, HeartbeatMsg(1, StepSample(samples=samples, compute_s=seconds)), self.now_s)
 
     def lease_of(self, stop: int) -> int:
         """The one that the step that ends at this position of the first unit is of."""
-        leases = [grant.lease for grant in self.to(0, StepsGrant) if grant.lease.unit == 0]
+        leases = [grant.lease for grant in self.to(0, StepsGrantMsg) if grant.lease.unit == 0]
         return next(lease.lease_id for lease in leases if lease.start < stop <= lease.stop)
 
     def commit(
@@ -111,12 +111,12 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_on(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.training.serve()
-    first, second = stage.to(0, StepsGrant)
+    first, second = stage.to(0, StepsGrantMsg)
     assert (first.first_step, first.lease.start, second.first_step) == (1, 0, 1 + (first.lease.stop // BATCH))
     stage.join("worker", 1)
-    assert stage.to(1, StepsGrant) == [first, second], "who joins learns what is open"
-    assert stage.to(1, Crew)[-1] == stage.to(0, Crew)[-1]
-    assert stage.to(0, Crew)[-1].workers == (0, 0, 1, 1)
+    assert stage.to(1, StepsGrantMsg) == [first, second], "who joins learns what is open"
+    assert stage.to(1, CrewMsg)[-1] == stage.to(0, CrewMsg)[-1]
+    assert stage.to(0, CrewMsg)[-1].workers == (0, 0, 1, 1)
 
 
 def test_nothing_is_granted_without_a_crew_nor_across_a_pause(stage: Stage) -> None:
@@ -125,31 +125,31 @@ def test_nothing_is_granted_without_a_crew_nor_across_a_pause(stage: Stage) -> N
     stage.may_grant = False
     stage.join("worker", 0)
     stage.training.serve()
-    assert stage.to(0, StepsGrant) == []
+    assert stage.to(0, StepsGrantMsg) == []
     stage.may_grant = True
     stage.training.serve()
-    assert len(stage.to(0, StepsGrant)) == 2
+    assert len(stage.to(0, StepsGrantMsg)) == 2
 
 
 def test_what_is_committed_counts_and_makes_room_for_the_next_range(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.training.serve()
-    first, second = stage.to(0, StepsGrant)
+    first, second = stage.to(0, StepsGrantMsg)
     for stop in range(BATCH, first.lease.stop + 1, BATCH):
         stage.commit(stop, first.lease.lease_id, BATCH - 1, 1)
     assert stage.training.committed_step() == first.lease.stop // BATCH
     assert stage.ledger.trained == 3 * first.lease.stop // BATCH
     stage.training.serve()
-    (third,) = stage.to(0, StepsGrant)[2:]
+    (third,) = stage.to(0, StepsGrantMsg)[2:]
     assert third.first_step == second.first_step + -(-(second.lease.stop - second.lease.start) // BATCH)
     stage.join("worker", 1)
-    assert stage.to(1, StepsGrant) == [second, third]
+    assert stage.to(1, StepsGrantMsg) == [second, third]
 
 
 def test_a_record_that_cannot_be_ends_the_job(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.training.serve()
-    stage.commit(BATCH, stage.to(0, StepsGrant)[0].lease.lease_id, samples=BATCH + 1)
+    stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id, samples=BATCH + 1)
     with pytest.raises(JobFailedError, match="leave room for 4 more"):
         stage.training.serve()
 
@@ -158,15 +158,15 @@ def test_a_worker_that_leaves_or_dies_hands_its_micro_batches_on(stage: Stage) -
     stage.join("server", 0)
     records = [stage.join("worker", index) for index in (0, 1, 2)]
     stage.training.drained(records[1].process)
-    assert stage.to(0, Crew)[-1].workers == (0, 0, 2, 2)
+    assert stage.to(0, CrewMsg)[-1].workers == (0, 0, 2, 2)
     stage.training.lost(records[2].process)
-    assert stage.to(0, Crew)[-1].workers == (0, 0, 0, 0)
-    assert [message for process, message in stage.sent if process.role == "server"] == [Fence(2, 1)]
-    epochs = [crew.epoch for crew in stage.to(0, Crew)]
+    assert stage.to(0, CrewMsg)[-1].workers == (0, 0, 0, 0)
+    assert [message for process, message in stage.sent if process.role == "server"] == [FenceMsg(2, 1)]
+    epochs = [crew.epoch for crew in stage.to(0, CrewMsg)]
     assert epochs == sorted(set(epochs)), "a newer crew has a larger number"
     late = ProcessId("worker", 0, 9)
     stage.training.drained(late)
-    assert len(stage.to(0, Crew)) == len(epochs), "a life that is not of the crew changes nothing"
+    assert len(stage.to(0, CrewMsg)) == len(epochs), "a life that is not of the crew changes nothing"
 
 
 def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None:
@@ -174,15 +174,15 @@ def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None
     stage.beat(fast, 300, 1.0)
     stage.beat(slow, 280, 1.0)
     stage.now_s += REASSIGN_EVERY_S
-    before = len(stage.to(0, Crew))
+    before = len(stage.to(0, CrewMsg))
     stage.training.serve()
-    assert len(stage.to(0, Crew)) == before
+    assert len(stage.to(0, CrewMsg)) == before
     stage.beat(slow, 10, 2.0)
     stage.training.serve()
-    assert len(stage.to(0, Crew)) == before, "not again within its time"
+    assert len(stage.to(0, CrewMsg)) == before, "not again within its time"
     stage.now_s += REASSIGN_EVERY_S
     stage.training.serve()
-    assert stage.to(1, Crew)[-1].workers == (0, 0, 0, 1)
+    assert stage.to(1, CrewMsg)[-1].workers == (0, 0, 0, 1)
     assert any("a step would take" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
 
 
@@ -204,9 +204,9 @@ def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> N
     for life in (1, 2, 3):
         victim = stage.join("worker", 7, life).process
         stage.watermarks.note_begun(7, life, key_of(2, 1))
-        assert stage.to(0, Crew)[-1].left_out == ()
+        assert stage.to(0, CrewMsg)[-1].left_out == ()
         stage.training.lost(victim)
-    assert stage.to(0, Crew)[-1].left_out == ((2, 1),)
+    assert stage.to(0, CrewMsg)[-1].left_out == ((2, 1),)
     assert stage.ledger.quarantined == (), "the step's record must say so first"
     for stop in (4, 8, 12):
         stage.commit(stop, stage.lease_of(stop), 2 if stop == 8 else 4, 2 * (stop == 8), (1,) if stop == 8 else ())
@@ -237,7 +237,7 @@ def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_
     stage.training.serve()
     stage.may_grant = False
     stage.join("worker", 1)
-    assert stage.to(1, StepsGrant) == stage.to(0, StepsGrant)
+    assert stage.to(1, StepsGrantMsg) == stage.to(0, StepsGrantMsg)
 
 
 def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
@@ -247,16 +247,16 @@ def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> 
     stage.may_grant = stage.may_tell = False
     stage.join("worker", 1)
     stage.training.serve()
-    assert stage.to(1, StepsGrant) == []
+    assert stage.to(1, StepsGrantMsg) == []
     stage.may_tell = True
     stage.training.serve()
-    assert stage.to(1, StepsGrant) == stage.to(0, StepsGrant)
+    assert stage.to(1, StepsGrantMsg) == stage.to(0, StepsGrantMsg)
 
 
 def test_a_worker_that_dies_after_its_step_was_committed_is_not_held_against_it(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.training.serve()
-    stage.commit(BATCH, stage.to(0, StepsGrant)[0].lease.lease_id)
+    stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id)
     for life in (1, 2, 3, 4):
         victim = stage.join("worker", 7, life).process
         stage.watermarks.note_begun(7, life, key_of(1, 1))

@@ -5,9 +5,9 @@ import pytest
 from elastichost.errors import DataError, JobFailedError, ModelError
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.supervisor.core.fleet import Fleet
-from elastichost.supervisor.core.lifecycle import Event, State
+from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
 from elastichost.supervisor.core.reconciler import Failure, error_of
-from elastichost.wire.control import Heartbeat
+from elastichost.wire.control import HeartbeatMsg
 from elastichost.wire.facts import StepSample
 
 SPEC = ProcessSpec("worker", 0, (0,), 1)
@@ -27,10 +27,10 @@ def test_a_newer_life_takes_the_place_of_the_older() -> None:
 def test_only_growing_progress_is_a_sign_of_life() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
-    fleet.heartbeat(record, Heartbeat(5, StepSample()), 1.0)
-    fleet.heartbeat(record, Heartbeat(5, StepSample()), 2.0)
+    fleet.heartbeat(record, HeartbeatMsg(5, StepSample()), 1.0)
+    fleet.heartbeat(record, HeartbeatMsg(5, StepSample()), 2.0)
     assert record.moved_s == 1.0
-    fleet.heartbeat(record, Heartbeat(6, StepSample()), 3.0)
+    fleet.heartbeat(record, HeartbeatMsg(6, StepSample()), 3.0)
     assert record.moved_s == 3.0
 
 
@@ -40,7 +40,7 @@ def test_rates_are_over_the_last_seconds() -> None:
     assert (record.samples_per_s, record.wait_fraction, record.compute_ms) == (0.0, 0.0, 0.0)
     sample = StepSample(steps=4, samples=100, seconds=0.5, wait_input_s=0.1, compute_s=0.2, loss_sum=50.0)
     for tick in range(40):
-        fleet.heartbeat(record, Heartbeat(tick, sample), tick / 2)
+        fleet.heartbeat(record, HeartbeatMsg(tick, sample), tick / 2)
     assert record.samples_per_s == pytest.approx(200)
     assert record.wait_fraction == pytest.approx(0.2)
     assert record.compute_ms == pytest.approx(50)
@@ -52,13 +52,13 @@ def test_rates_are_over_the_last_seconds() -> None:
 def test_states_and_who_can_work() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
-    for event in (Event.SPAWNED, Event.HELLO, Event.READY):
+    for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY):
         fleet.apply(record, event, 2.0)
     assert fleet.working("worker") == (record,)
     assert fleet.live("worker") == (record,)
     assert fleet.observed()[0].state == State.READY
     assert record.status().state == "ready"
-    fleet.apply(record, Event.EXIT_OTHER, 3.0)
+    fleet.apply(record, LifecycleEvent.EXIT_OTHER, 3.0)
     assert fleet.working("worker") == fleet.live("worker") == ()
 
 
@@ -79,10 +79,29 @@ def test_those_about_to_end_are_counted_until_they_have() -> None:
     fleet = Fleet()
     for index, events in enumerate(
         [
-            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK],
-            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.REPORT],
-            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.KILL],
-            [Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.KILL, Event.EXIT_OTHER],
+            [LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY, LifecycleEvent.WORK],
+            [
+                LifecycleEvent.SPAWNED,
+                LifecycleEvent.HELLO,
+                LifecycleEvent.READY,
+                LifecycleEvent.WORK,
+                LifecycleEvent.REPORT,
+            ],
+            [
+                LifecycleEvent.SPAWNED,
+                LifecycleEvent.HELLO,
+                LifecycleEvent.READY,
+                LifecycleEvent.WORK,
+                LifecycleEvent.KILL,
+            ],
+            [
+                LifecycleEvent.SPAWNED,
+                LifecycleEvent.HELLO,
+                LifecycleEvent.READY,
+                LifecycleEvent.WORK,
+                LifecycleEvent.KILL,
+                LifecycleEvent.EXIT_OTHER,
+            ],
         ]
     ):
         record = fleet.request(ProcessId("worker", index, 1), SPEC, 0.0)
@@ -95,7 +114,7 @@ def test_those_about_to_end_are_counted_until_they_have() -> None:
 def test_nobody_is_blamed_for_the_time_the_supervisor_stood_still() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
-    fleet.heartbeat(record, Heartbeat(1, StepSample()), 1.0)
+    fleet.heartbeat(record, HeartbeatMsg(1, StepSample()), 1.0)
     fleet.extend_deadlines(60.0)
     (seen,) = fleet.observed()
     assert (seen.since_s, seen.moved_s) == (60.0, 61.0)

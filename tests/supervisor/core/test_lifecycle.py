@@ -5,34 +5,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastichost.errors import IllegalTransitionError
-from elastichost.supervisor.core.lifecycle import LIVE, TRANSITIONS, Event, State, next_state
+from elastichost.supervisor.core.lifecycle import LIVE, TRANSITIONS, LifecycleEvent, State, next_state
 
 
 def test_the_life_of_a_worker() -> None:
     state = State.REQUESTED
-    for event in (Event.SPAWNED, Event.HELLO, Event.READY, Event.WORK, Event.DRAIN, Event.DRAINED, Event.STOP):
+    for event in (
+        LifecycleEvent.SPAWNED,
+        LifecycleEvent.HELLO,
+        LifecycleEvent.READY,
+        LifecycleEvent.WORK,
+        LifecycleEvent.DRAIN,
+        LifecycleEvent.DRAINED,
+        LifecycleEvent.STOP,
+    ):
         state = next_state("worker-0.1", state, event)
-    assert next_state("worker-0.1", state, Event.EXIT_CLEAN) == State.EXITED
+    assert next_state("worker-0.1", state, LifecycleEvent.EXIT_CLEAN) == State.EXITED
 
 
 def test_an_exit_nobody_asked_for_is_a_failure_whatever_its_code() -> None:
-    assert next_state("worker-0.1", State.RUNNING, Event.EXIT_CLEAN) == State.FAILED
+    assert next_state("worker-0.1", State.RUNNING, LifecycleEvent.EXIT_CLEAN) == State.FAILED
 
 
 def test_what_is_not_in_the_table_names_process_state_and_event() -> None:
     with pytest.raises(IllegalTransitionError, match=r"worker-0\.1.*drained.*'ready'"):
-        next_state("worker-0.1", State.READY, Event.DRAINED)
+        next_state("worker-0.1", State.READY, LifecycleEvent.DRAINED)
 
 
 @pytest.mark.parametrize("state", sorted(LIVE - {State.REQUESTED}))
 def test_every_process_with_a_pid_can_be_killed_and_can_exit(state: State) -> None:
-    assert next_state("p", state, Event.KILL) == State.KILLING
-    for event in (Event.EXIT_CLEAN, Event.EXIT_OTHER):
+    assert next_state("p", state, LifecycleEvent.KILL) == State.KILLING
+    for event in (LifecycleEvent.EXIT_CLEAN, LifecycleEvent.EXIT_OTHER):
         assert next_state("p", state, event) in (State.EXITED, State.FAILED)
 
 
-@given(st.lists(st.sampled_from(list(Event)), max_size=20))
-def test_the_dead_stay_dead(events: list[Event]) -> None:
+@given(st.lists(st.sampled_from(list(LifecycleEvent)), max_size=20))
+def test_the_dead_stay_dead(events: list[LifecycleEvent]) -> None:
     state = State.REQUESTED
     for event in events:
         if (state, event) in TRANSITIONS:

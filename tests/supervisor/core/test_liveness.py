@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.supervisor.controllers.liveness import SilenceWatch
 from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
-from elastichost.supervisor.core.lifecycle import Event
+from elastichost.supervisor.core.lifecycle import LifecycleEvent
 from elastichost.supervisor.core.liveness import IDLE_S, SILENCE_S, Signs, hang_reason
-from elastichost.wire.control import Heartbeat
+from elastichost.wire.control import HeartbeatMsg
 from elastichost.wire.facts import StepSample
 
 TIMEOUT_S = 10.0
@@ -79,8 +79,8 @@ def test_a_hang_stays_one_and_a_short_silence_is_none(signs: Signs, silent_s: fl
         assert reason
 
 
-def beat(progress: int, steps: int = 0) -> Heartbeat:
-    return Heartbeat(progress, StepSample(steps=steps))
+def beat(progress: int, steps: int = 0) -> HeartbeatMsg:
+    return HeartbeatMsg(progress, StepSample(steps=steps))
 
 
 def test_the_longest_silence_is_counted_from_the_first_work_on() -> None:
@@ -127,7 +127,7 @@ def record_of(fleet: Fleet, pid: int, gpu: int | None = None) -> ProcessRecord:
     spec = ProcessSpec("worker", 0, (0,), 1, gpu)
     record = fleet.request(ProcessId("worker", 0, 1), spec, 0.0)
     record.pid = pid
-    fleet.apply(record, Event.SPAWNED, 0.0)
+    fleet.apply(record, LifecycleEvent.SPAWNED, 0.0)
     return record
 
 

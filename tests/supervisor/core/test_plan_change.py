@@ -6,30 +6,30 @@ import pytest
 
 from elastichost.runs.events import Counts
 from elastichost.runs.events.text import text_of
-from elastichost.supervisor.core.plan_change import Dip, Pace, Watch, figures_of, gpu_refusal, refusal
+from elastichost.supervisor.core.plan_change import Dip, Pace, PlanChangeWatch, figures_of, gpu_refusal, refusal
 from elastichost.tuner.cold_start import initial_plan
-from elastichost.wire.commands import Scale
+from elastichost.wire.commands import ScaleMsg
 
 ONE, THREE = Counts(1, 1, 1), Counts(3, 2, 1)
 
 
 def test_bounds_are_told() -> None:
-    def refused(command: Scale) -> str:
+    def refused(command: ScaleMsg) -> str:
         found = refusal(command, 256, 64, 8)
         assert found is not None and found.is_usage
         return f"{found.message}: {found.hint}"
 
-    assert refusal(Scale(256, 64, 8), 256, 64, 8) is None
-    assert refused(Scale(workers=257)) == "workers=257 cannot be: from 1 to 256 are possible"
-    assert refused(Scale(servers=0)).startswith("servers=0")
-    assert refused(Scale(worker_cores=9)).endswith("from 1 to 8 are possible")
-    assert refused(Scale()) == "nothing to scale: name one of workers, servers, worker_cores"
+    assert refusal(ScaleMsg(256, 64, 8), 256, 64, 8) is None
+    assert refused(ScaleMsg(workers=257)) == "workers=257 cannot be: from 1 to 256 are possible"
+    assert refused(ScaleMsg(servers=0)).startswith("servers=0")
+    assert refused(ScaleMsg(worker_cores=9)).endswith("from 1 to 8 are possible")
+    assert refused(ScaleMsg()) == "nothing to scale: name one of workers, servers, worker_cores"
 
 
 def test_more_workers_than_gpu_memory_is_shared_out_for_are_refused() -> None:
-    assert gpu_refusal(Scale(workers=4), 4) is None
-    assert gpu_refusal(Scale(servers=9), 4) is None
-    found = gpu_refusal(Scale(workers=5), 4)
+    assert gpu_refusal(ScaleMsg(workers=4), 4) is None
+    assert gpu_refusal(ScaleMsg(servers=9), 4) is None
+    found = gpu_refusal(ScaleMsg(workers=5), 4)
     assert found is not None and found.is_usage
     assert "shares were cut for 4 workers" in found.hint and "[1, 5]" in found.hint
 
@@ -85,8 +85,8 @@ def test_without_a_rate_before_there_is_no_dip() -> None:
     assert (dip.dip, dip.recovered_s) == (None, None)
 
 
-def watch(newcomers: dict[int, int]) -> Watch:
-    return Watch(ONE, THREE, newcomers, Dip(100.0, 0, 1000.0))
+def watch(newcomers: dict[int, int]) -> PlanChangeWatch:
+    return PlanChangeWatch(ONE, THREE, newcomers, Dip(100.0, 0, 1000.0))
 
 
 def test_it_is_over_a_moment_after_everybody_trains() -> None:

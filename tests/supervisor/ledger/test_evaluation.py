@@ -17,7 +17,7 @@ from elastichost.supervisor.ledger.checkpoint_record import RunRecord
 from elastichost.supervisor.ledger.early_stopping import EarlyStop
 from elastichost.supervisor.ledger.evaluation import EvaluationRound
 from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings
-from elastichost.wire.control import EvaluationGrant, EvaluationScores
+from elastichost.wire.control import EvaluationGrantMsg, EvaluationScoresMsg
 
 WORKERS = [ProcessId("worker", index, 1) for index in range(3)]
 
@@ -28,9 +28,9 @@ def frames_of(unit: int, start: int, stop: int, labels: int = 1) -> list[memoryv
     return [memoryview(a.tobytes()) for a in (logits, logits % 2, np.empty(0, np.float32), positions / 1e4)]
 
 
-def answer(grant: EvaluationGrant, skipped: int = 0) -> EvaluationScores:
+def answer(grant: EvaluationGrantMsg, skipped: int = 0) -> EvaluationScoresMsg:
     samples = grant.stop - grant.start - skipped
-    return EvaluationScores(grant.round, grant.unit, grant.start, grant.stop, samples, skipped)
+    return EvaluationScoresMsg(grant.round, grant.unit, grant.start, grant.stop, samples, skipped)
 
 
 @given(
@@ -39,8 +39,8 @@ def answer(grant: EvaluationGrant, skipped: int = 0) -> EvaluationScores:
 )
 def test_every_position_is_scored_once_whoever_dies(units: list[int], turns: list[tuple[int, str]]) -> None:
     evaluation = EvaluationRound(3, units, 7, 1)
-    held: dict[int, list[EvaluationGrant]] = {0: [], 1: [], 2: []}
-    sent: list[tuple[int, EvaluationGrant]] = []
+    held: dict[int, list[EvaluationGrantMsg]] = {0: [], 1: [], 2: []}
+    sent: list[tuple[int, EvaluationGrantMsg]] = []
     everyone = [(0, "ask"), (0, "score")] * 60
     for index, turn in (*turns, (0, "die"), (1, "die"), (2, "die"), *everyone):
         worker = WORKERS[index]

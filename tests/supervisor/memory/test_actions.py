@@ -21,7 +21,7 @@ from elastichost.supervisor.memory.actions import MemoryActor, relocated
 from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
 from elastichost.tuner.memory.forecast import MemoryState, decide
-from elastichost.wire.commands import Scale
+from elastichost.wire.commands import ScaleMsg
 from tests.supervisor.noted import Noted
 
 TABLES = tuple(TableSpec(f"t{i}", i, (f"f{i}",), "int", rows=rows) for i, rows in enumerate((0, 0, 3000)))
@@ -83,7 +83,7 @@ class Scene:
             (directory / str(host)).mkdir()
             self.arenas.append(Arena.create(directory / str(host), plan_layout(a_model(), 7, 1 << 26), whole=host == 0))
         self.noted = Noted()
-        self.asked: list[tuple[Scale, str]] = []
+        self.asked: list[tuple[ScaleMsg, str]] = []
         self.relocations: list[ShardMap] = []
         self.followed: list[Any] = []
         self.shard_map = even_shard_map(a_model().tables, tuple(sorted(hosts)), epoch=3)
@@ -114,7 +114,7 @@ class Scene:
             self.relocations.append(target)
         return self.may_move
 
-    def _resized(self, command: Scale, reason: str) -> tuple[str, tuple[str, ...]]:
+    def _resized(self, command: ScaleMsg, reason: str) -> tuple[str, tuple[str, ...]]:
         self.asked.append((command, reason))
         return f"plan of {command}", ("a warning",)
 
@@ -168,7 +168,7 @@ def test_ids_are_admitted_later_on_all_hosts(scene: Scene) -> None:
 
 def test_a_worker_goes_and_warnings_are_told(scene: Scene) -> None:
     scene.do("shrink", workers=2)
-    assert scene.asked == [(Scale(workers=2), "a worker fewer, to save memory")]
+    assert scene.asked == [(ScaleMsg(workers=2), "a worker fewer, to save memory")]
     assert len(scene.followed) == 1
     assert Warned("a warning") in scene.noted.events
 
@@ -181,7 +181,7 @@ def test_buckets_go_to_ps_that_are_there_else_one_is_started(scene_of: Callable[
     alone = scene_of({0: 0})
     alone.do("move", host=0, target=1, share=0.5)
     assert alone.relocations == []
-    assert alone.asked[0][0] == Scale(servers=2)
+    assert alone.asked[0][0] == ScaleMsg(servers=2)
 
 
 def test_what_cannot_move_now_is_told(scene_of: Callable[..., Scene]) -> None:

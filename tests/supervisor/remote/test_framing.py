@@ -60,7 +60,7 @@ def test_whatever_pieces_it_comes_in_and_whatever_a_shell_printed(
     noise: bytes, numbers: list[int], cuts: list[int]
 ) -> None:
     assume(GREETING not in noise + GREETING[:-1])
-    words = [said.Pong(number) for number in numbers]
+    words = [said.PongMsg(number) for number in numbers]
     data, heard, at = noise + GREETING + encoded(*words), list[said.AgentWord](), 0
     with opened() as wire:
         for turn in range(len(data)):
@@ -77,10 +77,10 @@ def test_whatever_pieces_it_comes_in_and_whatever_a_shell_printed(
 def test_what_came_before_the_end_is_not_lost() -> None:
     reading, writing = os.pipe()
     ears: Pipe[said.AgentWord] = Pipe(reading, os.open(os.devnull, os.O_RDWR), said.AgentWord, greets=False)
-    os.write(writing, GREETING + encoded(said.Pong(1)))
+    os.write(writing, GREETING + encoded(said.PongMsg(1)))
     os.close(writing)
     words = ears.receive()
-    assert next(words) == said.Pong(1)
+    assert next(words) == said.PongMsg(1)
     with pytest.raises(PipeEndedError, match="output has ended"):
         next(words)
     ears.close()
@@ -107,7 +107,7 @@ def test_nobody_waits_for_an_end_that_does_not_read() -> None:
     reading, writing = os.pipe()
     mouth: Pipe[said.AgentOrder] = Pipe(os.open(os.devnull, os.O_RDWR), writing, said.AgentOrder, greets=False)
     ears: Pipe[said.AgentOrder] = Pipe(reading, os.open(os.devnull, os.O_RDWR), said.AgentOrder, greets=True)
-    orders = [said.WordsSet(bytes(4), bytes([number]) * 1_000_000) for number in range(8)]
+    orders = [said.WordsSetMsg(bytes(4), bytes([number]) * 1_000_000) for number in range(8)]
     for order in orders:
         mouth.send(order)
     assert mouth.has_queued
@@ -118,10 +118,10 @@ def test_nobody_waits_for_an_end_that_does_not_read() -> None:
     assert heard == orders and not mouth.has_queued
     ears.close()
     with pytest.raises(PipeEndedError, match="takes nothing any more"):
-        mouth.send(said.Ping(1))
+        mouth.send(said.PingMsg(1))
     mouth.close()
 
 
 def test_what_is_larger_than_a_frame_is_not_sent() -> None:
-    with opened() as wire, pytest.raises(ProtocolError, match="a WordsSet of"):
-        wire.ears.send(said.WordsSet(b"", bytes(MAX_FRAME_BYTES)))
+    with opened() as wire, pytest.raises(ProtocolError, match="a WordsSetMsg of"):
+        wire.ears.send(said.WordsSetMsg(b"", bytes(MAX_FRAME_BYTES)))

@@ -8,16 +8,16 @@ import pytest
 from elastichost.config.hosts import HostSection
 from elastichost.host.cpu_features import CpuFeatures
 from elastichost.resources import HostInventory
-from elastichost.supervisor.remote.messages import Welcome
+from elastichost.supervisor.remote.messages import WelcomeMsg
 from elastichost.supervisor.remote.preflight import Own, failures_of, findings_of, interface_of, repair_of
 
 HOST = HostSection(address="anna@big")
 OWN = {"python": "3.11.7", "torch": "2.13.0", "elastichost": "0.1"}
 CPU = CpuFeatures("AuthenticAMD", "znver4", ("avx2", "avx512f", "fma"), ())
-GOOD = Welcome("big", OWN, HostInventory((0, 1), 8 << 30), "/dev/shm", 4 << 30, 1000.0, "10.0.0.2", "10.0.0.1", CPU)
+GOOD = WelcomeMsg("big", OWN, HostInventory((0, 1), 8 << 30), "/dev/shm", 4 << 30, 1000.0, "10.0.0.2", "10.0.0.1", CPU)
 
 
-def verdicts(welcome: Welcome) -> dict[str, str]:
+def verdicts(welcome: WelcomeMsg) -> dict[str, str]:
     return {one.name: one.verdict for one in findings_of(HOST, welcome, Own(OWN, CPU), 1000.0)}
 
 

@@ -28,19 +28,19 @@ class Bench:
     def follow(self) -> None:
         """All that was asked for, as an agent does."""
         while self.asked:
-            self.most = max(self.most, sum(isinstance(one, said.ReadFile) for one in self.asked))
+            self.most = max(self.most, sum(isinstance(one, said.ReadFileMsg) for one in self.asked))
             match self.asked.pop(0):
-                case said.ReadFile(number=number, name=name, offset=offset):
+                case said.ReadFileMsg(number=number, name=name, offset=offset):
                     try:
-                        piece = said.FilePiece(number, *read_piece(below(self.there, name), offset))
+                        piece = said.FilePieceMsg(number, *read_piece(below(self.there, name), offset))
                     except OSError as error:
-                        piece = said.FilePiece(number, b"", True, str(error.strerror))
+                        piece = said.FilePieceMsg(number, b"", True, str(error.strerror))
                     self.transfers.came(piece)
-                case said.WriteFile(name=name, offset=offset, data=data, is_last=is_last):
+                case said.WriteFileMsg(name=name, offset=offset, data=data, is_last=is_last):
                     write_piece(below(self.there, name), offset, data)
                     if is_last:
-                        self.transfers.written(said.FileWritten(name, ""))
-                case said.RemoveFile(name=name):
+                        self.transfers.written(said.FileWrittenMsg(name, ""))
+                case said.RemoveFileMsg(name=name):
                     remove(below(self.there, name))
 
     def send(self) -> None:
@@ -98,13 +98,13 @@ def test_a_host_that_is_lost_while_it_is_told_to_remove_a_file_has_sent_it(bench
 
     def say(order: said.AgentOrder) -> None:
         bench.asked.append(order)
-        if isinstance(order, said.RemoveFile):
+        if isinstance(order, said.RemoveFileMsg):
             bench.transfers.lost("it is gone")
 
     bench.transfers = Transfers(say)
     bench.transfers.fetch("a.bin", tmp_path / "a.bin", bench.done.append)
     bench.transfers.fetch("b.bin", tmp_path / "b.bin", bench.done.append)
-    bench.transfers.came(said.FilePiece(1, b"x", True, ""))
+    bench.transfers.came(said.FilePieceMsg(1, b"x", True, ""))
     assert bench.done == ["", "it is gone"]
     assert (tmp_path / "a.bin").read_bytes() == b"x"
 

@@ -23,7 +23,7 @@ from elastichost.arena.owner import Owner, owner_of
 from elastichost.arena.recovery.staging import StagingArea, stamp_of
 from elastichost.plan import ProcessId
 from elastichost.runs.events import AnyEvent, ArenaOpened, BatchTorn, JournalLine, LeaseGranted, RunStarted
-from elastichost.runs.facts import ArenaOrigin, Lineage, TornLife
+from elastichost.runs.facts import ArenaOrigin, Lineage, TornBatches
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.ledger.state import LedgerSettings
 from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, claim_arena, rescue
@@ -133,7 +133,7 @@ def test_everything_is_recovered_and_the_arena_is_taken_over(left: Left, first: 
     assert isinstance(found, TakenOver)
     assert (found.dense.version(), found.ledger.trained, found.ledger.samples_accounted) == (4, 12, 12)
     assert found.committed == {(0, 1): 2, (1, 1): 0, (1, 2): 1}
-    assert found.torn == (TornLife(1, 2, 2),)
+    assert found.torn == (TornBatches(1, 2, 2),)
     assert found.staged == {}
     owner = host.read_owner(left.arena)
     assert (owner.pid, owner.run_dir) == (os.getpid(), str(left.run_dir))

@@ -18,7 +18,7 @@ from elastichost.supervisor.core.fleet import Fleet
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.startup.emulation import EMULATED, virtual_inventory
 from elastichost.supervisor.startup.preflight import preflight
-from elastichost.wire.control import Heartbeat
+from elastichost.wire.control import HeartbeatMsg
 from elastichost.wire.facts import StepSample
 
 ROOT = Path(__file__).parents[3]
@@ -65,7 +65,7 @@ def test_the_cpu_time_of_an_emulated_process_is_what_it_says(cpu_s: float | None
     assert record.virtual_cpu_percent is None
     for number in range(3):
         sample = StepSample(seconds=0.5)
-        fleet.heartbeat(record, Heartbeat(number, msgspec.structs.replace(sample, cpu_s=cpu_s)), 0.5 * number)
+        fleet.heartbeat(record, HeartbeatMsg(number, msgspec.structs.replace(sample, cpu_s=cpu_s)), 0.5 * number)
     assert record.virtual_cpu_percent == (None if percent is None else pytest.approx(percent))
 
 
@@ -77,6 +77,6 @@ def test_the_tuner_counts_virtual_cpu_time_of_both_roles_and_each_beat_once() ->
         record = fleet.request(process, ProcessSpec(cast(Role, role), 0, (), 1), 0.0)
         record.pid, record.state = 1, State.RUNNING
         for number in range(1, 4):
-            fleet.heartbeat(record, Heartbeat(number, StepSample(seconds=0.5, cpu_s=cpu_s)), 0.5 * number)
+            fleet.heartbeat(record, HeartbeatMsg(number, StepSample(seconds=0.5, cpu_s=cpu_s)), 0.5 * number)
             totals = counter.totals()
     assert (totals.worker_cpu_s, totals.server_cpu_s) == pytest.approx((0.9, 0.3))

@@ -10,7 +10,7 @@ from elastichost.config.job import load_job
 from elastichost.datasets import open_reader
 from elastichost.resources import GpuDevice
 from elastichost.runs.journal_replay import EndedSize
-from elastichost.supervisor.startup.initial_plan import Beginning, begin
+from elastichost.supervisor.startup.initial_plan import InitialPlan, begin
 
 JOB = """
 [model]
@@ -21,7 +21,9 @@ synthetic = { rows = 1000, test_rows = 1, tables = 1 }
 """
 
 
-def begun(folder: Path, tuner: str = "", ended: EndedSize | None = None, gpus: tuple[GpuDevice, ...] = ()) -> Beginning:
+def begun(
+    folder: Path, tuner: str = "", ended: EndedSize | None = None, gpus: tuple[GpuDevice, ...] = ()
+) -> InitialPlan:
     path = folder / "job.toml"
     path.write_text(f"{JOB}[tuner]\n{tuner}\n")
     job = load_job(path, environ={})

@@ -19,7 +19,7 @@ from elastichost.tuner.colocation.feedback import (
     encounters,
     tend,
 )
-from elastichost.tuner.colocation.stages import TRANSITIONS, Event, Stage, next_stage
+from elastichost.tuner.colocation.stages import TRANSITIONS, Stage, StageEvent, next_stage
 
 WINDOW_S = 5.0
 CALM = Pressure(0.5)
@@ -71,22 +71,29 @@ def test_what_is_not_in_the_table_raises() -> None:
     with pytest.raises(
         IllegalTransitionError, match="co-location of a: event 'room' is not allowed in state 'running'"
     ):
-        next_stage("a", Stage.RUNNING, Event.ROOM)
-    allowed = sum((stage, event) in TRANSITIONS for stage in Stage for event in Event)
-    assert allowed == len(TRANSITIONS) < len(Stage) * len(Event)
+        next_stage("a", Stage.RUNNING, StageEvent.ROOM)
+    allowed = sum((stage, event) in TRANSITIONS for stage in Stage for event in StageEvent)
+    assert allowed == len(TRANSITIONS) < len(Stage) * len(StageEvent)
 
 
 def test_every_stage_has_a_way_down_and_a_way_back() -> None:
-    down = {Event.CROWDED, Event.CROWDED_LEAST, Event.MEMORY, Event.MEMORY_LEAST, Event.CRITICAL, Event.STUCK}
+    down = {
+        StageEvent.CROWDED,
+        StageEvent.CROWDED_LEAST,
+        StageEvent.MEMORY,
+        StageEvent.MEMORY_LEAST,
+        StageEvent.CRITICAL,
+        StageEvent.STUCK,
+    }
     rungs = list(Stage)
     for (stage, event), (after, action) in TRANSITIONS.items():
         is_down = rungs.index(after) > rungs.index(stage)
         assert is_down == (event in down)
-        assert (action is None) == (event is Event.STARTED)
+        assert (action is None) == (event is StageEvent.STARTED)
     for stage in set(Stage) - {Stage.EVICTED}:
-        assert (stage, Event.CRITICAL) in TRANSITIONS
+        assert (stage, StageEvent.CRITICAL) in TRANSITIONS
     for stage in set(Stage) - {Stage.RUNNING, Stage.EVICTED}:
-        assert (stage, Event.ROOM) in TRANSITIONS
+        assert (stage, StageEvent.ROOM) in TRANSITIONS
 
 
 # --- crowded ----------------------------------------------------------------------------------------------------------

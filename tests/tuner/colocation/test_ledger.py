@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from elastichost.tuner.colocation.facts import CPU, JobDemand, PlacedJob, Placement
 from elastichost.tuner.colocation.ledger import (
     HEADROOM,
-    Ledger,
+    AdmissionRefusal,
+    HostLedger,
     Margins,
     OvercommitError,
-    Refusal,
     admit,
     after_eviction,
     after_oom,
@@ -69,7 +69,7 @@ def test_the_oldest_are_forgotten() -> None:
 def test_a_charge_has_its_margin_and_what_does_not_fit_is_refused_in_words() -> None:
     assert charge_of(Margins(), "dense", mode(memory=2.0)) == (round(2.4 * GB), 0)
     assert charge_of(Margins(), "dense", gpu_mode(memory=1.0, gpu_memory=2.0)) == (round(1.2 * GB), round(2.4 * GB))
-    ledger = Ledger(HOST)
+    ledger = HostLedger(HOST)
     for at in range(4):
         ledger = admit(ledger, placed(msgspec.structs.replace(A_JOB, job=f"j{at}")))
     with pytest.raises(OvercommitError) as raised:
@@ -82,7 +82,7 @@ def test_a_charge_has_its_margin_and_what_does_not_fit_is_refused_in_words() -> 
 
 
 def test_each_gpu_has_its_own_room() -> None:
-    first = admit(Ledger(GPU_HOST), placed(job("a", gpu_mode(gpu_memory=8.0)), device=1))
+    first = admit(HostLedger(GPU_HOST), placed(job("a", gpu_mode(gpu_memory=8.0)), device=1))
     second = placed(job("b", gpu_mode(gpu_memory=2.0)), device=1)
     with pytest.raises(OvercommitError, match="2,400 MB of memory of GPU 1; 400 of 10,000"):
         admit(first, second)
@@ -92,7 +92,7 @@ def test_each_gpu_has_its_own_room() -> None:
 
 
 def test_the_charge_follows_what_is_observed() -> None:
-    ledger = admit(Ledger(HOST), placed(A_JOB))
+    ledger = admit(HostLedger(HOST), placed(A_JOB))
 
     def charged(peak: float, is_past_peak: bool = False) -> float:
         nonlocal ledger
@@ -104,7 +104,7 @@ def test_the_charge_follows_what_is_observed() -> None:
     assert charged(3.0) == pytest.approx(3.3), "above what it was admitted with"
     assert charged(1.0) == pytest.approx(3.3), "a peak does not fall"
     assert charged(1.0, is_past_peak=True) == pytest.approx(3.3)
-    ledger = admit(Ledger(HOST), placed(A_JOB))
+    ledger = admit(HostLedger(HOST), placed(A_JOB))
     assert charged(1.0, is_past_peak=True) == pytest.approx(1.1), "what it never needed is for others"
     assert charged(1.2) == pytest.approx(1.32), "it stays past its peak"
     with pytest.raises(KeyError):
@@ -112,13 +112,13 @@ def test_the_charge_follows_what_is_observed() -> None:
 
 
 def test_growth_beyond_the_room_is_told_not_refused() -> None:
-    ledger = observe(admit(Ledger(HOST), placed(A_JOB)), "a", 10 * GB)
+    ledger = observe(admit(HostLedger(HOST), placed(A_JOB)), "a", 10 * GB)
     assert ledger.free_bytes == 0
     assert ledger.over_bytes == GB
 
 
 def test_a_job_that_ended_teaches_the_margins() -> None:
-    ledger = observe(admit(Ledger(GPU_HOST), placed(job("a", gpu_mode()), device=0)), "a", 2 * GB, 3 * GB)
+    ledger = observe(admit(HostLedger(GPU_HOST), placed(job("a", gpu_mode()), device=0)), "a", 2 * GB, 3 * GB)
     cut, whole = release(ledger, "a"), release(ledger, "a", is_complete=True)
     assert not cut.charges and not whole.charges
     assert not cut.margins.ratios, "it may have had more to come"
@@ -133,7 +133,7 @@ peaks = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12 * GB), st.boolea
 def test_no_charge_is_below_an_observed_peak_and_none_is_promised_twice(
     sizes: list[float], seen: list[tuple[int, int, bool]]
 ) -> None:
-    ledger = Ledger(HOST)
+    ledger = HostLedger(HOST)
     for at, size in enumerate(sizes):
         one = placed(job(f"j{at}", mode(memory=size)))
         refused = refusal(ledger, one.demand.job, CPU, one.charged_bytes)
@@ -173,7 +173,7 @@ def test_after_running_out_of_memory_it_is_alone_once_with_raised_estimates() ->
     assert isinstance(most, JobDemand)
     assert most.modes[1].memory_bytes == 10 * GB, "alone it may have all there is"
     refused = after_oom(again, 0, 9 * GB, HOST)
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, AdmissionRefusal)
     assert refused.reason == "a ran out of memory at 9,000 MB though it ran alone; 10,000 MB are all"
 
 

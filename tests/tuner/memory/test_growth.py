@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.memory.growth import (
-    Forecast,
     GrowthState,
+    RowForecast,
     chance_beyond,
     clipped,
     forecast,
@@ -107,12 +107,12 @@ def test_a_burst_is_seen_soon() -> None:
 
 
 def test_chances_are_those_of_the_quantiles() -> None:
-    found = Forecast(median=100.0, log_error=0.3, most=1e9)
+    found = RowForecast(median=100.0, log_error=0.3, most=1e9)
     for probability in (0.1, 0.5, 0.9):
         assert chance_beyond(found, quantile(found, probability)) == pytest.approx(1 - probability)
     assert chance_beyond(found, 2e9) == 0.0
     assert chance_beyond(found, -1) == 1.0
-    assert chance_beyond(Forecast(0.0, 0.3, 0.0), -1) == 0.0, "nothing is made"
+    assert chance_beyond(RowForecast(0.0, 0.3, 0.0), -1) == 0.0, "nothing is made"
 
 
 def test_new_ids_end_where_the_data_begin_anew() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from elastichost.tuner.facts import Configuration, Observation
 from elastichost.tuner.policy.floor import CLEAR, glimpse, is_below, slow_budget_s
-from elastichost.tuner.policy.profile import BlockSettings, Look, ProfileState, log_error_of
+from elastichost.tuner.policy.profile import BlockSettings, ProfileSample, ProfileState, log_error_of
 
 BLOCK = BlockSettings()
 BEST = Observation(Configuration(2, 1), 100_000.0, 0.02, 20.0, 1000)
-EDGE = Look(5.0, Configuration(3, 1), True, 100_000)
+EDGE = ProfileSample(5.0, Configuration(3, 1), True, 100_000)
 
 
 def seen(*rates: float, best: Observation = BEST) -> Observation | None:

@@ -23,7 +23,7 @@ from elastichost.tuner.policy.policy import (
     absorb,
     advance,
 )
-from elastichost.tuner.policy.profile import Look, Totals
+from elastichost.tuner.policy.profile import ProfileSample, Totals
 from elastichost.tuner.policy.trials import MOST_MOVES
 
 LOOK_S, CHANGE_S = 0.5, 0.3
@@ -51,7 +51,7 @@ class Run:
     """What a run did. looks: what the policy was told; wanted: what was running when."""
 
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
-    looks: list[tuple[Look, int, Decision | None]] = field(default_factory=list)
+    looks: list[tuple[ProfileSample, int, Decision | None]] = field(default_factory=list)
     state: TunerState = field(default_factory=TunerState)
     at_s: float = 0.0
     samples: float = 0.0
@@ -90,7 +90,7 @@ def play(
     ends_s, total = run.at_s + for_s, run.samples + samples_left
     while run.at_s < ends_s and run.samples < total:
         batches = run.samples / BATCH
-        look = Look(
+        look = ProfileSample(
             at_s=run.at_s,
             configuration=present if changing_s <= 0 else None,
             is_steady=True,

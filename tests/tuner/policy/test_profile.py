@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.policy.profile import (
     BlockSettings,
-    Look,
+    ProfileSample,
     ProfileState,
     Totals,
     change_of,
@@ -32,7 +32,7 @@ BLOCK = BlockSettings(least_s=3.0, most_s=20.0, iterations=50, log_error=0.02)
 
 def looks(
     rates: list[float], configuration: Configuration | None = TWO, *, start_s: float = 0.0, every_s: float = 0.5
-) -> list[Look]:
+) -> list[ProfileSample]:
     """One a window, samples counted at these rates from the first look on."""
     found, samples = [], 0.0
     for number, rate in enumerate([0.0, *rates]):
@@ -45,11 +45,11 @@ def looks(
             worker_cpu_s=0.03 * batches,
             server_cpu_s=0.001 * batches,
         )
-        found.append(Look(start_s + number * every_s, configuration, True, int(samples), totals))
+        found.append(ProfileSample(start_s + number * every_s, configuration, True, int(samples), totals))
     return found
 
 
-def folded(found: list[Look], state: ProfileState | None = None) -> tuple[ProfileState, list[Observation]]:
+def folded(found: list[ProfileSample], state: ProfileState | None = None) -> tuple[ProfileState, list[Observation]]:
     state, observations = state or ProfileState(), []
     for look in found:
         state, observation = fold(state, look, JOB, BLOCK)
@@ -104,9 +104,9 @@ def test_a_change_of_configuration_begins_a_new_block() -> None:
 
 def test_a_checkpoint_interrupts_a_block_and_does_not_end_it() -> None:
     first = looks([10_000.0] * 6)
-    cut = Look(3.5, TWO, False, first[-1].samples + 100, first[-1].totals)
+    cut = ProfileSample(3.5, TWO, False, first[-1].samples + 100, first[-1].totals)
     after = [
-        Look(
+        ProfileSample(
             look.at_s + 4.0,
             look.configuration,
             True,

@@ -12,7 +12,7 @@ import pytest
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import Envelope
-from elastichost.wire.control import ControlMessage, Hello, Stop
+from elastichost.wire.control import ControlMessage, HelloMsg, StopMsg
 from elastichost.wire.security.keys import AllowList, Gate, KeyPair, Pass, new_keys
 from elastichost.wire.sockets import ControlClient, ControlServer, DataClient, DataServer, wait_readable
 
@@ -22,8 +22,8 @@ PATIENCE_S = 20.0
 WORKER, OTHER, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1), ProcessId("server", 0, 1)
 
 
-def hello(process: ProcessId) -> Hello:
-    return Hello(process.role, process.index, process.life, pid=1)
+def hello(process: ProcessId) -> HelloMsg:
+    return HelloMsg(process.role, process.index, process.life, pid=1)
 
 
 @dataclass(slots=True)
@@ -70,10 +70,10 @@ def test_who_is_on_the_list_speaks_and_is_answered(house: House) -> None:
     client = house.enter(WORKER)
     client.send(hello(WORKER))
     assert house.hear().sender == WORKER
-    house.server.send(WORKER, Stop())
+    house.server.send(WORKER, StopMsg())
     assert wait_readable([client.socket], PATIENCE_S)
     answer = client.receive()
-    assert answer is not None and isinstance(answer.message, Stop)
+    assert answer is not None and isinstance(answer.message, StopMsg)
 
 
 def test_inside_needs_no_key_and_both_are_answered_where_they_are(house: House) -> None:
@@ -82,7 +82,7 @@ def test_inside_needs_no_key_and_both_are_answered_where_they_are(house: House) 
         client.send(hello(process))
         assert house.hear().sender == process
     for client, process in ((inner, OTHER), (outer, WORKER)):
-        house.server.send(process, Stop())
+        house.server.send(process, StopMsg())
         assert wait_readable([client.socket], PATIENCE_S)
 
 
@@ -101,7 +101,7 @@ def test_nobody_else_comes_in(house: House, stranger: str) -> None:
         friend.send(hello(WORKER))
         assert house.hear().sender == WORKER
     with pytest.raises(ProtocolError, match="cannot be reached"):
-        house.server.send(OTHER, Stop())
+        house.server.send(OTHER, StopMsg())
 
 
 def test_a_key_speaks_for_one_process(house: House) -> None:
@@ -128,11 +128,11 @@ def test_channels_of_a_worker_share_its_key(tmp_path: Path) -> None:
     server = DataServer(f"ipc://{tmp_path}/d", JOB, SERVER, Gate("tcp://127.0.0.1:*", keys, allowed))
     shown = Pass(of_worker, keys.public)
     clients = [DataClient(server.outer_address, JOB, WORKER, channel, shown) for channel in ("pull", "dense")]
-    from elastichost.wire.data import DenseFetch
+    from elastichost.wire.data import DenseFetchMsg
 
     heard = set[bytes]()
     for client in clients:
-        client.send(DenseFetch(request=1))
+        client.send(DenseFetchMsg(request=1))
     deadline_s = time.monotonic() + PATIENCE_S
     while len(heard) < 2 and time.monotonic() < deadline_s:
         if (received := server.receive()) is not None:

@@ -18,7 +18,7 @@ HOUSE = f"""
 import json, os, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (512, {LIMIT}))
 from elastichost.plan import ProcessId
-from elastichost.wire.control import Drained
+from elastichost.wire.control import DrainedMsg
 from elastichost.wire.security.keys import AllowList, Gate, Pass, gate_at, new_keys
 from elastichost.wire.sockets import ControlClient, ControlServer
 
@@ -28,7 +28,7 @@ server = ControlServer("ipc://" + sys.argv[1], 7, Gate(gate_at("127.0.0.1"), key
 client = ControlClient(server.outer_address, 7, friend, Pass(of_friend, keys.public))
 
 def hear():
-    client.send(Drained())
+    client.send(DrainedMsg())
     while (envelope := server.receive()) is None:
         server.poll(0.02)
     assert envelope.sender == friend

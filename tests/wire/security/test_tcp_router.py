@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec, Envelope
-from elastichost.wire.data import DataMessage, DenseFetch, DensePushed, Push
+from elastichost.wire.data import DataMessage, DenseFetchMsg, DensePushedMsg, PushMsg
 from elastichost.wire.security.keys import AllowList, Gate, Pass, gate_at, new_keys, present
 from elastichost.wire.security.tcp_router import MAX_ROUTES, PART_BYTES, OuterRouter, cut, join
 from elastichost.wire.sockets import DATA_WAITING, DataClient, DataServer, wait_readable
@@ -91,11 +91,11 @@ def house(tmp_path: Path) -> Iterator[House]:
 def test_large_frames_go_both_ways(house: House) -> None:
     client = house.enter(WORKER, "push")
     frames = [bytes(range(256)) * 4000, b"", bytes(PART_BYTES)]
-    client.send(Push(request=1, sequence=1, shard_map_epoch=1, counts=(1,)), frames)
+    client.send(PushMsg(request=1, sequence=1, shard_map_epoch=1, counts=(1,)), frames)
     peer, envelope = house.hear()
     assert peer == b"worker-0.1/push"
     assert [bytes(frame) for frame in envelope.frames] == frames
-    house.server.send(peer, DensePushed(request=1, sequence=1, version=1, samples_applied=0), frames)
+    house.server.send(peer, DensePushedMsg(request=1, sequence=1, version=1, samples_applied=0), frames)
     assert wait_readable(client.sockets, PATIENCE_S)
     answer = client.receive()
     assert answer is not None and [bytes(frame) for frame in answer.frames] == frames
@@ -114,7 +114,7 @@ def test_a_name_cannot_be_taken_before_its_owner_comes(house: House) -> None:
     with pytest.raises(ProtocolError, match=r"has the key of worker-1.1"):
         house.hear()
     owner = house.enter(WORKER, "pull1")
-    owner.send(DenseFetch(request=1))
+    owner.send(DenseFetchMsg(request=1))
     assert house.hear()[0] == b"worker-0.1/pull1"
     squatter.close()
 
@@ -123,12 +123,12 @@ def test_who_comes_later_under_a_name_does_not_get_its_answers(house: House) -> 
     keys = new_keys()
     house.allowed.allow(keys.public, str(WORKER))
     first, second = (house.enter(WORKER, "pull1", Pass(keys, house.key)) for _ in range(2))
-    first.send(DenseFetch(request=1))
+    first.send(DenseFetchMsg(request=1))
     peer, _ = house.hear()
-    second.send(DenseFetch(request=2))
+    second.send(DenseFetchMsg(request=2))
     with pytest.raises(ProtocolError, match="comes a second time"):
         house.hear()
-    house.server.send(peer, DensePushed(request=1, sequence=0, version=0, samples_applied=0))
+    house.server.send(peer, DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0))
     assert wait_readable(first.sockets, PATIENCE_S)
     assert second.receive() is None
 
@@ -138,9 +138,9 @@ def test_conversations_with_one_life_are_bounded(house: House) -> None:
     house.allowed.allow(keys.public, str(WORKER))
     peers = []
     for number in range(MAX_ROUTES + 1):
-        house.enter(WORKER, f"c{number}", Pass(keys, house.key)).send(DenseFetch(request=1))
+        house.enter(WORKER, f"c{number}", Pass(keys, house.key)).send(DenseFetchMsg(request=1))
         peers.append(house.hear()[0])
-    answer = DensePushed(request=1, sequence=0, version=0, samples_applied=0)
+    answer = DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0)
     with pytest.raises(ProtocolError, match="cannot be reached"):
         house.server.send(peers[0], answer)
     house.server.send(peers[1], answer)
@@ -157,9 +157,9 @@ def test_of_a_peer_that_reads_nothing_little_is_kept(house: House) -> None:
     speaker = house.enter(WORKER, "dense", Pass(keys, house.key))
     deaf.connect(house.server.outer_address)
     codec: Codec[DataMessage] = Codec(DataMessage, JOB, WORKER)
-    deaf.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetch(request=1))])  # type: ignore[arg-type]
+    deaf.send_multipart([bytes(memoryview(part)) for part in codec.encode(DenseFetchMsg(request=1))])  # type: ignore[arg-type]
     peer, _ = house.hear()
-    answer, frame = DensePushed(request=1, sequence=0, version=0, samples_applied=0), bytes(8 << 20)
+    answer, frame = DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0), bytes(8 << 20)
     before_bytes, sent = psutil.Process().memory_info().rss, 0
 
     def answer_on() -> None:
@@ -172,7 +172,7 @@ def test_of_a_peer_that_reads_nothing_little_is_kept(house: House) -> None:
         answer_on()
     assert sent <= DATA_WAITING.to_peer + 8, "what lies in the sockets' buffers beside what waits"
     assert psutil.Process().memory_info().rss - before_bytes < 256 << 20
-    speaker.send(DenseFetch(request=1))
+    speaker.send(DenseFetchMsg(request=1))
     assert house.hear()[0] == b"worker-0.1/dense", "others are heard"
     deaf.close()
 
@@ -190,7 +190,7 @@ def test_a_part_longer_than_allowed_is_not_read_to_its_end(house: House) -> None
     guest.send(bytes(2 * PART_BYTES))
     assert monitor.poll(int(PATIENCE_S * 1000)), "it is cut off"
     assert house.server.receive() is None
-    house.enter(WORKER, "dense", Pass(keys, house.key)).send(DenseFetch(request=1))
+    house.enter(WORKER, "dense", Pass(keys, house.key)).send(DenseFetchMsg(request=1))
     assert house.hear()[0] == b"worker-0.1/dense"
     guest.disable_monitor()
     monitor.close()
@@ -201,9 +201,9 @@ def test_who_has_read_every_answer_gets_the_next_one(house: House) -> None:
     """ZeroMQ looks only now and then at what a peer has read. This peer never leaves more unread than it may: none of
     its answers may be lost, or it would wait for a second before it asks again."""
     client = house.enter(WORKER, "dense")
-    client.send(DenseFetch(request=1))
+    client.send(DenseFetchMsg(request=1))
     peer, _ = house.hear()
-    answer = DensePushed(request=1, sequence=0, version=0, samples_applied=0)
+    answer = DensePushedMsg(request=1, sequence=0, version=0, samples_applied=0)
     for _ in range(ROUNDS):
         for _ in range(DATA_WAITING.to_peer):
             house.server.send(peer, answer)
@@ -221,7 +221,7 @@ def test_a_gate_on_version_6(tmp_path: Path) -> None:
         pytest.skip(f"this machine has no IPv6: {error}")
     assert server.outer_address.startswith("tcp://[::1]:")
     client = DataClient(server.outer_address, JOB, WORKER, "pull", Pass(of_worker, keys.public))
-    client.send(DenseFetch(request=1))
+    client.send(DenseFetchMsg(request=1))
     assert House(allowed, server, keys.public, []).hear()[0] == b"worker-0.1/pull"
     client.close()
     server.close()

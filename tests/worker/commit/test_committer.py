@@ -14,7 +14,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.layout import plan_layout
 from elastichost.specs import ModelSpec
-from elastichost.wire.control import LeaseProgress
+from elastichost.wire.control import LeaseProgressMsg
 from elastichost.wire.sockets import Caller
 from elastichost.worker.access.served import RowGradients
 from elastichost.worker.commit.channel import DirectoryHolder, pump_nothing
@@ -64,7 +64,7 @@ def test_a_fetch_takes_the_acknowledgements_that_come_before_its_answer(tmp_path
         committer.commit(BatchRange(1, 0, 0, start, start + 4, 4, 0), 1.0)
         committer.fetch()
     committer.settle()
-    assert committer.progress() == (LeaseProgress(lease_id=1, stop=8, samples=8, skipped=0),)
+    assert committer.progress() == (LeaseProgressMsg(lease_id=1, stop=8, samples=8, skipped=0),)
     committer.close()
     servers.close()
     arena.close()
@@ -114,7 +114,7 @@ def test_rows_are_staged_before_their_commit_and_none_of_the_next_batch_before_i
     assert reached()[1] == 3
     committer.settle()
     assert reached() == (set(), 3)
-    assert committer.progress() == (LeaseProgress(lease_id=1, stop=12, samples=12, skipped=0),)
+    assert committer.progress() == (LeaseProgressMsg(lease_id=1, stop=12, samples=12, skipped=0),)
     committer.close()
     bench.close()
 

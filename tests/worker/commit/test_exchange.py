@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.errors import ProtocolError
-from elastichost.wire.data import DensePush, DensePushed
+from elastichost.wire.data import DensePushedMsg, DensePushMsg
 from elastichost.worker.commit.exchange import (
     WINDOW,
     DenseStream,
@@ -20,8 +20,8 @@ from elastichost.worker.commit.exchange import (
 )
 
 
-def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skipped: int = 0) -> DensePush:
-    return DensePush(
+def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skipped: int = 0) -> DensePushMsg:
+    return DensePushMsg(
         request=sequence,
         sequence=sequence,
         mailbox=0,
@@ -36,8 +36,8 @@ def push(sequence: int, *, lease: int = 1, stop: int = 0, samples: int = 4, skip
     )
 
 
-def acknowledged(sequence: int) -> DensePushed:
-    return DensePushed(request=sequence, sequence=sequence, version=sequence, samples_applied=0)
+def acknowledged(sequence: int) -> DensePushedMsg:
+    return DensePushedMsg(request=sequence, sequence=sequence, version=sequence, samples_applied=0)
 
 
 def test_a_pause_is_answered_once_unless_it_was_called_off_meanwhile() -> None:
@@ -96,7 +96,7 @@ class Commits(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stream = DenseStream()
-        self.network: list[DensePush] = []
+        self.network: list[DensePushMsg] = []
         self.applied: list[int] = []
         self.answers: list[int] = []
         self.counted: list[int] = []

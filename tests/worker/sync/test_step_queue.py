@@ -7,21 +7,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from elastichost.micro_batches import micro_ranges, step_range, steps_of
-from elastichost.wire.control import Crew, StepsGrant
+from elastichost.wire.control import CrewMsg, StepsGrantMsg
 from elastichost.wire.facts import Lease
 from elastichost.worker.sync.step_queue import MicroBatch, StepQueue
 
 WORKERS = (0, 1, 2)
 
 
-def grant_of(lease_id: int, first_step: int, start: int, stop: int) -> StepsGrant:
-    return StepsGrant(Lease(lease_id, epoch=0, unit=3, start=start, stop=stop), -1, first_step)
+def grant_of(lease_id: int, first_step: int, start: int, stop: int) -> StepsGrantMsg:
+    return StepsGrantMsg(Lease(lease_id, epoch=0, unit=3, start=start, stop=stop), -1, first_step)
 
 
 def queue_of(*workers: int, batch_size: int = 4, left_out: tuple[tuple[int, int], ...] = ()) -> StepQueue:
     """Worker 0's queue, for a crew."""
     queue = StepQueue(worker=0, batch_size=batch_size, micros=len(workers))
-    assert queue.crew(Crew(1, workers, left_out))
+    assert queue.crew(CrewMsg(1, workers, left_out))
     return queue
 
 
@@ -55,8 +55,8 @@ def test_an_old_crew_changes_nothing_and_a_newer_one_takes_over_at_once() -> Non
     queue.grant(grant_of(1, 1, 0, 4))
     queue.reached(1)
     assert queue.due() is None
-    assert not queue.crew(Crew(1, (0, 0)))
-    assert queue.crew(Crew(2, (0, 0), ((1, 1),)))
+    assert not queue.crew(CrewMsg(1, (0, 0)))
+    assert queue.crew(CrewMsg(2, (0, 0), ((1, 1),)))
     assert [(task.micro, task.is_left_out) for task in queue.ahead()] == [(0, False), (1, True)]
 
 
@@ -108,10 +108,10 @@ class Steps(RuleBasedStateMachine):
     def begin(self, batch_size: int, micros: int) -> None:
         self.batch_size, self.micros = batch_size, min(micros, batch_size)
         self.queues = {index: self.fresh(index) for index in WORKERS}
-        self.grants: list[StepsGrant] = []
+        self.grants: list[StepsGrantMsg] = []
         self.next_step = 1
         self.position = 0
-        self.crew = Crew(0, ())
+        self.crew = CrewMsg(0, ())
         self.step = 1  # the first that is not committed
         self.pushed: set[int] = set()
         self.done: dict[int, set[int]] = {}
@@ -139,7 +139,7 @@ class Steps(RuleBasedStateMachine):
 
     @rule(workers=st.lists(st.sampled_from(WORKERS), min_size=4, max_size=4))
     def change_crew(self, workers: list[int]) -> None:
-        self.crew = Crew(self.crew.epoch + 1, tuple(workers[: self.micros]))
+        self.crew = CrewMsg(self.crew.epoch + 1, tuple(workers[: self.micros]))
 
     @rule(index=st.sampled_from(WORKERS))
     def a_crew_comes(self, index: int) -> None:
@@ -189,7 +189,7 @@ class Steps(RuleBasedStateMachine):
         """Everybody learns everything, and works: no step stays open."""
         if not hasattr(self, "queues"):
             return
-        self.crew = Crew(self.crew.epoch + 1, (WORKERS * 2)[: self.micros])
+        self.crew = CrewMsg(self.crew.epoch + 1, (WORKERS * 2)[: self.micros])
         while self.step < self.next_step:
             before = self.step, len(self.pushed)
             for index in WORKERS:
