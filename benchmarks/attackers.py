@@ -41,8 +41,8 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A gate. key: the public one of whoever is behind it; insiders: keys that are let in, by the lives they are of;
-    job_id: of the run."""
+    """A gate. key: the public one of whoever is behind it; insiders: keys that are let in, by the incarnations they are
+    of; job_id: of the run."""
 
     host: str
     port: int
@@ -199,11 +199,11 @@ class Insider:
     """Is let in, says what is no message, and reads no answer."""
 
     def __init__(self, target: Target) -> None:
-        life, keys = next(iter(target.insiders.items()))
+        incarnation, keys = next(iter(target.insiders.items()))
         self._context = zmq.Context()
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.setsockopt(zmq.LINGER, 0)
-        self._dealer.setsockopt(zmq.IDENTITY, unforeseen(f"{life}/hostile"))
+        self._dealer.setsockopt(zmq.IDENTITY, unforeseen(f"{incarnation}/hostile"))
         present(Pass(keys, target.key), self._dealer)
         self._dealer.connect(target.address)
 

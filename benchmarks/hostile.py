@@ -127,10 +127,10 @@ class Victims:
         """All gates; insiders at those of PS, where it is answers that cost."""
         keys = read_keys(self._run_dir)
         status = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
-        lives = {one["pid"]: f"{one['role']}-{one['index']}.{one['life']}" for one in status["processes"]}
+        incarnations = {one["pid"]: f"{one['role']}-{one['index']}.{one['incarnation']}" for one in status["processes"]}
         insider = str(INSIDERS[0])
         return [
-            Target(host, port, keys[lives.get(pid, "supervisor")].public, insiders={insider: keys[insider]})
+            Target(host, port, keys[incarnations.get(pid, "supervisor")].public, insiders={insider: keys[insider]})
             for pid, host, port in self._gates()
         ]
 

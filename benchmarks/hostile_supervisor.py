@@ -1,7 +1,7 @@
 """A supervisor that gives its keys away: `python -m benchmarks.hostile_supervisor JOB RUN_DIR`.
 
-Beside JOB is hosts.toml. RUN_DIR.keys gets a line for each key: of the supervisor (public), of every life, of lives
-that are let in although there are no such processes (INSIDERS), and of one that is over.
+Beside JOB is hosts.toml. RUN_DIR.keys gets a line for each key: of the supervisor (public), of every incarnation, of
+incarnations that are let in although there are no such processes (INSIDERS), and of one that is over.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ ENDED = ProcessId("worker", 31, 1)
 
 
 class Leaked(msgspec.Struct, frozen=True):
-    """A key that is not kept. life: as `worker-0.1`; "supervisor", without a secret."""
+    """A key that is not kept. incarnation: as `worker-0.1`; "supervisor", without a secret."""
 
-    life: str
+    incarnation: str
     keys: KeyPair
 
 
 def read_keys(run_dir: Path) -> dict[str, KeyPair]:
-    """By the lives."""
+    """By the incarnations."""
     lines = _path_for(run_dir).read_bytes().splitlines()
     leaked = [msgspec.json.decode(line, type=Leaked) for line in lines]
-    return {one.life: one.keys for one in leaked}
+    return {one.incarnation: one.keys for one in leaked}
 
 
 def _path_for(run_dir: Path) -> Path:
@@ -51,8 +51,8 @@ def leaky(path: Path) -> type[Keyring]:
         def __init__(self) -> None:
             super().__init__()
             self._leak("supervisor", KeyPair(self.own.public, ""))
-            for life in (*INSIDERS, ENDED):
-                self.issue(life, is_elsewhere=True)
+            for incarnation in (*INSIDERS, ENDED):
+                self.issue(incarnation, is_elsewhere=True)
             self.revoke(ENDED)
 
         def issue(self, process: ProcessId, *, is_elsewhere: bool) -> KeyPair:
@@ -60,10 +60,10 @@ def leaky(path: Path) -> type[Keyring]:
             self._leak(str(process), keys)
             return keys
 
-        def _leak(self, life: str, keys: KeyPair) -> None:
+        def _leak(self, incarnation: str, keys: KeyPair) -> None:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(descriptor, "ab") as file:
-                file.write(msgspec.json.encode(Leaked(life, keys)) + b"\n")
+                file.write(msgspec.json.encode(Leaked(incarnation, keys)) + b"\n")
 
     return Leaky
 

@@ -122,13 +122,13 @@ class RunOnRay:
     def kill_a_worker(self, number: int) -> WorkerKilled:
         """kill -9 of the `number`th, in turn. Raises RuntimeError."""
         self._wait_calm()
-        lives = self._scene.working("worker")
-        life = lives[number % len(lives)]
+        incarnations = self._scene.working("worker")
+        incarnation = incarnations[number % len(incarnations)]
         self._lines.clear()
         struck_s = self._course.moments_s[-1]
-        os.kill(life.pid, signal.SIGKILL)
+        os.kill(incarnation.pid, signal.SIGKILL)
         noticed_s = self._wait(lambda: self._event_s("process_lost"))
-        later = (life.process.index, life.process.life + 1)
+        later = (incarnation.process.index, incarnation.process.incarnation + 1)
         back_s = self._wait(lambda: self._applied.first_s.get(later))
         until_s = struck_s + WATCHED_S
         self._until(until_s + 0.1)

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.peers.torchrun_elastic import LIVES, STEP
+from benchmarks.peers.torchrun_elastic import INCARNATIONS, STEP
 from benchmarks.processes import end_processes, tree_of
 from benchmarks.workshop import ROOT, Workshop
 
@@ -82,19 +82,19 @@ def _start(workshop: Workshop, marks: Path, log: IO[str]) -> subprocess.Popen[by
 
 def _wait_training(process: subprocess.Popen[bytes], marks: npt.NDArray[np.int64]) -> None:
     """All ranks train, and a checkpoint was written."""
-    _wait(process, lambda: bool((marks[LIVES : LIVES + RANKS] > 0).all()))
+    _wait(process, lambda: bool((marks[INCARNATIONS : INCARNATIONS + RANKS] > 0).all()))
     step = int(marks[STEP])
     _wait(process, lambda: bool(marks[STEP] > step + CHECKPOINT_STEPS))
     time.sleep(TRAIN_S)
 
 
 def _kill(process: subprocess.Popen[bytes], marks: npt.NDArray[np.int64], number: int) -> PeerHurt:
-    lives, step = marks[LIVES : LIVES + RANKS].copy(), int(marks[STEP])
+    incarnations, step = marks[INCARNATIONS : INCARNATIONS + RANKS].copy(), int(marks[STEP])
     victim = _ranks(process.pid)[number % RANKS]
     struck_s = time.monotonic()
     os.kill(victim, signal.SIGKILL)
     try:
-        _wait(process, lambda: bool((marks[LIVES : LIVES + RANKS] > lives).all()))
+        _wait(process, lambda: bool((marks[INCARNATIONS : INCARNATIONS + RANKS] > incarnations).all()))
     except _StuckError:
         return PeerHurt(None, step % CHECKPOINT_STEPS)
     return PeerHurt(time.monotonic() - struck_s, max(0, step - int(marks[STEP])))

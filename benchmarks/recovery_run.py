@@ -82,13 +82,13 @@ class RunWatched:
         """kill -9 of the `number`th process of a role, taken in turn, and what followed."""
         self.wait_whole()
         run = self.run
-        lives = run.scene.working(role)
-        life = lives[number % len(lives)]
+        incarnations = run.scene.working(role)
+        incarnation = incarnations[number % len(incarnations)]
         struck_s = self.course.moments_s[-1]
         self.lines.clear()
-        run.hit(life.pid, signal.SIGKILL)
-        noticed_s = self.wait(lambda: self._event_s("process_lost", life.process))
-        later = (life.process.index, life.process.life + 1)
+        run.hit(incarnation.pid, signal.SIGKILL)
+        noticed_s = self.wait(lambda: self._event_s("process_lost", incarnation.process))
+        later = (incarnation.process.index, incarnation.process.incarnation + 1)
         if role == "worker":
             back_s = self.wait(lambda: run.applied.first_s.get(later))
         else:
@@ -103,12 +103,12 @@ class RunWatched:
     def stop(self, number: int) -> float:
         """SIGSTOP of a worker for good; seconds until the supervisor has decided that it hangs."""
         self.wait_whole()
-        lives = self.run.scene.working("worker")
-        life = lives[number % len(lives)]
+        incarnations = self.run.scene.working("worker")
+        incarnation = incarnations[number % len(incarnations)]
         self.lines.clear()
         struck_s = self.run.now_s()
-        self.run.stop(life.pid, LIMIT_S)
-        return self.wait(lambda: self._event_s("process_killing", life.process)) - struck_s
+        self.run.stop(incarnation.pid, LIMIT_S)
+        return self.wait(lambda: self._event_s("process_killing", incarnation.process)) - struck_s
 
     def _event_s(self, kind: str, process: ProcessId) -> float | None:
         about = (line for line in self.lines if isinstance(line.event, ProcessEvent) and line.event.process == process)

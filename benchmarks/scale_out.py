@@ -41,7 +41,7 @@ __all__ = ["main"]
 Found = TypeVar("Found")
 
 WORKER = 1  # the one that comes and goes; worker 0 trains all the time
-BATCHES_BETWEEN = 20  # committed by a life before it is sent away
+BATCHES_BETWEEN = 20  # committed by an incarnation before it is sent away
 HAND_OVERS = 10  # PS come and go so often
 POLL_S = 0.0005
 LIMIT_S = 180.0
@@ -166,9 +166,9 @@ class RunUnderWay:
                 return line
         return None
 
-    def committed_s(self, life: int, batches: int) -> float | None:
-        """Now, once a life of the worker has committed so many batches."""
-        return time.monotonic() if self.dense.applied(WORKER, life).sequence >= batches else None
+    def committed_s(self, incarnation: int, batches: int) -> float | None:
+        """Now, once an incarnation of the worker has committed so many batches."""
+        return time.monotonic() if self.dense.applied(WORKER, incarnation).sequence >= batches else None
 
     def close(self) -> None:
         """Ends the run with everything it started."""
@@ -182,18 +182,18 @@ class RunUnderWay:
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
-def scale_out(run: RunUnderWay, life: int) -> ScaleOut:
-    """Asks for the worker, watches this life of it come and train a little, and sends it away again."""
+def scale_out(run: RunUnderWay, incarnation: int) -> ScaleOut:
+    """Asks for the worker, watches this incarnation of it come and train a little, and sends it away again."""
     name = f"worker-{WORKER}"
     asked_s = time.monotonic()
     run.ask(ScaleMsg(workers=2))
-    trained_s = run.wait(lambda: run.committed_s(life, 1))
+    trained_s = run.wait(lambda: run.committed_s(incarnation, 1))
     moments = [asked_s, run.wait(lambda: run.line("process_starting", name, asked_s)).monotonic_s]
     for kind in ("process_started", "process_connected", "process_ready", "lease_granted"):
         moments.append(run.wait(lambda kind=kind: run.line(kind, name, asked_s)).monotonic_s)  # type: ignore[misc]
     moments.append(trained_s)
     steps_s = {step: after - before for step, (before, after) in zip(STEPS, pairwise(moments), strict=True)}
-    run.wait(lambda: run.committed_s(life, BATCHES_BETWEEN))
+    run.wait(lambda: run.committed_s(incarnation, BATCHES_BETWEEN))
     left_s = time.monotonic()
     run.ask(ScaleMsg(workers=1))
     gone_s = run.wait(lambda: run.line("process_ended", name, left_s)).monotonic_s
@@ -242,7 +242,7 @@ def measure(job: Path, times: int, settings: Sequence[str], hand_overs: int = HA
     with Workshop() as workshop:
         run = RunUnderWay(job, settings, workshop)
         run.wait(lambda: run.line("lease_granted", "worker-0", 0.0))
-        found = [scale_out(run, life) for life in range(1, times + 1)]
+        found = [scale_out(run, incarnation) for incarnation in range(1, times + 1)]
         moves = [hand_over(run, 2 - number % 2) for number in range(hand_overs)]
         run.close()
     return figures_of(found, moves)

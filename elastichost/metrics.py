@@ -32,7 +32,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
     role: str  # "worker" | "server" | "probe"
     index: int
-    life: int
+    incarnation: int
     pid: int
     state: str  # of the process' life: starting, ready, running, draining, ...
     cores: tuple[int, ...] = ()  # pinned to these; (): floats over all cores of the job

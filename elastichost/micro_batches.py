@@ -15,7 +15,7 @@ from elastichost.batches import MIN_SAMPLES, batch_stop, batches_of
 
 __all__ = [
     "CREW",
-    "CREW_LIFE",
+    "CREW_INCARNATION",
     "MAX_MICRO_BATCHES",
     "assign",
     "key_of",
@@ -29,7 +29,7 @@ __all__ = [
 MAX_MICRO_BATCHES = 128
 # The crew as a whole holds the leases; in the dense vector's applied records it has the place of this worker.
 CREW = 255
-CREW_LIFE = 1
+CREW_INCARNATION = 1
 
 
 def micro_ranges(start: int, stop: int, micros: int) -> tuple[tuple[int, int], ...]:

@@ -14,18 +14,18 @@ Access = Literal["direct", "served", "mixed"]
 
 
 class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
-    """Which process; `life` counts its incarnations from 1."""
+    """Which process; `incarnation` counts its incarnations from 1."""
 
     role: str
     index: int
-    life: int
+    incarnation: int
 
     def __str__(self) -> str:
-        return f"{self.role}-{self.index}.{self.life}"
+        return f"{self.role}-{self.index}.{self.incarnation}"
 
     @property
     def name(self) -> str:
-        """The name a user sees, the same for every life."""
+        """The name a user sees, the same for every incarnation."""
         return f"{self.role}-{self.index}"
 
 

@@ -4,7 +4,8 @@
 
 A DLRM's dense network over one EmbeddingBag (26 features of ROWS ids, dim 16, sparse gradients), gloo, one thread a
 process, random batches. Rank 0 writes a checkpoint every EVERY steps; a process that starts loads the newest. MARKS is
-a file of int64 [8] in shared memory: how many steps each rank has made, which life of it trains, the step itself.
+a file of int64 [8] in shared memory: how many steps each rank has made, which incarnation of it trains, the step
+itself.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from torch import distributed, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["LIVES", "STEP", "STEPS", "main"]
+__all__ = ["INCARNATIONS", "STEP", "STEPS", "main"]
 
 FEATURES, DIM, DENSE = 26, 16, 13
-STEPS, LIVES, STEP = 0, 2, 4  # places in MARKS: steps of rank 0 and 1, their lives that have trained, the global step
+STEPS, INCARNATIONS, STEP = (
+    0,
+    2,
+    4,
+)  # places in MARKS: steps of rank 0 and 1, their incarnations that have trained, the global step
 
 
 class Network(nn.Module):
@@ -75,7 +80,7 @@ def main(marks_path: str, checkpoint: str, batch_size: int, rows: int, every: in
         step += 1
         marks[STEPS + rank] += 1
         if is_first:
-            marks[LIVES + rank] += 1
+            marks[INCARNATIONS + rank] += 1
             is_first = False
         if rank == 0:
             marks[STEP] = step

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.life import LOCK_FILE, has_lock, is_led, is_living, lead_directory, release_directory
+from elastichost.arena.directory_lock import LOCK_FILE, has_lock, is_led, is_living, lead_directory, release_directory
 from elastichost.arena.owner import Owner, is_alive, is_same
 from elastichost.errors import ArenaError, PreflightError
 

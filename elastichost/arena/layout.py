@@ -35,7 +35,7 @@ __all__ = [
 PAGE_BYTES = mmap.PAGESIZE  # 4 KiB on x86; ARM has kernels with 4, 16 and 64 KiB
 MAX_WORKERS = 256
 HEADER_WORDS = 16  # int64 words of control header per (table, bucket)
-APPLIED_WORDS = 6  # life, sequence, lease_id, stop, samples, skipped
+APPLIED_WORDS = 6  # incarnation, sequence, lease_id, stop, samples, skipped
 SLOT_BYTES = 16  # key int64, value int64
 
 MIN_BUCKET_ROWS = 4096

@@ -53,7 +53,7 @@ PATIENCE_S = 2.0
 
 
 class ServerWords:
-    """The words of one PS, whichever life: its successor goes on counting."""
+    """The words of one PS, whichever incarnation: its successor goes on counting."""
 
     def __init__(self, words: Int64) -> None:
         self._words = words

@@ -1,5 +1,5 @@
 """Whose a directory is: a process, named by pid, start time and boot id, so that a reused pid or a reboot is never
-taken for it. Whether it lives is told by a lock and never by its pid alone: see `arena.life`."""
+taken for it. Whether it lives is told by a lock and never by its pid alone: see `arena.directory_lock`."""
 
 from __future__ import annotations
 

@@ -179,10 +179,12 @@ class _Soak:
     def garbage(self) -> tuple[int, list[str]]:
         """Sends garbage to the sockets of the run, which must go on training. Returns (pieces sent, violations)."""
         run, scene = self._run, self._run.scene
-        before, lives = run.applied.samples, _lives_of(run)
+        before, incarnations = run.applied.samples, _incarnations_of(run)
         sent = send_garbage(socket_directory(scene.run_ids[-1]), scene.run_ids[-1], self._order.seed)
         self._wait(GARBAGE_WATCH_S)
-        problems = [f"{one} ended after garbage was sent to the sockets" for one in sorted(lives - _lives_of(run))]
+        problems = [
+            f"{one} ended after garbage was sent to the sockets" for one in sorted(incarnations - _incarnations_of(run))
+        ]
         if run.applied.samples <= before:
             problems.append("nothing was trained any more after garbage was sent to the sockets")
         return sent, problems
@@ -256,9 +258,9 @@ class _Soak:
                 self.never.append(f"no recovery from {struck.fault} of {struck.hit} within {RECOVERY_LIMIT_S:g} s")
 
 
-def _lives_of(run: RunUnderChaos) -> set[str]:
+def _incarnations_of(run: RunUnderChaos) -> set[str]:
     scene = run.scene
-    return {str(life.process) for role in ("worker", "server") for life in scene.working(role)}
+    return {str(incarnation.process) for role in ("worker", "server") for incarnation in scene.working(role)}
 
 
 # --- after the end ----------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class RunFacts:
 
     @property
     def torn(self) -> Counter[ProcessId]:
-        """Torn batches of each life of a worker that left any, and died alone or with a PS."""
+        """Torn batches of each incarnation of a worker that left any, and died alone or with a PS."""
         return self._torn(with_supervisor=False)
 
     @property
@@ -78,7 +78,7 @@ def read_facts(run_dir: Path, job: JobSpec) -> RunFacts:
     applied = read_applied(run_dir)
     if record is not None:
         applied = applied[: record.dense_version]
-    applied = applied[applied["life"] > 0]  # the place before the first version is blank
+    applied = applied[applied["incarnation"] > 0]  # the place before the first version is blank
     if not access:
         raise CheckpointError(f"{run_dir} never had a plan: nothing was trained")
     return RunFacts(settings, access[-1], events, applied, record)

@@ -16,7 +16,7 @@ MAX_LINE_BYTES = 1 << 20
 
 
 def read_audit(run_dir: Path) -> Iterator[AuditLine]:
-    """Of every PS life of the run; a line that a kill cut short is left out."""
+    """Of every PS incarnation of the run; a line that a kill cut short is left out."""
     decoder = msgspec.json.Decoder(AuditLine)
     word = AUDIT_WORD.encode()
     for path in sorted((run_dir / "logs").glob("server-*.log")):

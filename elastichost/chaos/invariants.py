@@ -30,7 +30,7 @@ __all__ = [
     "percentile",
 ]
 
-# Batches of a life that died with its supervisor: what it had released, and the one it computed.
+# Batches of an incarnation that died with its supervisor: what it had released, and the one it computed.
 MAX_TORN = WINDOW + 1
 
 
@@ -64,33 +64,35 @@ def _overlaps(applied: npt.NDArray[np.void]) -> list[str]:
     twice = np.flatnonzero(same & (ordered["start"][1:] < ordered["stop"][:-1]))
     return [
         f"epoch {one['epoch']}, unit {one['unit']}: positions {one['start']} to {one['stop']} (worker {one['worker']}."
-        f"{one['life']}) and {two['start']} to {two['stop']} (worker {two['worker']}.{two['life']}) were both committed"
+        f"{one['incarnation']}) and {two['start']} to {two['stop']} (worker {two['worker']}.{two['incarnation']}) "
+        "were both committed"
         for one, two in ((ordered[place], ordered[place + 1]) for place in twice.tolist())
     ]
 
 
 def _outside_leases(applied: npt.NDArray[np.void], events: Sequence[AnyEvent]) -> list[str]:
-    """Batches that no lease of the journal allowed to that life. A lease number may come again after a resume."""
+    """Batches that no lease of the journal allowed to that incarnation. A lease number may come again after a
+    resume."""
     known: dict[tuple[int, int, int], list[LeaseGranted]] = {}
     for event in events:
         if isinstance(event, LeaseGranted):
-            known.setdefault((event.lease, event.process.index, event.process.life), []).append(event)
-    fields = ("lease_id", "worker", "life", "epoch", "unit", "start", "stop")
+            known.setdefault((event.lease, event.process.index, event.process.incarnation), []).append(event)
+    fields = ("lease_id", "worker", "incarnation", "epoch", "unit", "start", "stop")
     problems = []
-    for number, worker, life, epoch, unit, start, stop in zip(
+    for number, worker, incarnation, epoch, unit, start, stop in zip(
         *(applied[name].tolist() for name in fields), strict=True
     ):
-        candidates = known.get((number, worker, life), [])
+        candidates = known.get((number, worker, incarnation), [])
         if not any((c.epoch, c.unit) == (epoch, unit) and c.start <= start and stop <= c.stop for c in candidates):
             problems.append(
-                f"worker {worker}.{life} committed positions {start} to {stop} of unit {unit}, epoch {epoch}, under "
-                f"lease {number}, which the journal does not have so"
+                f"worker {worker}.{incarnation} committed positions {start} to {stop} of unit {unit}, epoch {epoch}, "
+                f"under lease {number}, which the journal does not have so"
             )
     return problems
 
 
 def _leased_twice(events: Sequence[AnyEvent]) -> list[str]:
-    """Ranges that were leased while another life still held them: neither settled nor drained. What a holder has
+    """Ranges that were leased while another incarnation still held them: neither settled nor drained. What a holder has
     trained of its lease is not leased again in its epoch, so two leases may only meet over what came back."""
     held: dict[tuple[int, int], list[LeaseGranted]] = {}
     problems = []
@@ -172,7 +174,7 @@ def _pending_committed(state: LedgerState, applied: npt.NDArray[np.void]) -> lis
 
 
 def check_applied(facts: RunFacts) -> Verdict:
-    """Promise A: the dense vector's own count equals log and ledger; torn batches at most one a lost worker life
+    """Promise A: the dense vector's own count equals log and ledger; torn batches at most one a lost worker incarnation
     (those released as well when the supervisor died with it), with served access none."""
     if facts.record is None:
         return Verdict.none("A", "the run left no checkpoint")
@@ -183,8 +185,10 @@ def check_applied(facts: RunFacts) -> Verdict:
             f"samples: {counted} in the dense vector, {logged} in the log, {facts.record.ledger.trained} in the ledger"
         )
     torn, with_supervisor = facts.torn, facts.torn_with_supervisor
-    problems += [f"{life} left {n} torn batches" for life, n in sorted(torn.items()) if n > 1]
-    problems += [f"{life} left {n} torn batches" for life, n in sorted(with_supervisor.items()) if n > MAX_TORN]
+    problems += [f"{incarnation} left {n} torn batches" for incarnation, n in sorted(torn.items()) if n > 1]
+    problems += [
+        f"{incarnation} left {n} torn batches" for incarnation, n in sorted(with_supervisor.items()) if n > MAX_TORN
+    ]
     torn = torn + with_supervisor
     if torn and facts.access == "served":
         problems.append(f"served access left torn batches: {', '.join(map(str, sorted(torn)))}")

@@ -27,7 +27,7 @@ __all__ = ["Incarnation", "Scene"]
 
 @dataclass(slots=True)
 class Incarnation:
-    """One life of a process; times are of the monotonic clock, None: not yet."""
+    """One incarnation of a process; times are of the monotonic clock, None: not yet."""
 
     process: ProcessId
     pid: int
@@ -47,7 +47,7 @@ class Incarnation:
 
 @dataclass(slots=True)
 class Scene:
-    """`generation` counts the supervisors of the run, from 1; lives of an earlier one are gone."""
+    """`generation` counts the supervisors of the run, from 1; incarnations of an earlier one are gone."""
 
     generation: int = 0
     run_ids: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Scene:
     fork_server_ready_s: float | None = None
     fork_servers_lost: int = 0
     lost_hosts: list[str] = field(default_factory=list)  # their names, in the order they were lost
-    _lives: dict[str, list[Incarnation]] = field(default_factory=dict)
+    _incarnations: dict[str, list[Incarnation]] = field(default_factory=dict)
 
     def take(self, line: JournalLine) -> None:
         """Folds in the next line."""
@@ -67,7 +67,7 @@ class Scene:
             case RunStarted(run_id=run_id):
                 self.generation += 1
                 self.run_ids.append(run_id)
-                self._lives.clear()
+                self._incarnations.clear()
                 self.state, self.arena, self.fork_server_ready_s = "", "", None
             case RunEnded(state=state):
                 self.state = state
@@ -85,35 +85,47 @@ class Scene:
             case PlanChanged(processes=processes, access=access):
                 self.wanted, self.access = frozenset(processes), access
             case ProcessStarted(process=process, pid=pid):
-                self._lives.setdefault(process.name, []).append(Incarnation(process, pid, line.monotonic_s))
-            case ProcessReady(process=process) if (life := self.life(process)) is not None:
-                life.ready_s = line.monotonic_s
-            case ProcessEnded(process=process) if (life := self.life(process)) is not None:
-                life.ended_s = line.monotonic_s
+                self._incarnations.setdefault(process.name, []).append(Incarnation(process, pid, line.monotonic_s))
+            case ProcessReady(process=process) if (incarnation := self.incarnation(process)) is not None:
+                incarnation.ready_s = line.monotonic_s
+            case ProcessEnded(process=process) if (incarnation := self.incarnation(process)) is not None:
+                incarnation.ended_s = line.monotonic_s
             case ProcessLost(process=process) | ProcessStartFailed(process=process):
-                if (life := self.life(process)) is not None:
-                    life.ended_s, life.is_lost = line.monotonic_s, True
+                if (incarnation := self.incarnation(process)) is not None:
+                    incarnation.ended_s, incarnation.is_lost = line.monotonic_s, True
 
-    def life(self, process: ProcessId) -> Incarnation | None:
-        return next((life for life in self._lives.get(process.name, ()) if life.process == process), None)
+    def incarnation(self, process: ProcessId) -> Incarnation | None:
+        return next(
+            (incarnation for incarnation in self._incarnations.get(process.name, ()) if incarnation.process == process),
+            None,
+        )
 
     def newest(self, name: str) -> Incarnation | None:
-        lives = self._lives.get(name)
-        return lives[-1] if lives else None
+        incarnations = self._incarnations.get(name)
+        return incarnations[-1] if incarnations else None
 
     def working(self, role: str) -> tuple[Incarnation, ...]:
-        """The newest lives of a role that are ready and have not ended, by index."""
-        newest = (lives[-1] for name, lives in sorted(self._lives.items()) if name.startswith(f"{role}-"))
-        return tuple(sorted((life for life in newest if life.works), key=lambda life: life.process.index))
+        """The newest incarnations of a role that are ready and have not ended, by index."""
+        newest = (
+            incarnations[-1] for name, incarnations in sorted(self._incarnations.items()) if name.startswith(f"{role}-")
+        )
+        return tuple(
+            sorted(
+                (incarnation for incarnation in newest if incarnation.works),
+                key=lambda incarnation: incarnation.process.index,
+            )
+        )
 
     @property
     def pids(self) -> frozenset[int]:
         """Of everyone that the present supervisor has started."""
-        return frozenset(life.pid for lives in self._lives.values() for life in lives)
+        return frozenset(
+            incarnation.pid for incarnations in self._incarnations.values() for incarnation in incarnations
+        )
 
-    def wants(self, life: Incarnation) -> bool:
+    def wants(self, incarnation: Incarnation) -> bool:
         """The newest plan has a process of this name."""
-        return life.process.name in self.wanted
+        return incarnation.process.name in self.wanted
 
     def count(self, role: str) -> int:
         """How many of that role the newest plan has."""
@@ -122,5 +134,5 @@ class Scene:
     @property
     def is_whole(self) -> bool:
         """Every process of the plan works, and no other does."""
-        working = {life.process.name for role in ("worker", "server") for life in self.working(role)}
+        working = {incarnation.process.name for role in ("worker", "server") for incarnation in self.working(role)}
         return self.count("worker") > 0 and working == self.wanted

@@ -65,7 +65,7 @@ class JournalTail:
 
 
 class AppliedTail:
-    """Committed batches as they come. `poll` notes the moment at which each life's first batch was seen.
+    """Committed batches as they come. `poll` notes the moment at which each incarnation's first batch was seen.
     `samples` is of the surviving lineage: what a resumed run has forgotten is forgotten here."""
 
     def __init__(self, path: Path) -> None:
@@ -86,14 +86,14 @@ class AppliedTail:
         now_s = time.monotonic() if now_s is None else now_s
         self.records = records
         self.samples += int(new["samples"].sum())
-        for pair in set(zip(new["worker"].tolist(), new["life"].tolist(), strict=True)):
+        for pair in set(zip(new["worker"].tolist(), new["incarnation"].tolist(), strict=True)):
             if pair[1]:  # the place before the first version is blank
                 self.first_s.setdefault(pair, now_s)
                 self.last_s[pair] = now_s
                 self.newest_s = now_s
 
     def reread(self) -> None:
-        """Counts the file anew: a resumed run has cut it. Lives are told apart from those of the run before."""
+        """Counts the file anew: a resumed run has cut it. Incarnations are told apart from those of the run before."""
         self.records = self._look()[1]
         self.samples = int(self._read(0, self.records)["samples"].sum()) if self.records else 0
         if self._path.exists() and (fold := read_applied_content(self._path.parent).fold) is not None:

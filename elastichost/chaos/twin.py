@@ -140,8 +140,10 @@ class _Faults:
             self._scaling = run.command(ScaleMsg(*SIZES[number]))
             return
         role = "worker" if unit_draw(self._seed, number, 0) < 0.5 else "server"
-        lives = run.scene.working(role)
-        self.kills += run.hit(lives[int(unit_draw(self._seed, number, 1) * len(lives))].pid, signal.SIGKILL)
+        incarnations = run.scene.working(role)
+        self.kills += run.hit(
+            incarnations[int(unit_draw(self._seed, number, 1) * len(incarnations))].pid, signal.SIGKILL
+        )
 
 
 def _losses(run_dir: Path) -> tuple[float, ...]:

@@ -27,7 +27,7 @@ class _Mark:
     samples: int
     all_cpu_s: float
     worker_cpu_s: float
-    workers: tuple[int, ...]  # their pids: of a new life the CPU time begins anew
+    workers: tuple[int, ...]  # their pids: of a new incarnation the CPU time begins anew
     host_busy_s: float
     gpu: _GpuTime
 

@@ -146,10 +146,10 @@ class Performer:
             resume=spawn.resume and (Path(request.run_dir) / "job.resolved.toml").exists(),
             nice=spawn.nice,
             doors=self._isolation.doors(spawn.job),
-            log=str(folder / f"supervisor.{spawn.life}.log"),
+            log=str(folder / f"supervisor.{spawn.incarnation}.log"),
         )
         (folder / FAILURE_FILE).unlink(missing_ok=True)
-        self._crew.start(spawn.job, spawn.life, arguments, Path(arguments.log))
+        self._crew.start(spawn.job, spawn.incarnation, arguments, Path(arguments.log))
         return problems
 
     def _resize(self, resize: ResizeJob) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class Ended:
 
     role: str
     job: str
-    life: int
+    incarnation: int
     code: int | None
     cause: str
     cpu_s: float = 0.0
@@ -94,16 +94,16 @@ class JobProcesses:
     def examine(self, job: str, arguments: bytes, log: Path) -> None:
         self._spawn(CHECK, job, 1, "elastichost.dispatcher.admission_probe:main", arguments, log, ())
 
-    def start(self, job: str, life: int, arguments: JobArguments, log: Path) -> None:
+    def start(self, job: str, incarnation: int, arguments: JobArguments, log: Path) -> None:
         entry = "elastichost.dispatcher.job_process:main"
-        self._spawn(JOB, job, life, entry, msgspec.json.encode(arguments), log, arguments.lent.cores)
+        self._spawn(JOB, job, incarnation, entry, msgspec.json.encode(arguments), log, arguments.lent.cores)
 
     def _spawn(
-        self, role: str, job: str, life: int, entry: str, arguments: bytes, log: Path, cores: tuple[int, ...]
+        self, role: str, job: str, incarnation: int, entry: str, arguments: bytes, log: Path, cores: tuple[int, ...]
     ) -> None:
         number = self._numbers.setdefault(job, len(self._numbers))
         self._names[role, number], self._asked[role, job] = job, 0
-        self._launcher.spawn(ProcessId(role, number, life), entry, arguments, log, cores=cores)
+        self._launcher.spawn(ProcessId(role, number, incarnation), entry, arguments, log, cores=cores)
 
     def signal(self, job: str, number: int) -> None:
         """To a job's supervisor, if it lives; with SIGKILL the kernel takes its workers and PS as well. One that is on
@@ -154,13 +154,13 @@ class JobProcesses:
             case StartFailed(process, reason):
                 job = self._names[process.role, process.index]
                 self._asked.pop((process.role, job), None)
-                return Ended(process.role, job, process.life, None, reason)
+                return Ended(process.role, job, process.incarnation, None, reason)
             case Exited(process, _, code):
                 self.adopt(self._below.pop(process, ()))
                 job = self._names[process.role, process.index]
                 if process.role == JOB:
                     self.pids.pop(job, None)
-                return Ended(process.role, job, process.life, code, event.cause, event.cpu_s)
+                return Ended(process.role, job, process.incarnation, code, event.cause, event.cpu_s)
             case _:
                 return None  # the fork server was lost and is started again
 

@@ -26,7 +26,7 @@ class EmulatedBatch:
 
 
 class LeaseCutter:
-    """`worker.life.Batches` in the order of the leases."""
+    """`worker.incarnation.Batches` in the order of the leases."""
 
     def __init__(self, batch_size: int) -> None:
         self._batch_size = batch_size

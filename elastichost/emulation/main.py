@@ -50,7 +50,7 @@ def probe(arguments_json: bytes) -> int:
     """Describes the model: nothing of the user's is built."""
 
     def run(arguments: ChildArguments, control: ControlClient) -> None:
-        control.send(HelloMsg(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
+        control.send(HelloMsg(arguments.role, arguments.index, arguments.incarnation, pid=os.getpid()))
         job = load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={})
         warning = shortage(job.resources, scenario_of(job), len(os.sched_getaffinity(0)))
         model = emulated_model(job.emulate.new_ids)

@@ -28,7 +28,7 @@ GRAIN_S = 0.01
 
 
 class EmulatedServer(ServerLoop):
-    """One life. Its threads are virtual cores."""
+    """One incarnation. Its threads are virtual cores."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)

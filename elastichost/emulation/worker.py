@@ -61,13 +61,13 @@ class _Pushing:
 
 
 class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
-    """One life. Its threads are virtual cores."""
+    """One incarnation. Its threads are virtual cores."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)
         self._scenario = scenario_of(job)
         self._cores = max(1, arguments.threads)
-        seeds = np.random.SeedSequence((job.job.seed, self._process.index, self._process.life))
+        seeds = np.random.SeedSequence((job.job.seed, self._process.index, self._process.incarnation))
         self._generator = np.random.default_rng(seeds)
         self._pricing = Pricing(self._scenario, self._generator)
         self._cutter = LeaseCutter(job.train.batch_size)

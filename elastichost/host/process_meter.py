@@ -29,8 +29,8 @@ _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS process (
-    elapsed_s REAL, role TEXT, idx INTEGER, life INTEGER, pid INTEGER, state TEXT, cpu_percent REAL, pss_bytes INTEGER,
-    rss_bytes INTEGER, context_switches INTEGER, samples_per_s REAL, wait_fraction REAL, compute_ms REAL,
+    elapsed_s REAL, role TEXT, idx INTEGER, incarnation INTEGER, pid INTEGER, state TEXT, cpu_percent REAL,
+    pss_bytes INTEGER, rss_bytes INTEGER, context_switches INTEGER, samples_per_s REAL, wait_fraction REAL, compute_ms REAL,
     gpu_memory_bytes INTEGER);
 CREATE TABLE IF NOT EXISTS run (
     elapsed_s REAL, state TEXT, epoch INTEGER, samples_trained INTEGER, samples_per_s REAL, loss REAL, test_auc REAL,
@@ -309,4 +309,4 @@ class MetricsStore:
 def _row(elapsed_s: float, p: ProcessStatus) -> tuple[float | int | str | None, ...]:
     usage = (p.cpu_percent, p.memory_bytes, p.rss_bytes, p.context_switches)
     speed = (p.samples_per_s, p.wait_fraction, p.compute_ms, p.gpu_memory_bytes)
-    return (elapsed_s, p.role, p.index, p.life, p.pid, p.state, *usage, *speed)
+    return (elapsed_s, p.role, p.index, p.incarnation, p.pid, p.state, *usage, *speed)

@@ -22,7 +22,7 @@ from elastichost.arena.recovery.staging import (
 )
 from elastichost.arena.recovery.undo import UndoRecord
 from elastichost.errors import ProtocolError
-from elastichost.micro_batches import CREW, CREW_LIFE
+from elastichost.micro_batches import CREW, CREW_INCARNATION
 from elastichost.ps.rows.row_lines import RowLines
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import CommittedBatch
@@ -65,20 +65,21 @@ class RowApplier:
     # --- what waits -----------------------------------------------------------------------------------------
 
     def waiting(self) -> tuple[tuple[int, int, int], ...]:
-        """(worker, life, sequence) of every push that waits for its commit. In sync mode (micro-batch, 0, step)."""
+        """(worker, incarnation, sequence) of every push that waits for its commit. In sync mode (micro-batch, 0,
+        step)."""
         return tuple(
             (stager, stamp_incarnation(stamp), stamp_sequence(stamp))
             for stager in self._staged.waiting()
             if (stamp := self._staged.stamp(stager))
         )
 
-    def life_waiting(self, worker: int) -> int:
-        """The life whose push waits; 0: none does."""
+    def incarnation_waiting(self, worker: int) -> int:
+        """The incarnation whose push waits; 0: none does."""
         return stamp_incarnation(self._staged.stamp(worker))
 
-    def knows(self, worker: int, life: int, sequence: int, shard_map_epoch: int) -> bool:
+    def knows(self, worker: int, incarnation: int, sequence: int, shard_map_epoch: int) -> bool:
         """Whether this very push waits already, or was applied."""
-        stamp = stamp_of(life, sequence)
+        stamp = stamp_of(incarnation, sequence)
         if stamp <= self._undo.applied(worker):
             return True
         return self._staged.stamp(worker) == stamp and self._staged.shard_map_epoch(worker) == shard_map_epoch
@@ -88,7 +89,7 @@ class RowApplier:
     def stage(
         self,
         worker: int,
-        life: int,
+        incarnation: int,
         sequence: int,
         shard_map_epoch: int,
         learning_rate_scale: float,
@@ -101,21 +102,22 @@ class RowApplier:
         rows int64 [n], distinct within a table; gradients float32, their lines. Raises ProtocolError when another batch
         of the worker waits, for rows that do not exist and for lines too few or too many; ArenaFullError.
         """
-        waiting, stamp = self._staged.stamp(worker), stamp_of(life, sequence)
+        waiting, stamp = self._staged.stamp(worker), stamp_of(incarnation, sequence)
         if waiting not in (0, stamp):
             raise ProtocolError(
-                f"worker-{worker}.{life} pushes rows of batch {sequence} while those of batch "
-                f"{stamp_sequence(waiting)} (life {stamp_incarnation(waiting)}) wait to be committed"
+                f"worker-{worker}.{incarnation} pushes rows of batch {sequence} while those of batch "
+                f"{stamp_sequence(waiting)} (incarnation {stamp_incarnation(waiting)}) wait to be committed"
             )
         self._lines.check(rows, bounds, len(gradients))
         self._staged.write(worker, stamp, shard_map_epoch, learning_rate_scale, rows, bounds, gradients)
         crash_point("ps.push.staged")
 
-    def settle(self, worker: int, life: int, committed: int, *, is_over: bool = False) -> None:
-        """This life's batches up to `committed` are committed: applies its waiting push if it is one of them. With
-        `is_over` the life commits no more: another one is dropped. A push of another life is left alone."""
+    def settle(self, worker: int, incarnation: int, committed: int, *, is_over: bool = False) -> None:
+        """This incarnation's batches up to `committed` are committed: applies its waiting push if it is one of them.
+        With `is_over` the incarnation commits no more: another one is dropped. A push of another incarnation is left
+        alone."""
         stamp = self._staged.stamp(worker)
-        if stamp == 0 or stamp_incarnation(stamp) != life:
+        if stamp == 0 or stamp_incarnation(stamp) != incarnation:
             return
         if stamp_sequence(stamp) <= committed:
             staged = self._staged.read(worker)
@@ -126,12 +128,12 @@ class RowApplier:
 
     def settle_left(self, committed: Iterable[CommittedBatch], *, is_sync: bool) -> None:
         """Everybody who staged here is dead: what of it `committed` counts is applied, the rest dropped."""
-        known = {(entry.worker, entry.life): entry.sequence for entry in committed}
+        known = {(entry.worker, entry.incarnation): entry.sequence for entry in committed}
         if is_sync:
-            self.settle_steps(known.get((CREW, CREW_LIFE), 0), is_over=True)
+            self.settle_steps(known.get((CREW, CREW_INCARNATION), 0), is_over=True)
             return
-        for worker, life, _ in self.waiting():
-            self.settle(worker, life, known.get((worker, life), 0), is_over=True)
+        for worker, incarnation, _ in self.waiting():
+            self.settle(worker, incarnation, known.get((worker, incarnation), 0), is_over=True)
 
     def _apply(self, push: StagedPush) -> None:
         self._change(

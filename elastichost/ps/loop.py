@@ -73,7 +73,7 @@ MESSAGES_PER_TURN = 64  # bound on data messages handled before the control sock
 
 
 class ServerLoop:
-    """One PS life, from Hello to Stop."""
+    """One PS incarnation, from Hello to Stop."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         self._arguments = arguments
@@ -129,7 +129,7 @@ class ServerLoop:
         """Returns after Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
         outer = self._data.outer_address
-        self._control.send(HelloMsg(a.role, a.index, a.life, os.getpid(), self._data.address, outer))
+        self._control.send(HelloMsg(a.role, a.index, a.incarnation, os.getpid(), self._data.address, outer))
         waiter, clients = self._waiter(), self._moving.clients
         while self._running:
             waiter.wait(MOVING_S if clients else HEARTBEAT_S / 2)
@@ -217,10 +217,10 @@ class ServerLoop:
             case MembershipMsg(epoch=epoch, workers=workers):
                 self._send(outgoing_clock(self._session.set_members(epoch, workers)))
                 self._ask_about_strangers()
-            case FenceMsg(worker=worker, life=life):
-                self._fence(worker, life)
-            case SettleMsg(worker=worker, life=life, sequence=sequence):
-                self._settle(worker, life, sequence)
+            case FenceMsg(worker=worker, incarnation=incarnation):
+                self._fence(worker, incarnation)
+            case SettleMsg(worker=worker, incarnation=incarnation, sequence=sequence):
+                self._settle(worker, incarnation, sequence)
             case SnapshotMsg(cut=cut, path=path, committed_step=step):
                 self._applier.settle_steps(step)
                 self._snapshot(cut, Path(path))
@@ -285,17 +285,17 @@ class ServerLoop:
 
     def _let_go(self, lost: list[tuple[int, int]], update: ShardMapUpdateMsg) -> bool:
         """Gives buckets up. What is staged must be settled first: their next owner knows nothing of it. False: a push
-        waits of a life of which only the supervisor knows the end."""
+        waits of an incarnation of which only the supervisor knows the end."""
         newest = {entry.worker: entry for entry in update.committed}
         if self._is_sync:
             crew = newest.get(CREW)
             self._applier.settle_steps(0 if crew is None else crew.sequence, is_over=bool(lost))
         elif lost:
-            for worker, life, _ in self._applier.waiting():
+            for worker, incarnation, _ in self._applier.waiting():
                 known = newest.get(worker)
-                if known is None or known.life <= life:
-                    committed = known.sequence if known is not None and known.life == life else 0
-                    self._applier.settle(worker, life, committed, is_over=True)
+                if known is None or known.incarnation <= incarnation:
+                    committed = known.sequence if known is not None and known.incarnation == incarnation else 0
+                    self._applier.settle(worker, incarnation, committed, is_over=True)
             if self._applier.waiting():
                 self._ask_about(self._applier.waiting())
                 return False
@@ -308,46 +308,51 @@ class ServerLoop:
         if self._is_sync:
             self._applier.settle_steps(self._dense.version() - 1)
             return
-        for worker, life, _ in self._applier.waiting():
-            self._applier.settle(worker, life, self._dense.applied(worker, life).sequence)
+        for worker, incarnation, _ in self._applier.waiting():
+            self._applier.settle(worker, incarnation, self._dense.applied(worker, incarnation).sequence)
 
     def _ask_about_strangers(self) -> None:
-        """Pushes wait of lives that are no members any more: their last words may have gone to the life before."""
+        """Pushes wait of incarnations that are no members any more: their last words may have gone to the incarnation
+        before."""
         if self._is_sync:
             return  # micro-batches are nobody's: their step is committed or computed again
         members = self._session.members
         self._ask_about(entry for entry in self._applier.waiting() if members.get(entry[0]) != entry[1])
 
     def _ask_about(self, waiting: Iterable[tuple[int, int, int]]) -> None:
-        for worker, life, _ in waiting:
-            self._control.send(UnsettledMsg(worker, life))
+        for worker, incarnation, _ in waiting:
+            self._control.send(UnsettledMsg(worker, incarnation))
 
-    def _settle(self, worker: int, life: int, sequence: int) -> None:
-        self._applier.settle(worker, life, sequence, is_over=True)
-        self._control.send(SettledMsg(worker, life))
+    def _settle(self, worker: int, incarnation: int, sequence: int) -> None:
+        self._applier.settle(worker, incarnation, sequence, is_over=True)
+        self._control.send(SettledMsg(worker, incarnation))
         if self._update is not None:
             self._adopt(*self._update)
 
-    def _fence(self, worker: int, life: int) -> None:
-        self._send(outgoing_clock(self._session.fence(worker, life)))
+    def _fence(self, worker: int, incarnation: int) -> None:
+        self._send(outgoing_clock(self._session.fence(worker, incarnation)))
         if not self._service.is_dense_owner:
             return
-        begun = self._watermarks.begun(worker, life)
-        if self._arguments.access == "direct" and begun > self._dense.applied(worker, life).sequence:
+        begun = self._watermarks.begun(worker, incarnation)
+        if self._arguments.access == "direct" and begun > self._dense.applied(worker, incarnation).sequence:
             try:
-                self._service.commit_posted(worker, life)
+                self._service.commit_posted(worker, incarnation)
             except DiskFullError:
-                self._fences_left.add((worker, life))  # not answered before all that it had released is committed
+                self._fences_left.add(
+                    (worker, incarnation)
+                )  # not answered before all that it had released is committed
                 return
-        self._control.send(FencedMsg(worker=worker, life=life, applied=self._dense.applied(worker, life)))
+        self._control.send(
+            FencedMsg(worker=worker, incarnation=incarnation, applied=self._dense.applied(worker, incarnation))
+        )
 
     def _try_again(self) -> None:
         """What could not be committed for want of space, and nobody may be left to send again."""
         if self._service.is_dense_owner:
             self._log.look_for_space(self._dense.version())
         fences, self._fences_left = self._fences_left, set()
-        for worker, life in sorted(fences):
-            self._fence(worker, life)
+        for worker, incarnation in sorted(fences):
+            self._fence(worker, incarnation)
         with contextlib.suppress(DiskFullError):
             self._send(self._service.commit_held())
 

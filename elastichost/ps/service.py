@@ -72,7 +72,9 @@ class DataService:
         self.is_dense_owner = False
         self.rows_touched = 0
         self._clocks: dict[int, int] = {}  # worker -> samples trained by all, as far as it has said
-        self._committed: dict[int, tuple[int, int]] = {}  # worker -> (life, its batches that it said are committed)
+        self._committed: dict[
+            int, tuple[int, int]
+        ] = {}  # worker -> (incarnation, its batches that it said are committed)
 
     @property
     def clock(self) -> int:
@@ -81,10 +83,10 @@ class DataService:
         known = sorted(clock for worker, clock in self._clocks.items() if not members or worker in members)
         return known[(len(known) - 1) // 2] if known else 0
 
-    def committed_of(self, worker: int, life: int) -> int:
-        """Batches of this life that are committed, as far as it has said."""
+    def committed_of(self, worker: int, incarnation: int) -> int:
+        """Batches of this incarnation that are committed, as far as it has said."""
         known, sequence = self._committed.get(worker, (0, 0))
-        return sequence if known == life else 0
+        return sequence if known == incarnation else 0
 
     def handle(self, peer: bytes, envelope: Envelope[DataMessage]) -> list[Outgoing]:
         """Replies due now. Raises ProtocolError for a malformed request (the peer's fault), DiskFullError when nothing
@@ -173,25 +175,25 @@ class DataService:
     def _push(self, peer: bytes, sender: ProcessId, message: PushMsg, frames: Sequence[memoryview]) -> Outgoing:
         if message.step:
             return self._push_micro(peer, sender, message, frames)
-        worker, life, epoch = sender.index, sender.life, message.shard_map_epoch
-        self._applier.settle(worker, life, message.committed)
-        self._committed[worker] = (life, message.committed)
-        if self._applier.knows(worker, life, message.sequence, epoch):
+        worker, incarnation, epoch = sender.index, sender.incarnation, message.shard_map_epoch
+        self._applier.settle(worker, incarnation, message.committed)
+        self._committed[worker] = (incarnation, message.committed)
+        if self._applier.knows(worker, incarnation, message.sequence, epoch):
             return Outgoing(peer, PushedMsg(request=message.request, duplicate=True))
-        if self._applier.life_waiting(worker) not in (0, life):
-            return self._retry(peer, message.request, f"a push of the life before {sender} waits to be settled")
+        if self._applier.incarnation_waiting(worker) not in (0, incarnation):
+            return self._retry(peer, message.request, f"a push of the incarnation before {sender} waits to be settled")
         bounds = self._bounds(message.counts)
         rows = int64_frame(frames, int(bounds[-1]))
         gradients = float32_frame(frames, 1, self._store.lines.floats(bounds))
         require_finite(gradients, str(sender))
         scale = message.learning_rate_scale
-        self._applier.stage(worker, life, message.sequence, epoch, scale, rows, bounds, gradients)
+        self._applier.stage(worker, incarnation, message.sequence, epoch, scale, rows, bounds, gradients)
         self.rows_touched += len(rows)
         return Outgoing(peer, PushedMsg(request=message.request))
 
     def _rows_committed(self, peer: bytes, sender: ProcessId, message: RowsCommittedMsg) -> Outgoing:
-        self._applier.settle(sender.index, sender.life, message.sequence)
-        self._committed[sender.index] = (sender.life, message.sequence)
+        self._applier.settle(sender.index, sender.incarnation, message.sequence)
+        self._committed[sender.index] = (sender.incarnation, message.sequence)
         return Outgoing(peer, RowsAppliedMsg(request=message.request, sequence=message.sequence))
 
     def _bounds(self, counts: tuple[int, ...]) -> npt.NDArray[np.int64]:
@@ -205,7 +207,7 @@ class DataService:
     def _dense_push(
         self, peer: bytes, sender: ProcessId, message: DensePushMsg, frames: Sequence[memoryview]
     ) -> Outgoing:
-        before = self._dense.applied(sender.index, sender.life)
+        before = self._dense.applied(sender.index, sender.incarnation)
         duplicate = message.sequence <= before.sequence
         if not duplicate:
             if 0 < message.shard_map_epoch < self._session.shard_map_epoch:
@@ -216,7 +218,7 @@ class DataService:
                 return self._retry(peer, message.request, f"batch {message.sequence} came after {before.sequence}")
             self._commit(sender, message, frames)
             crash_point("ps.commit.before_apply")
-        self._applier.settle(sender.index, sender.life, message.sequence)
+        self._applier.settle(sender.index, sender.incarnation, message.sequence)
         answer: tuple[Frame, ...] = ()
         if message.want_parameters:
             vector = np.empty(self._model.dense.elements, dtype=np.float32)
@@ -242,7 +244,7 @@ class DataService:
         self._log.write(
             self._dense.version(),
             (
-                *(sender.index, sender.life, m.sequence, m.lease_id, m.epoch, m.unit),
+                *(sender.index, sender.incarnation, m.sequence, m.lease_id, m.epoch, m.unit),
                 *(m.start, m.stop, m.samples, m.skipped, m.loss_sum, NONE_LEFT_OUT),
             ),
         )
@@ -251,7 +253,7 @@ class DataService:
             self._optimizer,
             m.learning_rate_scale,
             worker=sender.index,
-            life=sender.life,
+            incarnation=sender.incarnation,
             sequence=m.sequence,
             lease_id=m.lease_id,
             stop=m.stop,
@@ -259,12 +261,13 @@ class DataService:
             skipped=m.skipped,
         )
 
-    def commit_posted(self, worker: int, life: int) -> None:
-        """Direct access: commits what a life that has ended, and is fenced, had released; its messages may be lost."""
-        process = ProcessId("worker", worker, life)
-        for content in self._dense.posted(worker, life):
+    def commit_posted(self, worker: int, incarnation: int) -> None:
+        """Direct access: commits what an incarnation that has ended, and is fenced, had released; its messages may be
+        lost."""
+        process = ProcessId("worker", worker, incarnation)
+        for content in self._dense.posted(worker, incarnation):
             message = msgspec.msgpack.decode(content, type=DensePushMsg)
-            if message.sequence == self._dense.applied(worker, life).sequence + 1:
+            if message.sequence == self._dense.applied(worker, incarnation).sequence + 1:
                 self._commit(process, message, ())
 
     def commit_held(self) -> list[Outgoing]:

@@ -15,7 +15,7 @@ __all__ = ["Reply", "RequestRefusal", "Session"]
 
 @dataclass(frozen=True, slots=True)
 class RequestRefusal:
-    """Why a request is answered with Retry. `final`: this life is over for good."""
+    """Why a request is answered with Retry. `final`: this incarnation is over for good."""
 
     reason: str
     final: bool = False
@@ -41,26 +41,28 @@ class _Waiter:
 
 @dataclass(slots=True)
 class Session:
-    """State of one PS life. `shard_map_epoch` and the membership come from the supervisor."""
+    """State of one PS incarnation. `shard_map_epoch` and the membership come from the supervisor."""
 
     shard_map_epoch: int = 0
     membership_epoch: int = 0
     members: dict[int, int] = field(default_factory=dict)
     _fenced: dict[int, int] = field(default_factory=dict)
-    _finished: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # worker -> life, base, batches
+    _finished: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # worker -> incarnation, base, batches
     _waiters: list[_Waiter] = field(default_factory=list)
-    _newest: dict[int, tuple[int, int]] = field(default_factory=dict)  # worker -> life, its newest request of the clock
+    _newest: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # worker -> incarnation, its newest request of the clock
 
     # --- who may speak --------------------------------------------------------------------------------------
 
-    def fence(self, worker: int, life: int) -> tuple[Reply, ...]:
-        """Refuses this life and all before it from now on. Returns replies that became due."""
-        self._fenced[worker] = max(life, self._fenced.get(worker, 0))
-        return self._leave(worker, life)
+    def fence(self, worker: int, incarnation: int) -> tuple[Reply, ...]:
+        """Refuses this incarnation and all before it from now on. Returns replies that became due."""
+        self._fenced[worker] = max(incarnation, self._fenced.get(worker, 0))
+        return self._leave(worker, incarnation)
 
     def refuse(self, sender: ProcessId, shard_map_epoch: int | None) -> RequestRefusal | None:
         """Whether a data message must be refused. `shard_map_epoch` None: the message does not depend on it."""
-        if sender.life <= self._fenced.get(sender.index, 0):
+        if sender.incarnation <= self._fenced.get(sender.index, 0):
             return RequestRefusal(f"{sender} is fenced", final=True)
         if shard_map_epoch is not None and shard_map_epoch != self.shard_map_epoch:
             return RequestRefusal(f"shard map epoch {shard_map_epoch}, this PS has {self.shard_map_epoch}")
@@ -68,7 +70,7 @@ class Session:
 
     def counts(self, sender: ProcessId) -> bool:
         """Whether it is a member, as far as members are known."""
-        return not self.members or self.members.get(sender.index) == sender.life
+        return not self.members or self.members.get(sender.index) == sender.incarnation
 
     def set_members(self, epoch: int, workers: tuple[tuple[int, int], ...]) -> tuple[Reply, ...]:
         """A newer membership; those who left no longer hold anyone up."""
@@ -76,8 +78,8 @@ class Session:
             return ()
         self.membership_epoch = epoch
         self.members = dict(workers)
-        for worker, (life, _, _) in list(self._finished.items()):
-            if self.members.get(worker) != life:
+        for worker, (incarnation, _, _) in list(self._finished.items()):
+            if self.members.get(worker) != incarnation:
                 del self._finished[worker]
         return self._due()
 
@@ -85,20 +87,20 @@ class Session:
 
     def advanced(self, sender: ProcessId, peer: bytes, request: int, batch: int, staleness: int) -> tuple[Reply, ...]:
         """A worker has finished `batch` batches (-1: it idles). Returns the replies due now, its own included once
-        every member has finished at least `batch - staleness`. A life new to the clock starts with the slowest. What
-        was overtaken by a later request of the worker is ignored: it may have left the clock."""
-        if (sender.life, request) < self._newest.get(sender.index, (0, 0)):
+        every member has finished at least `batch - staleness`. An incarnation new to the clock starts with the slowest.
+        What was overtaken by a later request of the worker is ignored: it may have left the clock."""
+        if (sender.incarnation, request) < self._newest.get(sender.index, (0, 0)):
             return ()
-        self._newest[sender.index] = sender.life, request
+        self._newest[sender.index] = sender.incarnation, request
         if batch < 0:
-            left = self._leave(sender.index, sender.life)
+            left = self._leave(sender.index, sender.incarnation)
             return (*left, Reply(peer, request, self.slowest()))
         known = self._finished.get(sender.index)
-        if known is None or known[0] != sender.life:
+        if known is None or known[0] != sender.incarnation:
             base = (self.slowest() if self._finished else batch) - batch
-            self._finished[sender.index] = (sender.life, base, batch)
+            self._finished[sender.index] = (sender.incarnation, base, batch)
         else:
-            self._finished[sender.index] = (sender.life, known[1], batch)
+            self._finished[sender.index] = (sender.incarnation, known[1], batch)
         # A request that was sent again takes the place of the first.
         self._waiters = [waiter for waiter in self._waiters if waiter.worker != sender.index]
         self._waiters.append(_Waiter(peer, request, sender.index, batch, staleness))
@@ -108,9 +110,9 @@ class Session:
         """Batches finished by the slowest worker that takes part; 0 when none does."""
         return min((base + batch for _, base, batch in self._finished.values()), default=0)
 
-    def _leave(self, worker: int, life: int) -> tuple[Reply, ...]:
+    def _leave(self, worker: int, incarnation: int) -> tuple[Reply, ...]:
         known = self._finished.get(worker)
-        if known is not None and known[0] <= life:
+        if known is not None and known[0] <= incarnation:
             del self._finished[worker]
             self._waiters = [waiter for waiter in self._waiters if waiter.worker != worker]
         return self._due()

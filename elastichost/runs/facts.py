@@ -35,10 +35,10 @@ class EvaluationMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TornBatches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A life of a worker that died within a batch: rows may hold a part of it."""
+    """An incarnation of a worker that died within a batch: rows may hold a part of it."""
 
     worker: int
-    life: int
+    incarnation: int
     batches: int = 1  # more when commits were on the way
 
 
@@ -56,4 +56,4 @@ class Lineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def torn_batches(self) -> int:
-        return sum(life.batches for life in self.torn)
+        return sum(incarnation.batches for incarnation in self.torn)

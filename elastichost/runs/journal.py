@@ -193,7 +193,7 @@ def _folded(lines: Sequence[LeaseLine]) -> LeaseLine:
         match one.line.event:
             case LeaseGranted() as granted:
                 leases, lease, epoch = leases + 1, max(lease, granted.lease), granted.epoch
-                found = {granted.process.name: granted.process.life}
+                found = {granted.process.name: granted.process.incarnation}
             case LeasesFolded() as folded:
                 leases, lease, epoch = leases + folded.leases, max(lease, folded.lease), folded.epoch
                 found = folded.incarnations

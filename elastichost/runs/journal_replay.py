@@ -1,8 +1,8 @@
 """What the journal of a run tells the supervisor that resumes it. Pure: events in, facts out.
 
-Lives, leases and roll backs are counted over the whole journal: no life or lease ever comes twice in a run. The rest
-belongs to the rows in the arena: a run that went on from a checkpoint has forgotten what happened after it, and its
-`ArenaOpened` event says what the checkpoint knew.
+Incarnations, leases and roll backs are counted over the whole journal: no incarnation or lease ever comes twice in a
+run. The rest belongs to the rows in the arena: a run that went on from a checkpoint has forgotten what happened after
+it, and its `ArenaOpened` event says what the checkpoint knew.
 """
 
 from __future__ import annotations
@@ -58,36 +58,36 @@ class ReplayedJournal(msgspec.Struct, frozen=True):
     origin: ArenaOrigin = "new"
     is_whole: bool = False
     lineage: Lineage = Lineage()
-    lives: Mapping[str, int] = {}  # "worker-0" -> its highest life
+    incarnations: Mapping[str, int] = {}  # "worker-0" -> its highest incarnation
     next_lease_id: int = 1
     roll_backs: tuple[RollBack, ...] = ()
     ended: EndedSize | None = None
     supervisors: int = 0
 
-    def lives_of(self, role: str) -> tuple[tuple[int, int], ...]:
-        """(index, life) of every life of a role there was."""
+    def incarnations_of(self, role: str) -> tuple[tuple[int, int], ...]:
+        """(index, incarnation) of every incarnation of a role there was."""
         found: list[tuple[int, int]] = []
-        for name, highest in sorted(self.lives.items()):
+        for name, highest in sorted(self.incarnations.items()):
             its_role, _, index = name.rpartition("-")
             if its_role == role:
-                found += [(int(index), life) for life in range(1, highest + 1)]
+                found += [(int(index), incarnation) for incarnation in range(1, highest + 1)]
         return tuple(found)
 
 
 def replay(lines: Iterable[JournalLine]) -> ReplayedJournal:
     """Folds a journal."""
-    known, lives = ReplayedJournal(), dict[str, int]()
+    known, incarnations = ReplayedJournal(), dict[str, int]()
     for line in lines:
-        for name, life in _lives_of(line.event):
-            lives[name] = max(lives.get(name, 0), life)
+        for name, incarnation in _incarnations_of(line.event):
+            incarnations[name] = max(incarnations.get(name, 0), incarnation)
         known = _fold(known, line.event)
-    return msgspec.structs.replace(known, lives=lives)
+    return msgspec.structs.replace(known, incarnations=incarnations)
 
 
-def _lives_of(event: AnyEvent) -> Iterable[tuple[str, int]]:
+def _incarnations_of(event: AnyEvent) -> Iterable[tuple[str, int]]:
     match event:
         case ProcessStarted() | ProcessStartFailed() | ProcessLost() | LeaseGranted():
-            return ((event.process.name, event.process.life),)
+            return ((event.process.name, event.process.incarnation),)
         case LeasesFolded():
             return event.incarnations.items()
         case _:
@@ -111,7 +111,7 @@ def _fold(known: ReplayedJournal, event: AnyEvent) -> ReplayedJournal:
         case SamplesQuarantined():
             return _with(known, quarantined=(*known.lineage.quarantined, event.entry))
         case BatchTorn():
-            torn = TornBatches(event.process.index, event.process.life, event.batches)
+            torn = TornBatches(event.process.index, event.process.incarnation, event.batches)
             return _with(known, torn=(*known.lineage.torn, torn))
         case EvaluationFinished():
             return _with(known, evaluations=event.memory)

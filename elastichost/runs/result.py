@@ -31,7 +31,7 @@ class SampleCounts(msgspec.Struct, frozen=True):
 
 
 class Quarantined(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Positions given up: every life that was given them died, or they are barred."""
+    """Positions given up: every incarnation that was given them died, or they are barred."""
 
     epoch: int
     unit: int

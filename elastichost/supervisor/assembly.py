@@ -120,7 +120,7 @@ def _from_arena(
     run.torn_batches += rescued.lineage.torn_batches
     for torn in rescued.torn:
         run.torn_batches += torn.batches
-        run.note(BatchTorn(ProcessId("worker", torn.worker, torn.life), torn.batches, with_supervisor=True))
+        run.note(BatchTorn(ProcessId("worker", torn.worker, torn.incarnation), torn.batches, with_supervisor=True))
     kept = newest_kept(heritage)
     return _RunStart(rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, rescued=rescued)
 
@@ -268,12 +268,13 @@ def _parts(
 
     marks: dict[Path, Watermarks] = {}
 
-    def begun(worker: int, life: int) -> int:
-        # A life was on one host, and no other life of the run bears its number. A machine may join, or be lost.
+    def begun(worker: int, incarnation: int) -> int:
+        # An incarnation was on one host, and no other incarnation of the run bears its number. A machine may join, or
+        # be lost.
         for directory in (run.arena, *(path for host, path in run.other_arenas.items() if run.uses(host))):
             if directory not in marks:
                 marks[directory] = Watermarks(directory)
-        return max(mark.begun(worker, life) for mark in marks.values())
+        return max(mark.begun(worker, incarnation) for mark in marks.values())
 
     test_units = tuple(unit.samples for unit in prepared.test.units) if prepared.test is not None else ()
     training = (

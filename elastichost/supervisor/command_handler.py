@@ -269,13 +269,13 @@ class CommandHandler:
         before, self._run.plan = self._run.plan, plan
         self._run.decided(plan.reason, origin)
         known = {spec.index for spec in before.workers}
-        newcomers = {spec.index: self._last_life(spec.index) for spec in plan.workers if spec.index not in known}
+        newcomers = {spec.index: self._last_incarnation(spec.index) for spec in plan.workers if spec.index not in known}
         dip = Dip(now_s, self._dense.samples_applied(), self._pace.before())
         self._watch = PlanChangeWatch(Counts.of(before), Counts.of(plan), newcomers, dip, self._run.plan_cause)
 
-    def _last_life(self, worker: int) -> int:
+    def _last_incarnation(self, worker: int) -> int:
         record = self._run.fleet.named("worker", worker)
-        return record.process.life if record is not None else 0
+        return record.process.incarnation if record is not None else 0
 
     # --- how far it is --------------------------------------------------------------------------------------
 
@@ -290,14 +290,14 @@ class CommandHandler:
         self._watch = None
         self._answer(ReachedMsg(text_of(reached), figures_of(reached)))
 
-    def _has_trained(self, worker: int, last_life: int) -> bool:
-        life = self._last_life(worker)
-        if life <= last_life:
+    def _has_trained(self, worker: int, last_incarnation: int) -> bool:
+        incarnation = self._last_incarnation(worker)
+        if incarnation <= last_incarnation:
             return False
         if self._run.job.train.mode == "sync":  # a crew commits together: it has begun something that is committed
-            begun = self._watermarks.begun(worker, life)
+            begun = self._watermarks.begun(worker, incarnation)
             return begun > 0 and step_of(begun) < self._dense.version()
-        return self._dense.applied(worker, life).sequence > 0
+        return self._dense.applied(worker, incarnation).sequence > 0
 
     def _is_reached(self) -> bool:
         """What runs is what the plan wants, where it wants it."""

@@ -47,7 +47,7 @@ class Components:
         return sum(arena.board.server(index).copies for arena in self.memory.arenas for index in servers)
 
     def ended(self, record: ProcessRecord, *, asked: bool) -> None:
-        """A life has ended. A worker that was not asked to may have applied batches that it never reported."""
+        """An incarnation has ended. A worker that was not asked to may have applied batches that it never reported."""
         if not asked or record.process.role == "server":
             self.checkpointer.lost(record)
         if record.process.role == "server":

@@ -171,9 +171,9 @@ class Run:
     def address_of(self, record: ProcessRecord | None, process: ProcessId) -> ServerAddress:
         """How a PS is reached, from its own host and from others."""
         if record is None:
-            return ServerAddress(process.index, process.life, "")
+            return ServerAddress(process.index, process.incarnation, "")
         key = self.keyring.public(process) if self.keyring is not None else ""
-        return ServerAddress(process.index, process.life, record.address, record.spec.host, record.outer, key)
+        return ServerAddress(process.index, process.incarnation, record.address, record.spec.host, record.outer, key)
 
     def now_s(self) -> float:
         return self.clock.now_s()
@@ -198,7 +198,7 @@ class Run:
         )
 
     def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Buffer] = ()) -> bool:
-        """False when that life cannot be reached: it is ending, and its exit will be seen."""
+        """False when that incarnation cannot be reached: it is ending, and its exit will be seen."""
         try:
             self.control.send(process, message, frames)
         except ProtocolError as error:

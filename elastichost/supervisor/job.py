@@ -315,9 +315,11 @@ def _remember(run: Run, recollection: ReplayedJournal) -> None:
     """What the supervisor before this one had counted."""
     run.roll_backs += recollection.roll_backs
     run.supervisor_number = recollection.supervisors + 1
-    for name, life in recollection.lives.items():
+    for name, incarnation in recollection.incarnations.items():
         role, _, index = name.rpartition("-")
-        run.fleet.remember(msgspec.convert({"role": role, "index": int(index), "life": life}, ProcessId), run.now_s())
+        run.fleet.remember(
+            msgspec.convert({"role": role, "index": int(index), "incarnation": incarnation}, ProcessId), run.now_s()
+        )
 
 
 def _supervise(run: Run, supervisor: Supervisor) -> RunResult:

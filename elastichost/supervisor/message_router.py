@@ -1,4 +1,4 @@
-"""Messages of processes, each to whom it concerns. A message of a life that is over is dropped, except what the
+"""Messages of processes, each to whom it concerns. A message of an incarnation that is over is dropped, except what the
 ledger can still judge by itself."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MessageRouter:
             raise ProtocolError("a message claims to come from the supervisor")
         record = self._run.fleet.find(envelope.sender)
         if record is None:
-            return  # an older life: fenced, or about to be
+            return  # an older incarnation: fenced, or about to be
         if not record.is_live:
             self._last_words(record, envelope.message)
             return

@@ -63,7 +63,7 @@ class _Incarnation(msgspec.Struct, frozen=True):
 class HealthState(msgspec.Struct, frozen=True):
     """What was seen so far; `replaced_s`: worker index -> when it was replaced last."""
 
-    lives: Mapping[ProcessId, _Incarnation] = {}
+    incarnations: Mapping[ProcessId, _Incarnation] = {}
     replaced_s: Mapping[int, float] = {}
 
 
@@ -71,13 +71,13 @@ def observe(
     state: HealthState, speeds: Sequence[WorkerSpeed], settings: HealthSettings, now_s: float
 ) -> tuple[HealthState, tuple[Remark, ...]]:
     """Folds one look at all working workers. At most one of them is to be replaced at a time."""
-    known = {speed.process: _remember(state.lives.get(speed.process, _Incarnation()), speed) for speed in speeds}
-    lives, replaced, remarks = dict[ProcessId, _Incarnation](), dict(state.replaced_s), list[Remark]()
+    known = {speed.process: _remember(state.incarnations.get(speed.process, _Incarnation()), speed) for speed in speeds}
+    incarnations, replaced, remarks = dict[ProcessId, _Incarnation](), dict(state.replaced_s), list[Remark]()
     kinds = {kind: _Kind.of(known[one.process] for one in speeds if one.is_gpu == kind) for kind in (False, True)}
     for speed in sorted(speeds, key=lambda one: one.process):
         share = kinds[speed.is_gpu].share(known[speed.process]) if speed.has_work else None
-        life = _judge(known[speed.process], share, settings, now_s)
-        remark = _remark(speed.process, life, share, replaced, settings, now_s)
+        incarnation = _judge(known[speed.process], share, settings, now_s)
+        remark = _remark(speed.process, incarnation, share, replaced, settings, now_s)
         if remark is not None and remark.replace:
             if any(earlier.replace for earlier in remarks):
                 remark = None  # its turn comes, if it is still slow beside the others then
@@ -85,15 +85,15 @@ def observe(
                 replaced[speed.process.index] = now_s
         if remark is not None:
             remarks.append(remark)
-            life = msgspec.structs.replace(life, was_told=True)
-        lives[speed.process] = life
-    return HealthState(lives, replaced), tuple(remarks)
+            incarnation = msgspec.structs.replace(incarnation, was_told=True)
+        incarnations[speed.process] = incarnation
+    return HealthState(incarnations, replaced), tuple(remarks)
 
 
-def _remember(life: _Incarnation, speed: WorkerSpeed) -> _Incarnation:
+def _remember(incarnation: _Incarnation, speed: WorkerSpeed) -> _Incarnation:
     if speed.compute_per_s is None:
-        return life
-    return msgspec.structs.replace(life, compute_per_s=speed.compute_per_s, wall_per_s=speed.wall_per_s)
+        return incarnation
+    return msgspec.structs.replace(incarnation, compute_per_s=speed.compute_per_s, wall_per_s=speed.wall_per_s)
 
 
 class _Kind(NamedTuple):
@@ -103,16 +103,19 @@ class _Kind(NamedTuple):
     wall_per_s: tuple[float, ...]
 
     @classmethod
-    def of(cls, lives: Iterable[_Incarnation]) -> _Kind:
-        known = tuple(lives)
+    def of(cls, incarnations: Iterable[_Incarnation]) -> _Kind:
+        known = tuple(incarnations)
         return cls(
-            tuple(sorted(life.compute_per_s for life in known if life.compute_per_s is not None)),
-            tuple(sorted(life.wall_per_s for life in known if life.wall_per_s is not None)),
+            tuple(sorted(incarnation.compute_per_s for incarnation in known if incarnation.compute_per_s is not None)),
+            tuple(sorted(incarnation.wall_per_s for incarnation in known if incarnation.wall_per_s is not None)),
         )
 
-    def share(self, life: _Incarnation) -> float | None:
+    def share(self, incarnation: _Incarnation) -> float | None:
         """Its speed as a share of the others' median, by what is kinder to it; None: nothing to compare."""
-        shares = (_ratio(life.compute_per_s, self.compute_per_s), _ratio(life.wall_per_s, self.wall_per_s))
+        shares = (
+            _ratio(incarnation.compute_per_s, self.compute_per_s),
+            _ratio(incarnation.wall_per_s, self.wall_per_s),
+        )
         return None if shares[0] is None else max(share for share in shares if share is not None)
 
 
@@ -134,33 +137,33 @@ def _median_without(values: Sequence[float], left_out: int) -> float:
     return at(half) if odd else (at(half - 1) + at(half)) / 2
 
 
-def _judge(life: _Incarnation, share: float | None, settings: HealthSettings, now_s: float) -> _Incarnation:
+def _judge(incarnation: _Incarnation, share: float | None, settings: HealthSettings, now_s: float) -> _Incarnation:
     is_hopeless, is_slow = share is not None and share < settings.hopeless, share is not None and share < SLOW
     return msgspec.structs.replace(
-        life,
-        hopeless_s=(now_s if life.hopeless_s is None else life.hopeless_s) if is_hopeless else None,
-        slow_s=(now_s if life.slow_s is None else life.slow_s) if is_slow else None,
+        incarnation,
+        hopeless_s=(now_s if incarnation.hopeless_s is None else incarnation.hopeless_s) if is_hopeless else None,
+        slow_s=(now_s if incarnation.slow_s is None else incarnation.slow_s) if is_slow else None,
     )
 
 
 def _remark(
     process: ProcessId,
-    life: _Incarnation,
+    incarnation: _Incarnation,
     share: float | None,
     replaced_s: Mapping[int, float],
     settings: HealthSettings,
     now_s: float,
 ) -> Remark | None:
-    if share is None or life.slow_s is None:
+    if share is None or incarnation.slow_s is None:
         return None
     text = f"it trains {share:.0%} of the samples in a second that the others do, for"
     last_s = replaced_s.get(process.index)
     may_replace = last_s is None or now_s - last_s >= settings.replace_every_s
-    if life.hopeless_s is not None and now_s - life.hopeless_s >= settings.after_s and may_replace:
-        return Remark(process, True, f"{text} {now_s - life.hopeless_s:.0f} s")
-    if now_s - life.slow_s >= settings.after_s and not life.was_told:
-        why_not = "" if life.hopeless_s is None else _why_not(last_s, now_s)
-        return Remark(process, False, f"{text} {now_s - life.slow_s:.0f} s{why_not}")
+    if incarnation.hopeless_s is not None and now_s - incarnation.hopeless_s >= settings.after_s and may_replace:
+        return Remark(process, True, f"{text} {now_s - incarnation.hopeless_s:.0f} s")
+    if now_s - incarnation.slow_s >= settings.after_s and not incarnation.was_told:
+        why_not = "" if incarnation.hopeless_s is None else _why_not(last_s, now_s)
+        return Remark(process, False, f"{text} {now_s - incarnation.slow_s:.0f} s{why_not}")
     return None
 
 

@@ -20,8 +20,8 @@ DIGITS = 5  # of a speed; SLOW and the like are compared with its ratio to other
 
 
 class WorkerSpeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """workers: (index, life), None: those of the record before. Then one value for each of them; wall_per_s (): it is
-    known of none. idle: places of those that had nothing to train, gpu: of those on one."""
+    """workers: (index, incarnation), None: those of the record before. Then one value for each of them; wall_per_s ():
+    it is known of none. idle: places of those that had nothing to train, gpu: of those on one."""
 
     workers: tuple[tuple[int, int], ...] | None = None
     compute_per_s: tuple[float | None, ...] = ()
@@ -42,7 +42,10 @@ def is_telling(recorded: HealthState, state: HealthState, remarks: Sequence[Rema
 
 def _standing(state: HealthState) -> object:
     """What is held against whom."""
-    held = {process: (life.hopeless_s, life.slow_s, life.was_told) for process, life in state.lives.items()}
+    held = {
+        process: (incarnation.hopeless_s, incarnation.slow_s, incarnation.was_told)
+        for process, incarnation in state.incarnations.items()
+    }
     return held, dict(state.replaced_s)
 
 
@@ -51,12 +54,12 @@ def packed(
 ) -> WorkerSpeeds:
     """state: after the look; a worker that trained nothing has the speed that is known of it. before: workers of the
     record before."""
-    lives = [state.lives[speed.process] for speed in speeds]
-    workers = tuple((speed.process.index, speed.process.life) for speed in speeds)
-    wall = tuple(life.wall_per_s for life in lives)
+    incarnations = [state.incarnations[speed.process] for speed in speeds]
+    workers = tuple((speed.process.index, speed.process.incarnation) for speed in speeds)
+    wall = tuple(incarnation.wall_per_s for incarnation in incarnations)
     return WorkerSpeeds(
         workers if workers != before else None,
-        tuple(life.compute_per_s for life in lives),
+        tuple(incarnation.compute_per_s for incarnation in incarnations),
         wall if any(value is not None for value in wall) else (),
         tuple(place for place, speed in enumerate(speeds) if not speed.has_work),
         tuple(place for place, speed in enumerate(speeds) if speed.is_gpu),

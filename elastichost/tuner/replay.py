@@ -82,7 +82,7 @@ class _Health:
     def feed(self, record: HealthLooked | SpeedsLooked) -> tuple[str, str, bool]:
         if isinstance(record, SpeedsLooked):
             speeds = unpacked(record.speeds, self._workers)
-            self._workers = tuple((speed.process.index, speed.process.life) for speed in speeds)
+            self._workers = tuple((speed.process.index, speed.process.incarnation) for speed in speeds)
         else:
             speeds = record.speeds
         self._state, remarks = observe(self._state, speeds, self._settings, record.now_s)

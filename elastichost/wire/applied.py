@@ -49,7 +49,7 @@ AUDIT_VARIABLE = "ELASTICHOST_AUDIT"  # "1": whoever checks the run wants all it
 APPLIED_RECORD = np.dtype(
     [
         ("worker", "<u4"),
-        ("life", "<u4"),
+        ("incarnation", "<u4"),
         ("sequence", "<u8"),  # 0: there is no such batch
         ("lease_id", "<u8"),
         ("epoch", "<u4"),
@@ -69,9 +69,10 @@ NONE_LEFT_OUT = (0, 0)
 
 
 class AppliedFold(msgspec.Struct, frozen=True):
-    """What the records with numbers below `first` come to. committed: (worker, life, sequence) of the last batch of
-    each life; spans: int64 [n, 4], the ranges (epoch, unit, start, stop) that are accounted for, of the newest epoch
-    only: those before it are done; left_out: the records of steps from which micro-batches were left out."""
+    """What the records with numbers below `first` come to. committed: (worker, incarnation, sequence) of the last batch
+    of each incarnation; spans: int64 [n, 4], the ranges (epoch, unit, start, stop) that are accounted for, of the
+    newest epoch only: those before it are done; left_out: the records of steps from which micro-batches were left
+    out."""
 
     first: int
     samples: int = 0
@@ -101,7 +102,7 @@ class AppliedHeader:
         if len(content) < RECORD_BYTES:
             return cls()
         slot = np.frombuffer(content, APPLIED_RECORD, count=1)[0]
-        if slot["life"] or not slot["start"]:
+        if slot["incarnation"] or not slot["start"]:
             return cls()
         return cls(int(slot["start"]), int(slot["stop"]), int(slot["lease_id"]))
 

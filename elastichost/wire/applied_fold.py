@@ -46,17 +46,19 @@ def fold_records(before: AppliedFold | None, first: int, records: AppliedRecords
     left_out = records[records["left_out"].any(axis=1)].tobytes()
     if before is not None:
         ranges = np.concatenate([before.spans_array(), ranges])
-        committed = {(worker, life): sequence for worker, life, sequence in before.committed}
+        committed = {(worker, incarnation): sequence for worker, incarnation, sequence in before.committed}
         samples, lease_id, left_out = before.samples, before.lease_id, before.left_out + left_out
     newest = ranges[ranges[:, 0] == ranges[:, 0].max(initial=0)]
-    keys = zip(records["worker"].tolist(), records["life"].tolist(), records["sequence"].tolist(), strict=True)
-    for worker, life, sequence in keys:
-        committed[worker, life] = max(committed.get((worker, life), 0), sequence)
+    keys = zip(records["worker"].tolist(), records["incarnation"].tolist(), records["sequence"].tolist(), strict=True)
+    for worker, incarnation, sequence in keys:
+        committed[worker, incarnation] = max(committed.get((worker, incarnation), 0), sequence)
     return AppliedFold(
         first=first,
         samples=samples + int(records["samples"].sum()),
         lease_id=max(lease_id, int(records["lease_id"].max(initial=0))),
-        committed=tuple((worker, life, sequence) for (worker, life), sequence in sorted(committed.items())),
+        committed=tuple(
+            (worker, incarnation, sequence) for (worker, incarnation), sequence in sorted(committed.items())
+        ),
         spans=joined_ranges(newest).astype("<i8").tobytes(),
         left_out=left_out,
     )

@@ -15,7 +15,7 @@ class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     role: Role
     index: int
-    life: int
+    incarnation: int
     job_id: int
     control_address: str
     run_dir: str
@@ -34,7 +34,7 @@ class ChildArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def process(self) -> ProcessId:
-        return ProcessId(self.role, self.index, self.life)
+        return ProcessId(self.role, self.index, self.incarnation)
 
     def gate_for(self, allowed: AllowList) -> Gate | None:
         """Where other machines come in; None: they do not."""

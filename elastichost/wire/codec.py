@@ -2,9 +2,9 @@
 
 Part 0 is the header, part 1 the msgpack body (a tagged struct of `wire.control` or `wire.data`), the rest are raw
 little-endian frames. The header names the job and the sender's incarnation, so a message of another job or of
-a fenced life is refused before its body is read.
+a fenced incarnation is refused before its body is read.
 
-    magic 4s | version u16 | role u8 | flags u8 | index u32 | life u32 | job u64 | sequence u64
+    magic 4s | version u16 | role u8 | flags u8 | index u32 | incarnation u32 | job u64 | sequence u64
     | body_bytes u32 | frames u32 | frame_bytes u64 | crc32 u32
 """
 
@@ -66,7 +66,7 @@ class Codec(Generic[M]):
         self._job_id = job_id
         self._role = _SUPERVISOR if sender is None else _ROLES.index(sender.role)
         self._index = 0 if sender is None else sender.index
-        self._life = 0 if sender is None else sender.life
+        self._incarnation = 0 if sender is None else sender.incarnation
         self._sequence = 0
 
     def encode(self, message: M, frames: Sequence[Frame] = ()) -> list[Frame]:
@@ -78,7 +78,7 @@ class Codec(Generic[M]):
             self._role,
             0,
             self._index,
-            self._life,
+            self._incarnation,
             self._job_id,
             self._sequence,
             len(body),
@@ -94,7 +94,9 @@ class Codec(Generic[M]):
         header, body = memoryview(parts[0]), memoryview(parts[1])
         if header.nbytes != _HEADER.size:
             raise ProtocolError(f"a message header has {header.nbytes} bytes instead of {_HEADER.size}")
-        magic, version, role, _flags, index, life, job, sequence, size, count, total_bytes, crc = _HEADER.unpack(header)
+        magic, version, role, _flags, index, incarnation, job, sequence, size, count, total_bytes, crc = _HEADER.unpack(
+            header
+        )
         if magic != _MAGIC or version != _VERSION:
             raise ProtocolError(f"a message has magic {magic!r} version {version}: not elastichost protocol {_VERSION}")
         if job != self._job_id:
@@ -106,7 +108,7 @@ class Codec(Generic[M]):
             raise ProtocolError(f"a message body has {size} bytes; {MAX_BODY_BYTES} are allowed")
         if zlib.crc32(body) != crc:
             raise ProtocolError("a message body does not match its checksum")
-        return Envelope(_sender(role, index, life), sequence, self._decode_body(body), frames)
+        return Envelope(_sender(role, index, incarnation), sequence, self._decode_body(body), frames)
 
     def _decode_body(self, body: memoryview) -> M:
         try:
@@ -115,9 +117,9 @@ class Codec(Generic[M]):
             raise ProtocolError(f"a message body is malformed: {error}") from error
 
 
-def _sender(role: int, index: int, life: int) -> ProcessId | None:
+def _sender(role: int, index: int, incarnation: int) -> ProcessId | None:
     if role == _SUPERVISOR:
         return None
     if role >= len(_ROLES):
         raise ProtocolError(f"a message comes from unknown role {role}")
-    return ProcessId(_ROLES[role], index, life)
+    return ProcessId(_ROLES[role], index, incarnation)

@@ -88,7 +88,7 @@ class HelloMsg(Message, frozen=True):
 
     role: str  # "worker" | "server" | "probe"
     index: Count32
-    life: Count32
+    incarnation: Count32
     pid: Count
     address: str = ""
     outer: str = ""  # where other machines reach that socket
@@ -179,25 +179,27 @@ class SnapshotWrittenMsg(Message, frozen=True):
 
 
 class FencedMsg(Message, frozen=True):
-    """PS that owns the dense part: later pushes of this worker life are refused; this was its last applied batch."""
+    """PS that owns the dense part: later pushes of this worker incarnation are refused; this was its last applied
+    batch."""
 
     worker: Count32
-    life: Count32
+    incarnation: Count32
     applied: AppliedBatch
 
 
 class UnsettledMsg(Message, frozen=True):
-    """PS: a push of this worker life is staged here, and the life speaks no more: was its batch committed?"""
+    """PS: a push of this worker incarnation is staged here, and the incarnation speaks no more: was its batch
+    committed?"""
 
     worker: Count32
-    life: Count32
+    incarnation: Count32
 
 
 class SettledMsg(Message, frozen=True):
-    """PS: nothing of this worker life is staged here any more."""
+    """PS: nothing of this worker incarnation is staged here any more."""
 
     worker: Count32
-    life: Count32
+    incarnation: Count32
 
 
 class RepinnedMsg(Message, frozen=True):
@@ -222,10 +224,10 @@ class FailureReportMsg(Message, frozen=True):
 
 
 class MembershipMsg(Message, frozen=True):
-    """PS: lives of the workers that count now (bounded mode's clock; the PS refuses others)."""
+    """PS: incarnations of the workers that count now (bounded mode's clock; the PS refuses others)."""
 
     epoch: int
-    workers: tuple[tuple[int, int], ...]  # (index, life)
+    workers: tuple[tuple[int, int], ...]  # (index, incarnation)
 
 
 class ShardMapUpdateMsg(Message, frozen=True):
@@ -311,18 +313,18 @@ class RestoreMsg(Message, frozen=True):
 
 
 class FenceMsg(Message, frozen=True):
-    """PS: refuse this worker life from now on; the dense owner answers FencedMsg."""
+    """PS: refuse this worker incarnation from now on; the dense owner answers FencedMsg."""
 
     worker: int
-    life: int
+    incarnation: int
 
 
 class SettleMsg(Message, frozen=True):
-    """PS: this worker life has ended; its batches up to `sequence` are committed. Apply what is staged of them, drop
-    the rest, answer SettledMsg."""
+    """PS: this worker incarnation has ended; its batches up to `sequence` are committed. Apply what is staged of them,
+    drop the rest, answer SettledMsg."""
 
     worker: int
-    life: int
+    incarnation: int
     sequence: int
 
 

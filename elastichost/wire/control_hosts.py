@@ -66,7 +66,7 @@ class MeasureBucketsMsg(Message, frozen=True):
 
 class CopyBucketsMsg(Message, frozen=True):
     """PS: fetch these buckets from the PS that have them, into your arena; they are not yours yet. Answer CopiedMsg.
-    What is being copied already from the very same lives goes on; `copy` only grows."""
+    What is being copied already from the very same incarnations goes on; `copy` only grows."""
 
     copy: int
     moves: tuple[BucketMove, ...]
@@ -86,8 +86,8 @@ class KeepBucketsMsg(Message, frozen=True):
 
 
 class AdmitMsg(Message, frozen=True):
-    """PS that other machines reach: these lives and nobody else may come in. The answer is AdmittedMsg. Numbers
+    """PS that other machines reach: these incarnations and nobody else may come in. The answer is AdmittedMsg. Numbers
     only grow."""
 
     number: int
-    keys: tuple[tuple[str, str], ...]  # (public key, life: `worker-0.1`)
+    keys: tuple[tuple[str, str], ...]  # (public key, incarnation: `worker-0.1`)

@@ -1,8 +1,8 @@
 """Named crash points for tests: `ELASTICHOST_CRASH_AT=ps.data.before_reply:20` kills the process there.
 
 The number is how often the point is passed before it kills (1 by default); several points are separated by commas. Only
-the first life of a process obeys, so that its successor can show the recovery. `POINTS` is the list of all points:
-what is not in it cannot be called or asked for.
+the first incarnation of a process obeys, so that its successor can show the recovery. `POINTS` is the list of all
+points: what is not in it cannot be called or asked for.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def parse_setting(setting: str) -> dict[str, int]:
     return counts
 
 
-def arm(role: str, life: int, environ: Mapping[str, str] = os.environ) -> None:
+def arm(role: str, incarnation: int, environ: Mapping[str, str] = os.environ) -> None:
     """Reads the environment once, at the start of a process. Raises ConfigError as `parse_setting`."""
     _armed.clear()
     setting = environ.get(VARIABLE, "")
-    if setting and life == 1:
+    if setting and incarnation == 1:
         _armed.update({name: count for name, count in parse_setting(setting).items() if name.startswith(f"{role}.")})
 
 

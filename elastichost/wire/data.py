@@ -64,18 +64,18 @@ class PushMsg(Message, frozen=True):
     """
 
     request: Count
-    sequence: Sequence  # the worker's batch; a PS applies a (worker, life, sequence) once
+    sequence: Sequence  # the worker's batch; a PS applies a (worker, incarnation, sequence) once
     shard_map_epoch: Count
     counts: tuple[Count32, ...]  # one per table of the model
-    committed: Sequence = 0  # this life's batches up to here are committed
+    committed: Sequence = 0  # this incarnation's batches up to here are committed
     step: Sequence = 0  # sync mode: instead of `sequence`; all before it are committed
     micro: Micro = 0  # sync mode: the number of the micro-batch within the step
     learning_rate_scale: Amount = 1.0
 
 
 class RowsCommittedMsg(Message, frozen=True):
-    """Worker -> PS: this life's batches up to `sequence` are committed: apply what is staged of them. The answer is
-    RowsAppliedMsg."""
+    """Worker -> PS: this incarnation's batches up to `sequence` are committed: apply what is staged of them. The answer
+    is RowsAppliedMsg."""
 
     request: Count
     sequence: Sequence
@@ -125,8 +125,8 @@ class StepAskMsg(Message, frozen=True):
 
 
 class ClockAdvancedMsg(Message, frozen=True):
-    """Worker -> dense owner (bounded mode): this life has finished `batch` batches; answer ClockReachedMsg when every
-    member has finished `batch - staleness`. `batch` -1: idle, do not wait for me (answered at once)."""
+    """Worker -> dense owner (bounded mode): this incarnation has finished `batch` batches; answer ClockReachedMsg when
+    every member has finished `batch - staleness`. `batch` -1: idle, do not wait for me (answered at once)."""
 
     request: Count
     batch: Batch
@@ -192,7 +192,7 @@ class PushedMsg(Message, frozen=True):
 
 
 class RowsAppliedMsg(Message, frozen=True):
-    """Nothing of this life up to that sequence is staged any more."""
+    """Nothing of this incarnation up to that sequence is staged any more."""
 
     request: int
     sequence: int

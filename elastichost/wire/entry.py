@@ -62,7 +62,7 @@ class Loop(Protocol):
 def run_loop(arguments_json: bytes, crash_role: str, make: Callable[[ChildArguments, JobSpec], Loop]) -> int:
     """Runs a long-lived child to its StopMsg. Returns the exit code."""
     arguments = decode_arguments(arguments_json)
-    arm(crash_role, arguments.life)
+    arm(crash_role, arguments.incarnation)
     # The resolved job says it all; the environment had its say when it was resolved.
     loop = make(arguments, load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}))
     try:

@@ -48,20 +48,20 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AppliedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last batch of a worker life whose dense update the PS applied: the commit point of a batch."""
+    """The last batch of a worker incarnation whose dense update the PS applied: the commit point of a batch."""
 
     sequence: int  # 0: none yet
     lease_id: int
-    stop: int  # position in the lease's unit up to which this life's batches are applied
-    samples: int  # samples trained by this life so far (skipped ones not counted)
+    stop: int  # position in the lease's unit up to which this incarnation's batches are applied
+    samples: int  # samples trained by this incarnation so far (skipped ones not counted)
     skipped: int
 
 
 class CommittedBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The batches of a worker life are committed up to `sequence`."""
+    """The batches of a worker incarnation are committed up to `sequence`."""
 
     worker: int
-    life: int
+    incarnation: int
     sequence: int
 
 
@@ -94,7 +94,7 @@ class ServerAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one."""
 
     index: int
-    life: int
+    incarnation: int
     address: str
     host: int = 0
     outer: str = ""

@@ -267,8 +267,8 @@ class ControlClient(_Dealer):
 
 
 class DataClient(_Dealer):
-    """A worker's connection to one PS life. `channel` tells a worker's own connections apart; all of a process share
-    one context, hence one I/O thread. shown: where that PS is on another machine."""
+    """A worker's connection to one PS incarnation. `channel` tells a worker's own connections apart; all of a process
+    share one context, hence one I/O thread. shown: where that PS is on another machine."""
 
     def __init__(self, address: str, job_id: int, process: ProcessId, channel: str, shown: Pass | None = None) -> None:
         super().__init__(zmq.Context.instance(), address, f"{process}/{channel}", shown)

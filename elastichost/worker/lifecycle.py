@@ -70,7 +70,7 @@ class Batches(Protocol[BatchOut]):
 
 
 class WorkerLifecycle(ABC, Generic[Batch]):
-    """One worker life, from Hello to Stop. A subclass says what its batches are and how they are trained."""
+    """One worker incarnation, from Hello to Stop. A subclass says what its batches are and how they are trained."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         self._arguments = arguments
@@ -149,7 +149,7 @@ class WorkerLifecycle(ABC, Generic[Batch]):
     def run(self) -> None:
         """Returns after Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
-        self.control.send(HelloMsg(a.role, a.index, a.life, pid=os.getpid()))
+        self.control.send(HelloMsg(a.role, a.index, a.incarnation, pid=os.getpid()))
         committer = self._committer = self._build()
         while self._holder.epoch == 0 and self._running:
             wait_readable([self.control.socket], IDLE_S)

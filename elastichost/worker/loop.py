@@ -34,7 +34,7 @@ __all__ = ["WorkerLoop"]
 
 
 class WorkerLoop(WorkerLifecycle[PreparedBatch]):
-    """One worker life: reads, trains and scores with the user's model."""
+    """One worker incarnation: reads, trains and scores with the user's model."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         super().__init__(arguments, job)
@@ -190,7 +190,7 @@ class WorkerLoop(WorkerLifecycle[PreparedBatch]):
             if parts.direct:
                 self._waited_s = parts.committer.await_commit()
                 begun = parts.committer.next_sequence
-                parts.watermarks.note_begun(self._process.index, self._process.life, begun)
+                parts.watermarks.note_begun(self._process.index, self._process.incarnation, begun)
             parts.committer.poll_rows()
             trouble = backward(loss, parts.committer.flat)
         if not trouble:

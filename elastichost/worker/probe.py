@@ -27,7 +27,7 @@ def main(arguments_json: bytes) -> int:
     """Entry of the probe process; returns its exit code."""
 
     def run(arguments: ChildArguments, control: ControlClient) -> None:
-        control.send(HelloMsg(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
+        control.send(HelloMsg(arguments.role, arguments.index, arguments.incarnation, pid=os.getpid()))
         _describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control)
 
     return run_child(arguments_json, run)

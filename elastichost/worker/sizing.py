@@ -37,7 +37,7 @@ def main_strict(arguments_json: bytes) -> int:
 
 def _run(arguments_json: bytes, *, is_strict: bool) -> int:
     def run(arguments: ChildArguments, control: ControlClient) -> None:
-        control.send(HelloMsg(arguments.role, arguments.index, arguments.life, pid=os.getpid()))
+        control.send(HelloMsg(arguments.role, arguments.index, arguments.incarnation, pid=os.getpid()))
         _describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control, is_strict=is_strict)
 
     return run_child(arguments_json, run)

@@ -46,9 +46,11 @@ def store(make_model: MakeModel, make_arena: MakeArena) -> DenseStore:
     return DenseStore(make_arena(make_model(elements=1003, parameters=1000)))
 
 
-def commit(store: DenseStore, vector: np.ndarray, sequence: int, *, worker: int = 0, life: int = 1, **over: int) -> int:
+def commit(
+    store: DenseStore, vector: np.ndarray, sequence: int, *, worker: int = 0, incarnation: int = 1, **over: int
+) -> int:
     facts = {"lease_id": 5, "stop": 100 * sequence, "samples": 90, "skipped": 10, **over}
-    return store.apply_gradient(vector, SGD, 1.0, worker=worker, life=life, sequence=sequence, **facts)
+    return store.apply_gradient(vector, SGD, 1.0, worker=worker, incarnation=incarnation, sequence=sequence, **facts)
 
 
 @pytest.mark.parametrize(("spec", "make"), OPTIMIZERS)
@@ -68,7 +70,7 @@ def test_steps_are_torchs(
             group["lr"] = spec.learning_rate * scale
         optimizer.step()
         version = store.apply_gradient(
-            pushed, spec, scale, worker=0, life=1, sequence=step, lease_id=0, stop=0, samples=1, skipped=0
+            pushed, spec, scale, worker=0, incarnation=1, sequence=step, lease_id=0, stop=0, samples=1, skipped=0
         )
         assert store.read_into(out) == version == step
         np.testing.assert_allclose(out[:1000], parameter.detach().numpy(), rtol=1e-6, atol=1e-6)
@@ -81,19 +83,19 @@ def test_a_commit_carries_its_record(store: DenseStore) -> None:
     assert store.applied(0, 1) == AppliedBatch(0, 0, 0, 0, 0)
     assert commit(store, gradient, 1) == 41
     assert commit(store, gradient, 2) == 42
-    assert commit(store, gradient, 1, worker=255, life=3) == 43
+    assert commit(store, gradient, 1, worker=255, incarnation=3) == 43
     assert store.applied(0, 1) == AppliedBatch(sequence=2, lease_id=5, stop=200, samples=180, skipped=20)
     assert store.applied(255, 3).samples == 90
-    assert store.applied(0, 2) == AppliedBatch(0, 0, 0, 0, 0), "another life"
-    assert commit(store, gradient, 1, life=2) == 44
-    assert store.applied(0, 2).samples == 90, "a life's totals begin anew"
+    assert store.applied(0, 2) == AppliedBatch(0, 0, 0, 0, 0), "another incarnation"
+    assert commit(store, gradient, 1, incarnation=2) == 44
+    assert store.applied(0, 2).samples == 90, "an incarnation's totals begin anew"
     assert (store.version(), store.samples_applied(), store.skipped(), store.applied_batches()) == (44, 1360, 43, 44)
 
 
 def test_state_survives_attaching_and_loading(make_arena: MakeArena, store: DenseStore) -> None:
     adam = DenseOptimizerSpec("adam", 0.1)
     generator = np.random.default_rng(0)
-    facts = {"worker": 0, "life": 1, "lease_id": 0, "stop": 0, "samples": 1, "skipped": 0}
+    facts = {"worker": 0, "incarnation": 1, "lease_id": 0, "stop": 0, "samples": 1, "skipped": 0}
     gradients = generator.normal(size=(4, 1003)).astype(np.float32)
     for step in range(2):
         store.apply_gradient(gradients[step], adam, 1.0, sequence=step + 1, **facts)
@@ -184,14 +186,14 @@ def test_what_was_released_and_not_committed_is_found_in_order(store: DenseStore
     store.mailbox(3, 1).post(1, 5, b"five")
     store.mailbox(3, 0).post(1, 4, b"four")
     assert other.posted(3, 1) == (b"four", b"five")
-    assert other.posted(3, 2) == other.posted(2, 1) == (), "of another life, of another worker"
+    assert other.posted(3, 2) == other.posted(2, 1) == (), "of another incarnation, of another worker"
     nothing = np.zeros(1003, np.float32)
     store.apply_gradient(
         nothing,
         DenseOptimizerSpec(name="sgd"),
         1.0,
         worker=3,
-        life=1,
+        incarnation=1,
         sequence=4,
         lease_id=1,
         stop=9,
@@ -214,7 +216,7 @@ gradient = np.full(20_000, -1.0, np.float32)
 sequence = store.applied(0, 1).sequence
 while True:
     sequence += 1
-    store.apply_gradient(gradient, DenseOptimizerSpec("sgd", 1.0), 1.0, worker=0, life=1, sequence=sequence,
+    store.apply_gradient(gradient, DenseOptimizerSpec("sgd", 1.0), 1.0, worker=0, incarnation=1, sequence=sequence,
                          lease_id=1, stop=sequence, samples=1, skipped=0)
     if sequence % 50 == 0:
         print(sequence, flush=True)

@@ -28,7 +28,7 @@ from elastichost.wire.applied import APPLIED_RECORD
 from elastichost.wire.facts import AppliedBatch, Lease
 
 BATCH = 10
-FIELDS = ("worker", "life", "sequence", "lease_id", "epoch", "unit", "start", "stop", "samples", "skipped")
+FIELDS = ("worker", "incarnation", "sequence", "lease_id", "epoch", "unit", "start", "stop", "samples", "skipped")
 SETTINGS = LedgerSettings(units=(100, 0, 95, 64), epochs=3, batch_size=BATCH, order="shuffle_groups", seed=5)
 
 
@@ -40,7 +40,7 @@ class MadeUpRun:
         self.ledger = Ledger(SETTINGS)
         self.events: list[AnyEvent] = []
         self.rows: list[tuple[int, ...]] = []
-        self.lives = [1, 1]
+        self.incarnations = [1, 1]
         self.sequence: dict[ProcessId, int] = {}
         self.trained: dict[ProcessId, int] = {}
         self.at: dict[int, int] = {}
@@ -51,7 +51,7 @@ class MadeUpRun:
             self.end(index, died=False)
 
     def worker(self, index: int) -> ProcessId:
-        return ProcessId("worker", index, self.lives[index])
+        return ProcessId("worker", index, self.incarnations[index])
 
     def step(self) -> None:
         index, draw = self.random.randrange(2), self.random.random()
@@ -88,21 +88,32 @@ class MadeUpRun:
         sequence = self.sequence[worker] = self.sequence.get(worker, 0) + 1
         self.trained[worker] = self.trained.get(worker, 0) + stop - start
         self.rows.append(
-            (worker.index, worker.life, sequence, lease.lease_id, lease.epoch, lease.unit, start, stop, stop - start, 0)
+            (
+                worker.index,
+                worker.incarnation,
+                sequence,
+                lease.lease_id,
+                lease.epoch,
+                lease.unit,
+                start,
+                stop,
+                stop - start,
+                0,
+            )
         )
         if reported or stop == lease.stop:
             self.ledger.progress(worker, lease.lease_id, stop, stop - lease.start, 0)
 
     def end(self, index: int, *, died: bool) -> None:
         worker = self.worker(index)
-        mine = [row for row in self.rows if row[:2] == (worker.index, worker.life)]
+        mine = [row for row in self.rows if row[:2] == (worker.index, worker.incarnation)]
         last = mine[-1] if mine else None
         applied = (
             AppliedBatch(last[2], last[3], last[7], self.trained[worker], 0) if last else AppliedBatch(0, 0, 0, 0, 0)
         )
         settled = self.ledger.give_back(worker, applied, failed=died)
         self.events.append(LeasesSettled(worker, settled.trained, settled.skipped, settled.returned))
-        self.lives[index] += 1
+        self.incarnations[index] += 1
 
     def facts(self) -> RunFacts:
         state = self.ledger.state()
@@ -159,9 +170,9 @@ def test_a_batch_that_is_missing_is_found(facts: RunFacts) -> None:
     broken(changed(facts, without), "the log of applied batches holds")
 
 
-def test_a_batch_under_no_lease_of_that_life_is_found(facts: RunFacts) -> None:
+def test_a_batch_under_no_lease_of_that_incarnation_is_found(facts: RunFacts) -> None:
     applied = facts.applied.copy()
-    applied["life"][9] += 50
+    applied["incarnation"][9] += 50
     broken(changed(facts, applied), "which the journal does not have so")
 
 
@@ -178,7 +189,7 @@ def test_positions_that_are_pending_and_committed_are_found(facts: RunFacts) -> 
     broken(changed(facts, pending=spans), "are pending")
 
 
-def test_a_range_leased_while_another_life_holds_it_is_found(facts: RunFacts) -> None:
+def test_a_range_leased_while_another_incarnation_holds_it_is_found(facts: RunFacts) -> None:
     first = next(event for event in facts.events if isinstance(event, LeaseGranted))
     again = msgspec.structs.replace(first, process=ProcessId("worker", 7, 1), lease=999)
     place = facts.events.index(first) + 1
@@ -206,7 +217,7 @@ def test_a_dense_vector_that_counted_otherwise_breaks_a(facts: RunFacts) -> None
         ("served", (1,), False, False),
     ],
 )
-def test_torn_batches_are_one_a_life_and_none_with_served_access(
+def test_torn_batches_are_one_a_incarnation_and_none_with_served_access(
     facts: RunFacts, access: str, batches: tuple[int, ...], with_supervisor: bool, holds: bool
 ) -> None:
     torn = [BatchTorn(ProcessId("worker", 0, 1), count, with_supervisor) for count in batches]

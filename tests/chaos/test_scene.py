@@ -65,11 +65,11 @@ def test_a_run_is_whole_when_every_process_of_the_plan_is_ready() -> None:
     assert not scene.is_whole
     scene.take(line(ProcessReady(WORKER), 3.0))
     assert scene.is_whole
-    assert [life.pid for life in scene.working("worker")] == [11]
+    assert [incarnation.pid for incarnation in scene.working("worker")] == [11]
     assert scene.access == "served"
 
 
-def test_a_lost_life_works_no_more_and_its_successor_is_another() -> None:
+def test_a_lost_incarnation_works_no_more_and_its_successor_is_another() -> None:
     scene = scene_of(*STARTED, line(ProcessReady(WORKER), 3.0))
     scene.take(lost(WORKER, 11, "running", 4.0))
     assert scene.working("worker") == ()
@@ -77,7 +77,7 @@ def test_a_lost_life_works_no_more_and_its_successor_is_another() -> None:
     newest = scene.newest("worker-0")
     assert newest is not None
     assert newest.process == ProcessId("worker", 0, 2)
-    first = scene.life(WORKER)
+    first = scene.incarnation(WORKER)
     assert first is not None
     assert first.is_lost
 
@@ -98,13 +98,13 @@ def test_a_lost_fork_server_is_not_ready_until_it_says_so() -> None:
     assert scene.fork_server_ready_s == 9.0
 
 
-def test_an_event_changes_only_the_life_it_is_about() -> None:
-    """Its sentence may name other lives, and a life that never started changes nothing."""
+def test_an_event_changes_only_the_incarnation_it_is_about() -> None:
+    """Its sentence may name other incarnations, and an incarnation that never started changes nothing."""
     scene = scene_of(*STARTED, line(ProcessReady(WORKER), 3.0))
     scene.take(line(ProcessLost(WORKER, 11, -9, "running", "server-0.1 had refused it"), 4.0))
     scene.take(line(ProcessStartFailed(ProcessId("worker", 0, 2), "server-0.1 ended meanwhile"), 4.5))
-    assert [life.process for life in scene.working("server")] == [SERVER]
-    worker = scene.life(WORKER)
+    assert [incarnation.process for incarnation in scene.working("server")] == [SERVER]
+    worker = scene.incarnation(WORKER)
     assert worker is not None and worker.is_lost and worker.ended_s == 4.0
     assert scene.newest("worker-0") is worker
 
@@ -124,10 +124,12 @@ def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_bac
         line(ProcessStarted(SECOND, 12), 4.0),
         line(ProcessReady(SECOND), 4.5),
     )
-    life = scene.life(SECOND)
-    assert life is not None
+    incarnation = scene.incarnation(SECOND)
+    assert incarnation is not None
     target: Any = SimpleNamespace(scene=scene, applied=AppliedTail(Path("none")), is_sync=False, now_s=lambda: 9.0)
-    struck = OpenFault("stop-worker-2x", "worker-1.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
+    struck = OpenFault(
+        "stop-worker-2x", "worker-1.1", "hang", 5.0, 0, scene.generation, (incarnation,), released_s=11.0
+    )
     assert struck.recovered(target) is None
     scene.take(plan_of("worker-0", "server-0", reason="asked for workers=1"))
     assert struck.recovered(target) is None, "it is still there"
@@ -139,11 +141,13 @@ def test_a_process_that_was_stopped_and_is_not_wanted_any_more_need_not_come_bac
 
 def test_a_stopped_process_that_is_drained_meanwhile_was_not_overlooked() -> None:
     scene = scene_of(*STARTED, line(ProcessReady(WORKER), 3.0))
-    life = scene.life(WORKER)
-    assert life is not None
+    incarnation = scene.incarnation(WORKER)
+    assert incarnation is not None
     applied: Any = SimpleNamespace(last_s={(0, 1): 12.0}, first_s={}, newest_s=12.0)
     target: Any = SimpleNamespace(scene=scene, applied=applied, is_sync=False, now_s=lambda: 13.0)
-    struck = OpenFault("stop-worker-2x", "worker-0.1", "hang", 5.0, 0, scene.generation, (life,), released_s=11.0)
+    struck = OpenFault(
+        "stop-worker-2x", "worker-0.1", "hang", 5.0, 0, scene.generation, (incarnation,), released_s=11.0
+    )
     missed = struck.recovered(target)
     assert missed is not None and missed.is_missed
     scene.take(plan_of("worker-1", "server-0", reason="another worker is wanted"))
@@ -153,8 +157,8 @@ def test_a_stopped_process_that_is_drained_meanwhile_was_not_overlooked() -> Non
 
 def test_who_was_on_a_machine_that_is_lost_does_not_come_back_and_the_machine_is_asked_again() -> None:
     scene = scene_of(*STARTED, line(ProcessReady(WORKER), 3.0))
-    life = scene.life(WORKER)
-    assert life is not None
+    incarnation = scene.incarnation(WORKER)
+    assert incarnation is not None
     answers: list[int | None] = [None, 0]
     asked: list[str] = []
 
@@ -165,7 +169,7 @@ def test_who_was_on_a_machine_that_is_lost_does_not_come_back_and_the_machine_is
     target: Any = SimpleNamespace(
         scene=scene, applied=AppliedTail(Path("none")), is_sync=False, now_s=lambda: 9.0, join=join
     )
-    killed = OpenFault("kill-worker", "worker-0.1", "worker", 5.0, 1, scene.generation, (life,))
+    killed = OpenFault("kill-worker", "worker-0.1", "worker", 5.0, 1, scene.generation, (incarnation,))
     machine = OpenFault("kill-machine", "machine", "machine", 5.0, 1, scene.generation)
     assert killed.recovered(target) is None and machine.recovered(target) is None and not asked
     scene.take(line(HostLost(1, "second", "its output has ended"), 6.0))

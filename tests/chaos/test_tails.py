@@ -22,10 +22,10 @@ def append(path: Path, content: bytes) -> None:
 
 
 def records(*rows: tuple[int, int, int]) -> bytes:
-    """(worker, life, samples)"""
+    """(worker, incarnation, samples)"""
     found = np.zeros(len(rows), dtype=APPLIED_RECORD)
-    for number, (worker, life, samples) in enumerate(rows):
-        found[number]["worker"], found[number]["life"], found[number]["samples"] = worker, life, samples
+    for number, (worker, incarnation, samples) in enumerate(rows):
+        found[number]["worker"], found[number]["incarnation"], found[number]["samples"] = worker, incarnation, samples
     return found.tobytes()
 
 
@@ -40,7 +40,7 @@ def test_lines_are_given_once_and_only_when_they_are_whole(tmp_path: Path) -> No
     assert tail.poll() == []
 
 
-def test_batches_are_counted_and_the_first_of_each_life_is_noted(tmp_path: Path) -> None:
+def test_batches_are_counted_and_the_first_of_each_incarnation_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "applied.bin"
     tail = AppliedTail(path)
     tail.poll(1.0)

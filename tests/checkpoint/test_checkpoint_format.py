@@ -360,7 +360,7 @@ def test_a_crash_before_the_rename_leaves_the_older_one(tmp_path: Path, monkeypa
         with pytest.raises(KeyboardInterrupt):
             write_checkpoint(tmp_path, 200)
     assert found(tmp_path).manifest.samples_trained == 100
-    write_checkpoint(tmp_path, 200)  # a new life uses the same staging name
+    write_checkpoint(tmp_path, 200)  # a new incarnation uses the same staging name
     assert found(tmp_path).manifest.samples_trained == 200
 
 

@@ -52,8 +52,8 @@ class Jobs(RuleBasedStateMachine):
         self.submitted: list[str] = []
         self.examining: list[str] = []
         self.live: dict[str, StartJob] = {}
-        self.lives: dict[str, int] = {}
-        self.told: set[str] = set()  # asked to stop, in this life
+        self.incarnations: dict[str, int] = {}
+        self.told: set[str] = set()  # asked to stop, in this incarnation
         self.frozen: set[str] = set()
         self.over: dict[str, str] = {}
         self.is_stopping = False
@@ -101,12 +101,12 @@ class Jobs(RuleBasedStateMachine):
         job = spawn.job
         assert not self.is_stopping
         assert job not in self.live and job not in self.examining
-        assert spawn.life > self.lives.get(job, 0)
+        assert spawn.incarnation > self.incarnations.get(job, 0)
         out_of_memory = {one.job for one in self.host.status().jobs if one.out_of_memory}
         if job in out_of_memory:
             assert not self.live, "alone this time"
         assert not out_of_memory & self.live.keys(), "nobody beside it"
-        self.lives[job] = spawn.life
+        self.incarnations[job] = spawn.incarnation
         self.live[job] = spawn
         self.told.discard(job)
 
@@ -241,7 +241,7 @@ class Jobs(RuleBasedStateMachine):
         assert kept == {job for job, state in states.items() if state not in ENDED_STATES - {"stopped"}}
 
     @invariant()
-    def charges_are_those_of_who_lives(self) -> None:
+    def charges_are_those_of_who_incarnations(self) -> None:
         status = self.host.status()
         assert status.charged_bytes == sum(one.charged_bytes for one in status.jobs if one.job in self.live)
         assert all(one.charged_bytes > 0 for one in status.jobs if one.job in self.live)

@@ -74,7 +74,7 @@ def test_other_workers_or_no_training_begin_a_new_look(written: Written) -> None
 
     assert not looked_at(0.0, status(samples=1))
     assert looked_at(2.0, status(samples=2))
-    assert not looked_at(4.0, status(samples=3, workers=(1,))), "another life: its CPU time begins anew"
+    assert not looked_at(4.0, status(samples=3, workers=(1,))), "another incarnation: its CPU time begins anew"
     assert looked_at(6.0, status(samples=4, workers=(1,)))
     assert not looked_at(8.0, msgspec.structs.replace(status(samples=4), state="evaluating"))
     assert not looked_at(10.0, status(samples=5, workers=(1,)))

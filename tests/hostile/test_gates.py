@@ -143,7 +143,7 @@ def keys_of_nobody(attacked: Attacked, gate: Target) -> dict[str, Pass | None]:
         "no key": None,
         "a key that is not listed": Pass(new_keys(), gate.key),
         "the key of another server": Pass(attacked.keys[str(WORKER)], new_keys().public),
-        "a life that is over": Pass(attacked.keys[str(ENDED)], gate.key),
+        "an incarnation that is over": Pass(attacked.keys[str(ENDED)], gate.key),
         "the server's own public key": Pass(KeyPair(gate.key, new_keys().secret), gate.key),
     }
 
@@ -154,7 +154,7 @@ def test_strangers_are_turned_away(attacked: Attacked, who: str) -> None:
         assert not is_let_in(gate, "worker-0.1", keys_of_nobody(attacked, gate)[who])
 
 
-@pytest.mark.parametrize("who", ["a life that is over", "the server's own public key"])
+@pytest.mark.parametrize("who", ["an incarnation that is over", "the server's own public key"])
 def test_keys_that_are_not_theirs_open_nothing(attacked: Attacked, who: str) -> None:
     for gate in attacked.gates.values():
         assert not is_let_in(gate, str(ENDED), keys_of_nobody(attacked, gate)[who])
@@ -189,8 +189,8 @@ def test_a_thousand_stay_and_whoever_may_comes_in_all_the_same(attacked: Attacke
 
 
 @contextlib.contextmanager
-def client(attacked: Attacked, gate: Target, life: ProcessId, channel: str) -> Iterator[DataClient]:
-    made = attacked.insider(gate, life, f"{channel}{time.monotonic_ns()}")
+def client(attacked: Attacked, gate: Target, incarnation: ProcessId, channel: str) -> Iterator[DataClient]:
+    made = attacked.insider(gate, incarnation, f"{channel}{time.monotonic_ns()}")
     try:
         yield made
     finally:
@@ -209,7 +209,7 @@ def ask(peer: DataClient, message: DataMessage, frames: Sequence[Frame] = ()) ->
     raise AssertionError(f"no answer to {message}")
 
 
-def assert_lives(peer: DataClient) -> int:
+def assert_incarnations(peer: DataClient) -> int:
     """It answers what is no harm. Returns its epoch."""
     answer = ask(
         peer, PullMsg(request=1 << 40, shard_map_epoch=1 << 40, create=False, weights=True, counts=(0,) * TABLES)
@@ -263,23 +263,23 @@ MISBEHAVIOUR: dict[str, tuple[Made, ProcessId, tuple[Frame, ...], bool]] = {
 
 
 @pytest.mark.parametrize("what", MISBEHAVIOUR)
-def test_who_misbehaves_is_told_so_and_the_ps_lives_on(attacked: Attacked, what: str) -> None:
-    make, life, frames, is_final = MISBEHAVIOUR[what]
+def test_who_misbehaves_is_told_so_and_the_ps_incarnations_on(attacked: Attacked, what: str) -> None:
+    make, incarnation, frames, is_final = MISBEHAVIOUR[what]
     for name, gate in attacked.servers.items():
-        with client(attacked, gate, life, "bad") as peer, client(attacked, gate, WORKER, "good") as good:
-            epoch = assert_lives(good)
+        with client(attacked, gate, incarnation, "bad") as peer, client(attacked, gate, WORKER, "good") as good:
+            epoch = assert_incarnations(good)
             answer = ask(peer, make(epoch), frames)
             assert isinstance(answer, RetryMsg), (name, answer)
             # What only the dense owner answers is refused elsewhere without a look at it.
             assert answer.final == is_final or "own the dense vector" in answer.reason, (name, answer)
-            assert assert_lives(good) == epoch
+            assert assert_incarnations(good) == epoch
 
 
 def test_rows_for_the_future_and_gradients_of_rows_that_are_not_there(attacked: Attacked) -> None:
     """Of the steps that workers speak of the PS beside the dense vector knows better."""
     gate = attacked.gates["server-0"]
     with client(attacked, gate, WORKER, "bad") as peer:
-        epoch = assert_lives(peer)
+        epoch = assert_incarnations(peer)
         for message in (pull(epoch, step=1 << 39, create=True), push(epoch, step=1 << 39)):
             answer = ask(peer, message, (ONE_KEY, ONE_LINE))
             assert isinstance(answer, RetryMsg) and "nobody can have come to step" in answer.reason
@@ -289,7 +289,7 @@ def test_what_was_applied_is_not_applied_again(attacked: Attacked) -> None:
     """With the key of a living worker: a step that is over, a push of it, word of batches that there never were."""
     for name, gate in attacked.servers.items():
         with client(attacked, gate, LOCAL, "replay") as peer:
-            epoch = assert_lives(peer)
+            epoch = assert_incarnations(peer)
             for _ in range(3):
                 answer = ask(peer, push(epoch), (ONE_KEY, ONE_LINE))
                 assert not isinstance(answer, RetryMsg), "acknowledged, as any push of a step that is over"
@@ -310,7 +310,7 @@ def nonsense(job_id: int) -> Iterator[list[bytes]]:
     yield parts_of(job_id ^ 1, WORKER, DenseFetchMsg(request=1))
     yield parts_of(job_id, None, DenseFetchMsg(request=1))  # as the supervisor
     yield parts_of(job_id, LOCAL, DenseFetchMsg(request=1))
-    yield parts_of(job_id, ProcessId("worker", 30, 2), DenseFetchMsg(request=1))  # another life
+    yield parts_of(job_id, ProcessId("worker", 30, 2), DenseFetchMsg(request=1))  # another incarnation
     yield [b""]
     yield [header]
     yield [header[:-1], body]
@@ -362,15 +362,15 @@ def test_what_is_no_message_is_dropped(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize("who", ["worker-0.1/pull1", "worker-1.1/step1", "server-1.1/move1", "supervisor", ""])
-def test_a_key_speaks_for_its_own_life_only(attacked: Attacked, who: str) -> None:
+def test_a_key_speaks_for_its_own_incarnation_only(attacked: Attacked, who: str) -> None:
     for gate in attacked.servers.values():
         with attackers.stranger(gate, who, attacked.shown(str(WORKER), gate)) as dealer:
             dealer.connect(gate.address)
             for _ in range(3):
                 dealer.send_multipart(parts_of(attacked.job_id, LOCAL, DenseFetchMsg(request=1)))
             with client(attacked, gate, WORKER, "good") as good:
-                assert_lives(good)
-                assert_lives(good)
+                assert_incarnations(good)
+                assert_incarnations(good)
             assert not dealer.poll(0)
 
 
@@ -394,14 +394,14 @@ def test_of_answers_that_are_not_read_few_are_kept(attacked: Attacked) -> None:
             for _ in range(20_000):
                 dealer.send_multipart(parts)
             with client(attacked, gate, WORKER, "good") as good:
-                assert_lives(good)
+                assert_incarnations(good)
 
 
 def test_large_messages_without_sense_are_not_kept(attacked: Attacked) -> None:
     """200 MB for each PS, in parts that are allowed."""
     for gate in attacked.servers.values():
         with client(attacked, gate, WORKER, "large") as peer:
-            epoch = assert_lives(peer)
+            epoch = assert_incarnations(peer)
             for _ in range(20):
                 answer = ask(peer, pull(epoch), (bytes(10 << 20),))
                 assert isinstance(answer, RetryMsg) and answer.final
@@ -416,7 +416,7 @@ def control_parts(attacked: Attacked, sender: ProcessId, message: ControlMessage
 
 
 LEASED = LeaseProgressMsg(lease_id=1, stop=1 << 40, samples=1 << 40, skipped=0)
-FENCED = FencedMsg(worker=0, life=1, applied=AppliedBatch(1, 1, 1 << 30, 1 << 30, 0))
+FENCED = FencedMsg(worker=0, incarnation=1, applied=AppliedBatch(1, 1, 1 << 30, 1 << 30, 0))
 
 
 @pytest.mark.parametrize(
@@ -427,15 +427,15 @@ FENCED = FencedMsg(worker=0, life=1, applied=AppliedBatch(1, 1, 1 << 30, 1 << 30
 def test_with_the_name_of_a_process_that_is_there_already(attacked: Attacked, message: ControlMessage) -> None:
     """Even with its key: whoever came first under a name keeps it."""
     gate, told = attacked.gates["supervisor"], len(attacked.refused())
-    life = str(ELSEWHERE)
-    with attackers.stranger(gate, life, attacked.shown(life, gate)) as dealer:
+    incarnation = str(ELSEWHERE)
+    with attackers.stranger(gate, incarnation, attacked.shown(incarnation, gate)) as dealer:
         dealer.connect(gate.address)
         dealer.send_multipart(control_parts(attacked, ELSEWHERE, message))
         attacked.run.wait_until(lambda: len(attacked.refused()) > told)
         assert "comes a second time" in attacked.refused()[-1]
 
 
-def test_a_life_that_there_is_not_is_not_heard(attacked: Attacked) -> None:
+def test_a_incarnation_that_there_is_not_is_not_heard(attacked: Attacked) -> None:
     """A key that is let in, of no process: whatever it says, and for whomever."""
     gate = attacked.gates["supervisor"]
     with attackers.stranger(gate, str(WORKER), attacked.shown(str(WORKER), gate)) as dealer:
@@ -474,6 +474,6 @@ def test_nobody_else_on_the_machine_can_reach_a_socket_or_a_row(attacked: Attack
 
 
 def test_the_run_is_still_there(attacked: Attacked) -> None:
-    """Each case looked by itself; here that all processes are the first lives."""
-    lives = {f"{one['role']}-{one['index']}.{one['life']}" for one in attacked.facts()["processes"]}
-    assert {"worker-0.1", "worker-1.1", "server-0.1", "server-1.1"} <= lives
+    """Each case looked by itself; here that all processes are the first incarnations."""
+    incarnations = {f"{one['role']}-{one['index']}.{one['incarnation']}" for one in attacked.facts()["processes"]}
+    assert {"worker-0.1", "worker-1.1", "server-0.1", "server-1.1"} <= incarnations

@@ -127,20 +127,20 @@ class Attacked:
 
     def _gate(self, name: str, pid: int) -> Target:
         ((host, port),) = gates_of(pid)
-        life = name if name == "supervisor" else f"{name}.1"
-        return Target(host, port, self.keys[life].public, self.job_id)
+        incarnation = name if name == "supervisor" else f"{name}.1"
+        return Target(host, port, self.keys[incarnation].public, self.job_id)
 
     @property
     def servers(self) -> dict[str, Target]:
         return {name: gate for name, gate in self.gates.items() if name != "supervisor"}
 
-    def shown(self, life: str, gate: Target) -> Pass:
-        """What that life shows there."""
-        return Pass(self.keys[life], gate.key)
+    def shown(self, incarnation: str, gate: Target) -> Pass:
+        """What that incarnation shows there."""
+        return Pass(self.keys[incarnation], gate.key)
 
-    def insider(self, gate: Target, life: ProcessId, channel: str) -> DataClient:
+    def insider(self, gate: Target, incarnation: ProcessId, channel: str) -> DataClient:
         """A client at a PS' gate, with a key that is let in."""
-        return DataClient(gate.address, self.job_id, life, channel, self.shown(str(life), gate))
+        return DataClient(gate.address, self.job_id, incarnation, channel, self.shown(str(incarnation), gate))
 
     def begin(self) -> Standing:
         """Of before an attack; from now on peaks of memory are new ones."""

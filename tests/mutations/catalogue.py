@@ -36,7 +36,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a push that was applied is staged again",
         SERVICE,
-        "if self._applier.knows(worker, life, message.sequence, epoch):",
+        "if self._applier.knows(worker, incarnation, message.sequence, epoch):",
         "if False:",
         histories="async",
     ),
@@ -81,9 +81,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     # --- fences and epochs ------------------------------------------------------------------------------------------
     Mutation(
-        "a fenced life may go on",
+        "a fenced incarnation may go on",
         SESSION,
-        "if sender.life <= self._fenced.get(sender.index, 0):",
+        "if sender.incarnation <= self._fenced.get(sender.index, 0):",
         "if False:",
         ("tests/ps/test_session.py",),
         "async",
@@ -129,8 +129,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "who gives buckets up keeps what is not committed",
         LOOP,
-        "self._applier.settle(worker, life, committed, is_over=True)",
-        "self._applier.settle(worker, life, committed)",
+        "self._applier.settle(worker, incarnation, committed, is_over=True)",
+        "self._applier.settle(worker, incarnation, committed)",
         histories="async",
     ),
     # --- applied ------------------------------------------------------------------------------------------------------
@@ -326,14 +326,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a fence: what was released is lost with the worker's messages",
         LOOP,
-        "            self._service.commit_posted(worker, life)\n",
+        "            self._service.commit_posted(worker, incarnation)\n",
         "            pass\n",
         ("tests/ps/test_loop.py::test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced",),
     ),
     Mutation(
         "a fence: what was released and is committed already is committed again",
         SERVICE,
-        "if message.sequence == self._dense.applied(worker, life).sequence + 1:",
+        "if message.sequence == self._dense.applied(worker, incarnation).sequence + 1:",
         "if message.sequence:",
         ("tests/ps/test_service.py::test_what_was_released_is_committed_in_order_and_without_gaps",),
     ),
@@ -395,18 +395,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/arena/dense/test_mailbox.py",),
     ),
     Mutation(
-        "a reader takes the sequence of one life for another's",
+        "a reader takes the sequence of one incarnation for another's",
         "arena/dense/watermarks.py",
-        "before == life == load_word(own, _LIFE) else 0",
-        "before == life else 0",
+        "before == incarnation == load_word(own, _LIFE) else 0",
+        "before == incarnation else 0",
         ("tests/arena/dense/test_watermarks.py",),
     ),
     Mutation(
         "a reader of what was applied does not see that its half was written over",
         "arena/dense/store.py",
-        "            record = self._record(self._halves[sequence & 1], worker, life)\n"
+        "            record = self._record(self._halves[sequence & 1], worker, incarnation)\n"
         "            if load_word(self._words, _STARTED) < sequence + 2:",
-        "            record = self._record(self._halves[sequence & 1], worker, life)\n            if True:",
+        "            record = self._record(self._halves[sequence & 1], worker, incarnation)\n            if True:",
         ("tests/arena/test_arena_dense.py",),
     ),
     # --- what is refused --------------------------------------------------------------------------------------------

@@ -90,11 +90,24 @@ def test_half_a_record_is_cut_off_by_the_next_owner(tmp_path: Path) -> None:
 
 
 def batch(number: int) -> tuple[int | float | tuple[int, int], ...]:
-    """Of three workers, each in a unit of its own and an epoch of 10,000 batches; the second life of worker 1 begins in
-    between."""
+    """Of three workers, each in a unit of its own and an epoch of 10,000 batches; the second incarnation of worker 1
+    begins in between."""
     worker, step = number % 3, number % 10_000
-    life = 2 if worker == 1 and number > 30_000 else 1
-    return (worker, life, number, number // 10, number // 10_000, worker, step * 10, step * 10 + 10, 10, 0, 0.0, (0, 0))
+    incarnation = 2 if worker == 1 and number > 30_000 else 1
+    return (
+        worker,
+        incarnation,
+        number,
+        number // 10,
+        number // 10_000,
+        worker,
+        step * 10,
+        step * 10 + 10,
+        10,
+        0,
+        0.0,
+        (0, 0),
+    )
 
 
 def test_a_week_of_batches_stays_small_and_keeps_what_it_comes_to(tmp_path: Path) -> None:

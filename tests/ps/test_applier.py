@@ -121,7 +121,7 @@ class Kills(RuleBasedStateMachine):
         self.before = [(module, module.crash_point) for module in (undo, applier_module, row_lines)]  # type: ignore[attr-defined]
         self.directory = tempfile.TemporaryDirectory()
         self.bench = Bench(Path(self.directory.name))
-        self.lives = dict.fromkeys(WORKERS, 1)
+        self.incarnations = dict.fromkeys(WORKERS, 1)
         self.sequence = dict.fromkeys(WORKERS, 0)
         self.committed = dict.fromkeys(WORKERS, 0)
         self.waiting: dict[int, int] = {}  # worker -> seed of the push that waits
@@ -135,17 +135,17 @@ class Kills(RuleBasedStateMachine):
         self.sequence[worker] += 1
         self.waiting[worker] = self.seed
         rows, bounds, gradients = self.bench.gradients(self.seed)
-        life, sequence = self.lives[worker], self.sequence[worker]
+        incarnation, sequence = self.incarnations[worker], self.sequence[worker]
 
         def act() -> None:
             applier = self.bench.applier
-            applier.settle(worker, life, self.committed[worker])
-            if not applier.knows(worker, life, sequence, epoch):
-                applier.stage(worker, life, sequence, epoch, 0.5, rows, bounds, gradients)
+            applier.settle(worker, incarnation, self.committed[worker])
+            if not applier.knows(worker, incarnation, sequence, epoch):
+                applier.stage(worker, incarnation, sequence, epoch, 0.5, rows, bounds, gradients)
 
         self.bench.surviving(act, armed)
-        assert self.bench.applier.knows(worker, life, sequence, epoch)
-        assert (worker, life, sequence) in self.bench.applier.waiting()
+        assert self.bench.applier.knows(worker, incarnation, sequence, epoch)
+        assert (worker, incarnation, sequence) in self.bench.applier.waiting()
 
     @rule(worker=st.sampled_from(WORKERS), armed=st.sampled_from(("", *POINTS)))
     def commit(self, worker: int, armed: str) -> None:
@@ -153,19 +153,19 @@ class Kills(RuleBasedStateMachine):
             return
         rows, bounds, gradients = self.bench.gradients(self.waiting.pop(worker))
         self.bench.twin.update(rows, bounds, gradients, 0.5)
-        life = self.lives[worker]
+        incarnation = self.incarnations[worker]
         self.committed[worker] = self.sequence[worker]
-        self.bench.surviving(lambda: self.bench.applier.settle(worker, life, self.committed[worker]), armed)
-        assert self.bench.applier.life_waiting(worker) == 0
+        self.bench.surviving(lambda: self.bench.applier.settle(worker, incarnation, self.committed[worker]), armed)
+        assert self.bench.applier.incarnation_waiting(worker) == 0
 
     @rule(worker=st.sampled_from(WORKERS))
     def die(self, worker: int) -> None:
         """The worker dies; what it had not committed is dropped; a settlement may come twice."""
-        life = self.lives[worker]
+        incarnation = self.incarnations[worker]
         for _ in range(2):
-            self.bench.applier.settle(worker, life, self.committed[worker], is_over=True)
+            self.bench.applier.settle(worker, incarnation, self.committed[worker], is_over=True)
         self.waiting.pop(worker, None)
-        self.lives[worker] += 1
+        self.incarnations[worker] += 1
         self.sequence[worker] = self.committed[worker] = 0
 
     @rule()
@@ -270,7 +270,7 @@ class StepKills(RuleBasedStateMachine):
         if not hasattr(self, "bench"):
             return
         self.bench.assert_equal()
-        waiting = {(step, micro) for micro, life, step in self.bench.applier.waiting() if life == 0}
+        waiting = {(step, micro) for micro, incarnation, step in self.bench.applier.waiting() if incarnation == 0}
         assert waiting == {
             (step, micro) for step, micros in {**self.unapplied, self.step: self.staged}.items() for micro in micros
         }
@@ -349,8 +349,8 @@ def test_what_cannot_be_staged_is_refused_and_what_waits_stays(tmp_path: Path) -
     with pytest.raises(ProtocolError, match="floats"):
         bench.applier.stage(1, 1, 1, 1, 1.0, rows, bounds, gradients[1:])
     assert bench.applier.waiting() == ((0, 1, 1),)
-    bench.applier.settle(0, 2, 9)  # of another life
-    assert bench.applier.life_waiting(0) == 1
+    bench.applier.settle(0, 2, 9)  # of another incarnation
+    assert bench.applier.incarnation_waiting(0) == 1
     bench.close()
 
 

@@ -33,7 +33,7 @@ from tests.arena.conftest import build_model
 
 JOB_ID, SEED, PARAMETERS, ELEMENTS = 7, 5, 8, 10
 SERVER = ProcessId("server", 0, 1)
-WORKER, LIFE = 3, 2
+WORKER, INCARNATION = 3, 2
 PATIENCE_S = 30.0
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -53,7 +53,7 @@ def job_of() -> JobSpec:
 
 
 class House:
-    """One PS life in a thread of the test, over an arena whose dense vector is at `version`."""
+    """One PS incarnation in a thread of the test, over an arena whose dense vector is at `version`."""
 
     def __init__(self, directory: Path, access: Access, version: int) -> None:
         (directory / "arena").mkdir()
@@ -68,7 +68,7 @@ class House:
         self._arguments = ChildArguments(
             role="server",
             index=SERVER.index,
-            life=SERVER.life,
+            incarnation=SERVER.incarnation,
             job_id=JOB_ID,
             control_address=address,
             run_dir=str(directory),
@@ -119,7 +119,7 @@ class House:
                 return envelope.message
         raise AssertionError(f"the PS sent no {kind.__name__}")
 
-    def release(self, sequence: int, life: int = LIFE) -> None:
+    def release(self, sequence: int, incarnation: int = INCARNATION) -> None:
         """As a worker with direct access does that dies before its message is sent."""
         message = DensePushMsg(
             request=sequence,
@@ -134,13 +134,13 @@ class House:
             skipped=0,
             want_parameters=False,
         )
-        self.watermarks.note_begun(WORKER, life, sequence)
+        self.watermarks.note_begun(WORKER, incarnation, sequence)
         mailbox = self.dense.mailbox(WORKER, sequence & 1)
         mailbox.vector[:] = 1.0
-        mailbox.post(life, sequence, msgspec.msgpack.encode(message))
+        mailbox.post(incarnation, sequence, msgspec.msgpack.encode(message))
 
-    def fence(self, life: int = LIFE) -> FencedMsg:
-        self.tell(FenceMsg(WORKER, life))
+    def fence(self, incarnation: int = INCARNATION) -> FencedMsg:
+        self.tell(FenceMsg(WORKER, incarnation))
         return self.hear(FencedMsg)
 
     def close(self) -> None:
@@ -178,10 +178,10 @@ def test_what_a_dead_worker_had_released_is_committed_when_it_is_fenced(house: H
     assert sequences(house.run_dir) == [1, 2]
 
 
-def test_what_was_released_by_another_life_or_begun_and_not_released_is_not_committed(house: House) -> None:
+def test_what_was_released_by_another_incarnation_or_begun_and_not_released_is_not_committed(house: House) -> None:
     house.start()
-    house.release(1, life=LIFE - 1)
-    house.watermarks.note_begun(WORKER, LIFE, 1)  # it died in the midst of its first batch
+    house.release(1, incarnation=INCARNATION - 1)
+    house.watermarks.note_begun(WORKER, INCARNATION, 1)  # it died in the midst of its first batch
     assert house.fence().applied.sequence == 0
     assert house.dense.version() == 1
 
@@ -207,7 +207,7 @@ def test_only_the_dense_owner_answers_for_a_dead_worker(house: House) -> None:
     house.release(1)
     house.publish(2, owner=1)
     assert house.hear(ReadyMsg).shard_map_epoch == 2
-    house.tell(FenceMsg(WORKER, LIFE))
+    house.tell(FenceMsg(WORKER, INCARNATION))
     house.publish(3, owner=0)
     assert house.hear(ReadyMsg).shard_map_epoch == 3
     assert not [message for message in house.heard if isinstance(message, FencedMsg)]
@@ -219,12 +219,12 @@ def test_a_new_dense_owner_forgets_records_of_what_was_never_committed(tmp_path:
     """The run before it wrote five records and was killed; the checkpoint that this one begins with knows of three."""
     log = AppliedLog(tmp_path)
     for number in range(1, 6):
-        log.write(number, (WORKER, LIFE, number, 4, 0, 2, 8 * number, 8 * number + 8, 8, 0, 0.5, NONE_LEFT_OUT))
+        log.write(number, (WORKER, INCARNATION, number, 4, 0, 2, 8 * number, 8 * number + 8, 8, 0, 0.5, NONE_LEFT_OUT))
     log.close()
     house = House(tmp_path, "direct", version=4)
     house.start()
     assert sequences(tmp_path) == [1, 2, 3]
-    house.release(1, life=LIFE + 1)
-    assert house.fence(LIFE + 1).applied.sequence == 1
+    house.release(1, incarnation=INCARNATION + 1)
+    assert house.fence(INCARNATION + 1).applied.sequence == 1
     assert sequences(tmp_path) == [1, 2, 3, 1], "what is committed next follows them"
     house.close()

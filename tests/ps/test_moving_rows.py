@@ -43,10 +43,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Way:
-    """Between a PS that fetches and one life of the PS that has: loses, repeats, holds back and damages."""
+    """Between a PS that fetches and one incarnation of the PS that has: loses, repeats, holds back and damages."""
 
-    def __init__(self, source: BucketSource, life: int, sender: ProcessId, faults: Sequence[float], seed: int) -> None:
-        self.life, self.sender, self.faults, self.random = life, sender, faults, random.Random(seed)
+    def __init__(
+        self, source: BucketSource, incarnation: int, sender: ProcessId, faults: Sequence[float], seed: int
+    ) -> None:
+        self.incarnation, self.sender, self.faults, self.random = incarnation, sender, faults, random.Random(seed)
         self.source: BucketSource | None = source
         self.asked: list[BucketFetchMsg] = []
         self.answers: list[Envelope[DataMessage]] = []
@@ -79,7 +81,7 @@ class Way:
             self.damaged += 1
         if self.random.random() >= lost:
             views = tuple(map(memoryview, frames))
-            self.answers.append(Envelope(ProcessId("server", 0, self.life), 0, outgoing.message, views))
+            self.answers.append(Envelope(ProcessId("server", 0, self.incarnation), 0, outgoing.message, views))
 
     def close(self) -> None:
         self.source = None
@@ -98,16 +100,16 @@ class Scene:
             self.arenas.append(Arena.create(directory / name, layout, whole=False))
         self.has, self.gets = RowStore(self.arenas[0], 7), RowStore(self.arenas[1], 7)
         self.has.adopt(BUCKETS, initialise=True)
-        self.life = 0
+        self.incarnation = 0
         self.ways: list[Way] = []
-        self.begin_life()
+        self.begin_incarnation()
         self.mover = BucketReceiver(BucketRows(self.arenas[1]), self.gets, self._connect)  # type: ignore[arg-type]
         self.numbers = 0
 
-    def begin_life(self) -> None:
+    def begin_incarnation(self) -> None:
         """The PS that has the buckets is killed, and replaced."""
-        owned = [bucket for bucket in BUCKETS if self.has.owns(*bucket)] if self.life else BUCKETS
-        self.life += 1
+        owned = [bucket for bucket in BUCKETS if self.has.owns(*bucket)] if self.incarnation else BUCKETS
+        self.incarnation += 1
         self.has = RowStore(self.arenas[0], 7)
         self.has.adopt(owned, initialise=True)
         self.changed = ChangedRows(self.arenas[0].layout)
@@ -118,13 +120,13 @@ class Scene:
 
     def _connect(self, address: ServerAddress, channel: str) -> Way:
         self.ways.append(
-            Way(self.source, address.life, ProcessId("server", 1, 1), self.faults, self.seed + len(self.ways))
+            Way(self.source, address.incarnation, ProcessId("server", 1, 1), self.faults, self.seed + len(self.ways))
         )
         return self.ways[-1]
 
     def copy(self, buckets: Sequence[tuple[int, int]] = MOVED) -> None:
         self.numbers += 1
-        address = ServerAddress(0, self.life, "ipc://there")
+        address = ServerAddress(0, self.incarnation, "ipc://there")
         self.mover.copy(self.numbers, [BucketMove(*bucket, address) for bucket in buckets])
 
     def _buckets(self, ids: np.ndarray) -> np.ndarray:
@@ -230,7 +232,7 @@ def test_on_a_bad_way_and_from_a_ps_that_dies(seed: int, faults: tuple[float, ..
             for _ in range(turns):
                 scene.turn()
                 scene.train(10)
-            scene.begin_life()
+            scene.begin_incarnation()
             scene.copy()
         scene.until_copied(train=5)
         scene.train()
@@ -263,7 +265,7 @@ def test_what_differs_on_arrival_is_found_and_mended(scene: Scene) -> None:
     assert scene.mended == 2
 
 
-def test_it_goes_on_in_the_next_life_when_it_was_handed_over_already(scene: Scene) -> None:
+def test_it_goes_on_in_the_next_incarnation_when_it_was_handed_over_already(scene: Scene) -> None:
     scene.train()
     scene.copy()
     scene.until_copied()
@@ -272,7 +274,7 @@ def test_it_goes_on_in_the_next_life_when_it_was_handed_over_already(scene: Scen
     scene.has.release(MOVED)
     scene.mover.freeze(MOVED)
     scene.turn()
-    scene.begin_life()
+    scene.begin_incarnation()
     scene.copy()
     scene.until_whole()
     scene.mover.complete(MOVED)
@@ -379,7 +381,7 @@ def test_requests_that_cannot_be(scene: Scene) -> None:
     assert isinstance(refused, RetryMsg) and refused.final, "it was never begun"
     assert isinstance(ask(scene, sender, request=2)[0], BucketPartMsg)
     assert ask(scene, sender, request=2) == [], "a second time"
-    assert ask(scene, ProcessId("server", 1, 1), request=9) == [], "a life that is over"
+    assert ask(scene, ProcessId("server", 1, 1), request=9) == [], "an incarnation that is over"
     with pytest.raises(ProtocolError):
         ask(scene, sender, request=3, what="rows", start=-1)
     (part,) = ask(scene, sender, request=4, what="rows", start=0, stop=10**9)

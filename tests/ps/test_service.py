@@ -150,12 +150,12 @@ def test_a_batch_is_not_committed_before_the_one_before_it(bench: Bench) -> None
     for sequence in (1, 2):  # the worker sends both again
         answer = bench.ask(commit(sequence), GRADIENT)
         assert isinstance(answer, DensePushedMsg) and not answer.duplicate
-    applied = bench.dense.applied(WORKER.index, WORKER.life)
+    applied = bench.dense.applied(WORKER.index, WORKER.incarnation)
     assert (applied.sequence, applied.samples, bench.dense.version()) == (2, 16, 3)
     assert [n for n in read_applied(bench.directory)["sequence"].tolist() if n] == [1, 2]
 
 
-def test_a_batch_far_ahead_is_not_committed_either_and_a_new_life_begins_at_one(bench: Bench) -> None:
+def test_a_batch_far_ahead_is_not_committed_either_and_a_new_incarnation_begins_at_one(bench: Bench) -> None:
     bench.ask(commit(1), GRADIENT)
     assert isinstance(bench.ask(commit(4), GRADIENT), RetryMsg)
     assert isinstance(bench.ask(commit(2), GRADIENT, sender=LATER), RetryMsg), "its own first batch was lost"
@@ -189,17 +189,17 @@ def test_what_was_released_is_committed_in_order_and_without_gaps(bench: Bench) 
     for sequence in (1, 2):
         mailbox = bench.dense.mailbox(WORKER.index, sequence & 1)
         mailbox.vector[:] = GRADIENT
-        mailbox.post(WORKER.life, sequence, msgspec.msgpack.encode(commit(sequence, mailbox=sequence & 1)))
-    bench.service.commit_posted(WORKER.index, WORKER.life - 1)
-    assert bench.dense.version() == 1, "nothing of the life before is there"
+        mailbox.post(WORKER.incarnation, sequence, msgspec.msgpack.encode(commit(sequence, mailbox=sequence & 1)))
+    bench.service.commit_posted(WORKER.index, WORKER.incarnation - 1)
+    assert bench.dense.version() == 1, "nothing of the incarnation before is there"
     for _ in range(2):
-        bench.service.commit_posted(WORKER.index, WORKER.life)
-        assert bench.dense.applied(WORKER.index, WORKER.life).sequence == bench.dense.version() - 1 == 2
+        bench.service.commit_posted(WORKER.index, WORKER.incarnation)
+        assert bench.dense.applied(WORKER.index, WORKER.incarnation).sequence == bench.dense.version() - 1 == 2
     bench.dense.mailbox(WORKER.index, 0).post(
-        WORKER.life, 4, msgspec.msgpack.encode(commit(4, mailbox=0))
+        WORKER.incarnation, 4, msgspec.msgpack.encode(commit(4, mailbox=0))
     )  # the third was never released
-    bench.service.commit_posted(WORKER.index, WORKER.life)
-    assert bench.dense.applied(WORKER.index, WORKER.life).sequence == bench.dense.version() - 1 == 2
+    bench.service.commit_posted(WORKER.index, WORKER.incarnation)
+    assert bench.dense.applied(WORKER.index, WORKER.incarnation).sequence == bench.dense.version() - 1 == 2
 
 
 # --- what is no number ------------------------------------------------------------------------------------------------
@@ -264,8 +264,8 @@ def test_whoever_is_no_worker_is_refused(bench: Bench) -> None:
         bench.handle(commit(1), GRADIENT, sender=ProcessId("server", 1, 1))
 
 
-def test_a_fenced_life_is_told_never_to_come_back_and_the_next_one_is_heard(bench: Bench) -> None:
-    bench.session.fence(WORKER.index, WORKER.life)
+def test_a_fenced_incarnation_is_told_never_to_come_back_and_the_next_one_is_heard(bench: Bench) -> None:
+    bench.session.fence(WORKER.index, WORKER.incarnation)
     before = bench.state()
     for message, frames in ((commit(1), (GRADIENT,)), (push(1), (ROWS, LINES)), (RowsCommittedMsg(1, 1), ())):
         answer = bench.ask(message, *frames)  # type: ignore[arg-type]
@@ -322,14 +322,14 @@ def test_nobody_pulls_or_pushes_for_a_step_that_cannot_have_begun(sync_bench: Be
     assert sync_bench.state() == before
 
 
-def test_the_next_life_waits_until_the_push_of_the_one_before_is_settled(bench: Bench) -> None:
+def test_the_next_incarnation_waits_until_the_push_of_the_one_before_is_settled(bench: Bench) -> None:
     """What that one staged may be committed: it must not be written over."""
     bench.ask(push(1), ROWS, LINES)
     before = bench.state()
     answer = bench.ask(push(1), ROWS, LINES, sender=LATER)
     assert isinstance(answer, RetryMsg) and "waits to be settled" in answer.reason
     assert bench.state() == before
-    bench.applier.settle(WORKER.index, WORKER.life, 0, is_over=True)
+    bench.applier.settle(WORKER.index, WORKER.incarnation, 0, is_over=True)
     assert isinstance(bench.ask(push(1), ROWS, LINES, sender=LATER), PushedMsg)
 
 

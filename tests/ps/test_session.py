@@ -10,15 +10,15 @@ from elastichost.plan import ProcessId
 from elastichost.ps.session import Reply, Session
 
 
-def worker(index: int, life: int = 1) -> ProcessId:
-    return ProcessId("worker", index, life)
+def worker(index: int, incarnation: int = 1) -> ProcessId:
+    return ProcessId("worker", index, incarnation)
 
 
-def test_a_fenced_life_and_older_ones_are_refused_for_good_and_the_next_is_not() -> None:
+def test_a_fenced_incarnation_and_older_ones_are_refused_for_good_and_the_next_is_not() -> None:
     session = Session(shard_map_epoch=1)
     session.fence(0, 2)
-    for life in (1, 2):
-        refusal = session.refuse(worker(0, life), None)
+    for incarnation in (1, 2):
+        refusal = session.refuse(worker(0, incarnation), None)
         assert refusal is not None and refusal.final
     assert session.refuse(worker(0, 3), None) is None
     assert session.refuse(worker(1, 1), None) is None
@@ -54,7 +54,7 @@ def test_a_dead_or_idle_worker_holds_nobody_up() -> None:
 
 
 def test_an_older_membership_that_comes_late_changes_nothing() -> None:
-    """It would make a life a member again that is not one, and put the one after it out of the clock."""
+    """It would make an incarnation a member again that is not one, and put the one after it out of the clock."""
     session = Session()
     session.set_members(1, ((0, 1), (1, 1)))
     session.set_members(2, ((0, 2), (1, 1)))
@@ -82,7 +82,7 @@ class BoundedClock(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.session = Session()
-        self.lives = {0: 1, 1: 1, 2: 1}
+        self.incarnations = {0: 1, 1: 1, 2: 1}
         self.done: dict[int, int] = {}  # logical clocks of those who take part
         self.local: dict[int, int] = {}
         self.waiting: dict[int, int] = {}
@@ -106,7 +106,7 @@ class BoundedClock(RuleBasedStateMachine):
         self.requests += 1
         self.waiting[index] = self.requests
         peer = str(index).encode()
-        process = worker(index, self.lives[index])
+        process = worker(index, self.incarnations[index])
         self.take(self.session.advanced(process, peer, self.requests, self.local[index], self.STALENESS))
 
     @rule(index=st.integers(0, 2))
@@ -114,8 +114,8 @@ class BoundedClock(RuleBasedStateMachine):
         self.waiting.pop(index, None)
         self.done.pop(index, None)
         self.local.pop(index, None)
-        self.take(self.session.fence(index, self.lives[index]))
-        self.lives[index] += 1
+        self.take(self.session.fence(index, self.incarnations[index]))
+        self.incarnations[index] += 1
 
     @invariant()
     def exactly_those_too_far_ahead_wait(self) -> None:

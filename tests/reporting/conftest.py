@@ -96,7 +96,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Report:
         line(50.0, EvaluationStarted(5000, "half of it")),
         line(52.0, evaluated(5000, 0.7)),
         line(60.0, lost(worker())),
-        line(60.2, ProcessReady(worker(life=2))),
+        line(60.2, ProcessReady(worker(incarnation=2))),
         line(119.0, evaluated(11900, 0.75)),
         line(120.0, RunEnded("done")),
     )

@@ -71,12 +71,12 @@ def line(at_s: float, event: AnyEvent) -> JournalLine:
     return JournalLine(utc, BEGAN_S + at_s, event)
 
 
-def worker(index: int = 0, life: int = 1) -> ProcessId:
-    return ProcessId("worker", index, life)
+def worker(index: int = 0, incarnation: int = 1) -> ProcessId:
+    return ProcessId("worker", index, incarnation)
 
 
-def server(index: int = 0, life: int = 1) -> ProcessId:
-    return ProcessId("server", index, life)
+def server(index: int = 0, incarnation: int = 1) -> ProcessId:
+    return ProcessId("server", index, incarnation)
 
 
 def plan(workers: int, servers: int, reason: str, access: Access = "direct") -> PlanChanged:
@@ -150,7 +150,7 @@ def write_run(run: Path, *, state: str = "done") -> Path:
         line(3.5, CheckpointWritten("/runs/shop/checkpoints/step-300", 300, 500, 1 << 20, 0.5, 0.1, 0)),
         line(4.0, lost(worker())),
         line(4.1, LeasesSettled(worker(), trained=10, skipped=0, returned=54)),
-        line(4.25, ProcessReady(worker(life=2))),
+        line(4.25, ProcessReady(worker(incarnation=2))),
         line(6.0, EvaluationStarted(600, "half of it")),
         line(6.4, evaluated(600, 0.7, 0.6)),
         line(7.0, plan(2, 1, "asked for workers=2")),

@@ -90,7 +90,14 @@ def test_the_flat_form_names_the_process_or_job_it_is_about() -> None:
     lost = ProcessLost(ProcessId("worker", 0, 3), pid=7, code=-9, state="running", reason="signal 9")
     flat = JournalLine("", 0.0, lost).flat()
     assert flat["process"] == "worker-0"
-    assert flat["data"] == {"life": 3, "pid": 7, "code": -9, "state": "running", "reason": "signal 9", "reported": ""}
+    assert flat["data"] == {
+        "incarnation": 3,
+        "pid": 7,
+        "code": -9,
+        "state": "running",
+        "reason": "signal 9",
+        "reported": "",
+    }
     assert JournalLine("", 0.0, JobStarted("a", "fits", 1, 1, {"a": 1.0})).flat()["process"] == "a"
     assert JournalLine("", 0.0, RunStarted("1", "run")).flat()["process"] == ""
 

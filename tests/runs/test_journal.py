@@ -32,8 +32,8 @@ def begun(epoch: int) -> EpochStarted:
     return EpochStarted(epoch, "a test")
 
 
-def lease(number: int, worker: int = 0, life: int = 1, epoch: int = 0) -> LeaseGranted:
-    return LeaseGranted(ProcessId("worker", worker, life), lease=number, epoch=epoch, unit=3, start=0, stop=9)
+def lease(number: int, worker: int = 0, incarnation: int = 1, epoch: int = 0) -> LeaseGranted:
+    return LeaseGranted(ProcessId("worker", worker, incarnation), lease=number, epoch=epoch, unit=3, start=0, stop=9)
 
 
 def events_of(path: Path) -> list[AnyEvent]:
@@ -130,7 +130,7 @@ def test_a_week_of_leases_stays_small_and_tells_a_resume_the_same(tmp_path: Path
         for one in (journal, all_of_it):
             if number in (5000, 12_000):  # from a checkpoint: the epoch goes back
                 one.write(ArenaOpened("/arena", ("/arena",), 0, "checkpoint", Lineage(epoch=1)))
-            one.write(lease(number, worker=number % 3, life=1 + number // 4000, epoch=min(number // 2000, 1)))
+            one.write(lease(number, worker=number % 3, incarnation=1 + number // 4000, epoch=min(number // 2000, 1)))
         largest = max(largest, (tmp_path / LEASES_FILE).stat().st_size)
     journal.close()
     all_of_it.close()
@@ -139,7 +139,7 @@ def test_a_week_of_leases_stays_small_and_tells_a_resume_the_same(tmp_path: Path
     found, wanted = (replay(read_journal(one)) for one in (path, tmp_path / "whole" / "journal.jsonl"))
     assert found == wanted
     assert found.next_lease_id == 16_001
-    assert found.lives == {"worker-0": 4, "worker-1": 5, "worker-2": 4}
+    assert found.incarnations == {"worker-0": 4, "worker-1": 5, "worker-2": 4}
     kinds = [line.kind for line in read_journal(path)]
     assert kinds.count("leases_folded") == 1
 

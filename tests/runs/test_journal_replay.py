@@ -66,8 +66,8 @@ def test_an_empty_journal_tells_nothing() -> None:
 def test_everything_of_the_present_arena_is_known() -> None:
     known = replayed(*STORY)
     assert (known.arena, known.is_whole, known.has_ended, known.next_lease_id) == ("/one", True, False, 3)
-    assert known.lives == {"server-0": 1, "worker-0": 1, "worker-1": 3}
-    assert known.lives_of("worker") == ((0, 1), (1, 1), (1, 2), (1, 3))
+    assert known.incarnations == {"server-0": 1, "worker-0": 1, "worker-1": 3}
+    assert known.incarnations_of("worker") == ((0, 1), (1, 1), (1, 2), (1, 3))
     assert known.lineage == Lineage(DATA, 1, (ENTRY,), False, MEMORY, (TornBatches(1, 3),))
 
 
@@ -80,11 +80,11 @@ def test_an_arena_that_was_taken_over_keeps_what_belongs_to_it() -> None:
     assert known.next_lease_id == 10
 
 
-def test_after_a_checkpoint_only_what_it_knew_counts_but_lives_and_leases_go_on() -> None:
+def test_after_a_checkpoint_only_what_it_knew_counts_but_incarnations_and_leases_go_on() -> None:
     base = Lineage(DataSize(40, 1), 0, (), False, EvaluationMemory(evaluated_at=7))
     known = replayed(*STORY, STARTED, arena("/two", "checkpoint", base))
     assert (known.arena, known.is_whole, known.lineage) == ("/two", False, base)
-    assert (known.next_lease_id, known.lives["worker-1"]) == (3, 3)
+    assert (known.next_lease_id, known.incarnations["worker-1"]) == (3, 3)
     assert replayed(*STORY, arena("/two", "checkpoint", base), PUBLISHED).is_whole
 
 

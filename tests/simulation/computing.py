@@ -1,8 +1,8 @@
 """What a simulated worker trains: toy samples and a toy model, each number a function of what it was computed from.
 
-A gradient line is (who, which, samples, value). Async: who = worker and life, which = its sequence number. Sync: who =
-a bit for the micro-batch, which = the step; summed over a step, `who` says which micro-batches are in. `value` depends
-on the pulled rows and the dense vector, so that a wrong row anywhere spreads to all that comes after.
+A gradient line is (who, which, samples, value). Async: who = worker and incarnation, which = its sequence number. Sync:
+who = a bit for the micro-batch, which = the step; summed over a step, `who` says which micro-batches are in. `value`
+depends on the pulled rows and the dense vector, so that a wrong row anywhere spreads to all that comes after.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 PARAMETERS, ELEMENTS = 2, 3
-LIVES = 4096  # `who` = worker * LIVES + life
+INCARNATIONS = 4096  # `who` = worker * INCARNATIONS + incarnation
 
 
 def _model() -> ModelSpec:
@@ -134,8 +134,8 @@ def learn(samples: Samples, batch: SampleBatch, weights: Float32, dense: Float32
     return Learned(float(abs(hidden)) + 0.1, values, gradient, np.float32(dense[2] * np.float32(0.9) + hidden * draw))
 
 
-def line_identity(worker: int, life: int) -> float:
-    return float(worker * LIVES + life)
+def line_identity(worker: int, incarnation: int) -> float:
+    return float(worker * INCARNATIONS + incarnation)
 
 
 # --- a worker's parts -----------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class SimParts:
         """`who` and `which` of the lines of this batch."""
         if self.job.train.mode == "sync":
             return float(1 << (batch.lease_id & 255)), float(batch.lease_id >> 8)
-        return line_identity(self._process.index, self._process.life), float(self.committer.next_sequence)
+        return line_identity(self._process.index, self._process.incarnation), float(self.committer.next_sequence)
 
 
 def description(samples: Samples) -> DatasetDescription:

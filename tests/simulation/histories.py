@@ -217,7 +217,7 @@ class Stage:
 
     @property
     def may_quarantine(self) -> bool:
-        """Whether lives may die again and again on the same samples."""
+        """Whether incarnations may die again and again on the same samples."""
         kills = sum("kill" in fault.kind or "pause" in fault.kind for fault in self.chosen.faults)
         return bool(self.chosen.poison) or kills >= 3
 

@@ -175,7 +175,7 @@ def _check_rows(stage: Stage, rows: Rows, records: Any, version: int, what: str)
         return
     expected: Counter[tuple[tuple[int, int], float, float, float]] = Counter()
     for r in records:
-        who, which = line_identity(int(r["worker"]), int(r["life"])), float(r["sequence"])
+        who, which = line_identity(int(r["worker"]), int(r["incarnation"])), float(r["sequence"])
         for item, count in stage.samples.items(int(r["unit"]), int(r["start"]), int(r["stop"])).items():
             expected[item, who, which, float(count)] += 1
     found = Counter((item, u[0], u[1], u[2]) for item, (updates, _) in rows.items() for u in updates)
@@ -193,11 +193,11 @@ def _check_rows(stage: Stage, rows: Rows, records: Any, version: int, what: str)
     elif extra:
         stage.world.violated(f"A: {what} applied and not committed, or twice: {sorted(extra.items())[:4]}")
     for item, (updates, _) in rows.items():
-        of_life: dict[float, float] = {}
+        of_incarnation: dict[float, float] = {}
         for update in updates:
-            if update[1] < of_life.get(update[0], 0.0):
+            if update[1] < of_incarnation.get(update[0], 0.0):
                 stage.world.violated(f"A: {what} row {item} has batch {update[1]} of {update[0]} after a later one")
-            of_life[update[0]] = update[1]
+            of_incarnation[update[0]] = update[1]
 
 
 def _check_bits(stage: Stage, rows: Rows, records: Any, version: int, what: str) -> None:

@@ -146,7 +146,7 @@ def _step(
         ),
         scale,
         worker=0,
-        life=1,
+        incarnation=1,
         sequence=number,
         lease_id=1,
         stop=stop,

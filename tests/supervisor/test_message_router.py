@@ -36,7 +36,7 @@ from tests.supervisor.noted import Noted
 
 WORKER, SERVER, OTHER = ProcessId("worker", 0, 1), ProcessId("server", 0, 1), ProcessId("server", 1, 1)
 WAY = (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY, LifecycleEvent.WORK)
-FENCED = FencedMsg(worker=0, life=1, applied=AppliedBatch(1, 1, 128, 128, 0))
+FENCED = FencedMsg(worker=0, incarnation=1, applied=AppliedBatch(1, 1, 128, 128, 0))
 REPORT = FailureReportMsg("DataError", "no such row", "", "")
 
 

@@ -126,7 +126,7 @@ def write_job(place: Path, name: str, model: str = "", **settings: object) -> st
 
 
 def hurry(place: Path, *names: str) -> None:
-    """These jobs wait for nothing any more, now and in later lives."""
+    """These jobs wait for nothing any more, now and in later incarnations."""
     for name in names:
         (place / f"{name}.hurry").touch()
 

@@ -115,12 +115,12 @@ def scale(run_dir: Path, what: str) -> None:
 
 
 def assert_died_there(run: Supervised, point: CrashPoint) -> None:
-    """First lives of the point's role were killed, and nobody else."""
+    """First incarnations of the point's role were killed, and nobody else."""
     lost = run.lost()
     role = ROLES[point.role]
     assert bool(lost) == (role != "supervisor"), lost
     assert {event.process.role for event in lost} <= {role}
-    assert {(event.process.life, event.code) for event in lost} <= {(1, -signal.SIGKILL)}
+    assert {(event.process.incarnation, event.code) for event in lost} <= {(1, -signal.SIGKILL)}
 
 
 def assert_each_position_once(run_dir: Path, samples: int) -> None:

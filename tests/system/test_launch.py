@@ -62,11 +62,13 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalLauncher]:
         yield opened
 
 
-def spawn(launcher: LocalLauncher, folder: Path, entry: str, index: int = 0, life: int = 1, **told: object) -> Path:
-    path = folder / f"{entry}-{index}.{life}"
+def spawn(
+    launcher: LocalLauncher, folder: Path, entry: str, index: int = 0, incarnation: int = 1, **told: object
+) -> Path:
+    path = folder / f"{entry}-{index}.{incarnation}"
     arguments = json.dumps({"path": str(path), **told}).encode()
     launcher.spawn(
-        ProcessId("worker", index, life),
+        ProcessId("worker", index, incarnation),
         f"tests.system.entries:{entry}",
         arguments,
         folder / "log",

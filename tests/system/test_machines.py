@@ -129,11 +129,11 @@ def test_killed_workers_of_every_machine_tear_what_they_computed_and_that_is_cou
     monkeypatch.setenv(VARIABLE, "worker.batch.before_push:10")
     run = start(folder, monkeypatch)
     assert_done(run)
-    first_lives = [ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)]
+    first_incarnations = [ProcessId("worker", 0, 1), ProcessId("worker", 1, 1)]
     torn = [(event.process, event.batches) for event in run.events(BatchTorn)]
-    assert sorted(torn) == [(process, 1) for process in first_lives]
+    assert sorted(torn) == [(process, 1) for process in first_incarnations]
     assert run.result()["torn_batches"] == 2
-    assert sorted(event.process for event in run.lost()) == first_lives
+    assert sorted(event.process for event in run.lost()) == first_incarnations
 
 
 def test_who_is_stopped_on_another_machine_is_found_for_what_it_is(

@@ -85,8 +85,8 @@ def assert_all_once(run: Supervised, rows: int = ROWS, epochs: int = 1) -> None:
         for unit in np.unique(of_epoch["unit"]):
             of_unit = of_epoch[of_epoch["unit"] == unit]
             assert of_unit["start"].tolist() == [0, *of_unit["stop"][:-1].tolist()]
-    batches = {(int(one["worker"]), int(one["life"]), int(one["sequence"])) for one in applied}
-    assert len(batches) == len(applied), "a batch of a life comes once"
+    batches = {(int(one["worker"]), int(one["incarnation"]), int(one["sequence"])) for one in applied}
+    assert len(batches) == len(applied), "a batch of an incarnation comes once"
     leased = [event.lease for event in run.events(LeaseGranted)]
     assert len(set(leased)) == len(leased)
 
@@ -151,7 +151,7 @@ def test_a_death_at_any_line_of_the_journal_loses_nothing(
     run = Supervised(folder, template=template, rows=rows, every_s=every_s)
     code, errors = run.finish()
     assert code == -signal.SIGKILL, errors
-    assert_all_once(resumed(folder, template, rows), rows)  # the crash points are the first lives'
+    assert_all_once(resumed(folder, template, rows), rows)  # the crash points are the first incarnations'
 
 
 def test_a_death_at_the_end_and_within_the_last_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def assert_done(run: Supervised, access: str = "mixed") -> None:
 
 
 def torn(run: Supervised) -> dict[str, int]:
-    """Batches of each worker's life, and that nothing else was counted."""
+    """Batches of each worker's incarnation, and that nothing else was counted."""
     found = {str(event.process): event.batches for event in run.events(BatchTorn)}
     assert run.result()["torn_batches"] == sum(found.values())
     return found

@@ -118,8 +118,8 @@ class Supervised:
             select.select([], [], [], 0.02)
         return found
 
-    def wait_ready(self, life: str) -> None:
-        self.wait_until(lambda: life in map(str, self.ready()))
+    def wait_ready(self, incarnation: str) -> None:
+        self.wait_until(lambda: incarnation in map(str, self.ready()))
 
     def pid(self, name: str) -> int:
         """The pid of a process that trains or serves."""
@@ -236,7 +236,7 @@ def test_kills_of_every_process_lose_nothing(folder: Path) -> None:
     run.wait_ready("server-0.2")
     os.kill(run.fork_server(), signal.SIGKILL)
     os.kill(run.pid("worker-1"), signal.SIGKILL)
-    # Life 2 when the fork server's end was seen first, 3 when the worker's was: its start failed then.
+    # Incarnation 2 when the fork server's end was seen first, 3 when the worker's was: its start failed then.
     run.wait_until(lambda: {ProcessId("worker", 1, 2), ProcessId("worker", 1, 3)} & set(run.ready()))
     code, errors = run.finish()
     assert code == 0, errors

@@ -203,14 +203,14 @@ def test_scaled_while_checkpoints_are_taken(folder: Path) -> None:
     assert run.events(CheckpointAbandoned) == []
 
 
-def test_wanted_again_while_it_drains_is_a_new_life_and_no_death(folder: Path) -> None:
+def test_wanted_again_while_it_drains_is_a_new_incarnation_and_no_death(folder: Path) -> None:
     run = begin(folder, "direct")
     scale(run, workers=2)
     with commands_of(run) as first, commands_of(run) as second:
         first.send(ScaleMsg(workers=1))
         assert isinstance(reply_to(first), AcceptedMsg)
-        first_life = ProcessId("worker", 1, 1)
-        run.wait_until(lambda: first_life in [event.process for event in run.events(ProcessDraining)])
+        first_incarnation = ProcessId("worker", 1, 1)
+        run.wait_until(lambda: first_incarnation in [event.process for event in run.events(ProcessDraining)])
         second.send(ScaleMsg(workers=2))
         assert reply_to(first) == RefusedMsg("another command took its place before it was done")
         assert isinstance(reply_to(second), AcceptedMsg)

@@ -66,6 +66,6 @@ def test_a_hopelessly_slow_worker_is_replaced_and_that_costs_no_restart(folder: 
     assert lost.reason.startswith("killed: replaced: it trains")
     if mode == "async":
         leases = run.events(LeaseGranted)
-        replaced_at = next(number for number, lease in enumerate(leases) if lease.process.life == 2)
+        replaced_at = next(number for number, lease in enumerate(leases) if lease.process.incarnation == 2)
         sizes = [lease.stop - lease.start for lease in leases[:replaced_at] if lease.process.name == "worker-1"]
         assert sizes[-1] <= max(sizes) / 2, "its leases are smaller"

@@ -15,9 +15,15 @@ SETTINGS = HealthSettings(after_s=15.0, replace_every_s=300.0)
 
 
 def speed(
-    index: int, rate: float | None, *, wall: float | None = None, life: int = 1, work: bool = True, gpu: bool = False
+    index: int,
+    rate: float | None,
+    *,
+    wall: float | None = None,
+    incarnation: int = 1,
+    work: bool = True,
+    gpu: bool = False,
 ) -> WorkerSpeed:
-    process = ProcessId("worker", index, life)
+    process = ProcessId("worker", index, incarnation)
     return WorkerSpeed(process, rate, rate if wall is None else wall, has_work=work, is_gpu=gpu)
 
 
@@ -76,10 +82,10 @@ def test_what_was_known_holds_while_nothing_is_trained() -> None:
 def test_an_index_is_replaced_once_in_five_minutes_and_that_is_told() -> None:
     state, said = look([speed(0, 100), speed(1, 10)], 16)
     assert [remark.replace for _, remark in said] == [True]
-    state, said = look([speed(0, 100), speed(1, 10, life=2)], 298, state, 16)
+    state, said = look([speed(0, 100), speed(1, 10, incarnation=2)], 298, state, 16)
     assert [remark.replace for _, remark in said] == [False]
     assert "which did not help" in said[0][1].reason
-    _, said = look([speed(0, 100), speed(1, 10, life=2)], 3, state, 314)
+    _, said = look([speed(0, 100), speed(1, 10, incarnation=2)], 3, state, 314)
     assert [(at_s, remark.replace) for at_s, remark in said] == [(315, True)]
 
 
@@ -93,10 +99,10 @@ def test_never_the_fastest_never_two_at_once_never_too_often(
     looks: list[list[tuple[float | None, bool]]],
 ) -> None:
     settings = HealthSettings(after_s=2.0, replace_every_s=20.0)
-    state, lives, last = HealthState(), [1] * 5, dict[int, int]()
+    state, incarnations, last = HealthState(), [1] * 5, dict[int, int]()
     known = dict[ProcessId, float]()
     for now_s, rows in enumerate(looks):
-        speeds = [speed(i, rate, life=lives[i], work=work) for i, (rate, work) in enumerate(rows)]
+        speeds = [speed(i, rate, incarnation=incarnations[i], work=work) for i, (rate, work) in enumerate(rows)]
         known = {s.process: s.compute_per_s or known.get(s.process, 0.0) for s in speeds}
         state, remarks = observe(state, speeds, settings, float(now_s))
         replaced = [remark.process for remark in remarks if remark.replace]
@@ -105,8 +111,8 @@ def test_never_the_fastest_never_two_at_once_never_too_often(
             assert known[process] < max(known.values()) / 4
             assert now_s - last.get(process.index, -20) >= 20
             last[process.index] = now_s
-            lives[process.index] += 1
-        assert set(state.lives) == {s.process for s in speeds}, "what is gone is forgotten"
+            incarnations[process.index] += 1
+        assert set(state.incarnations) == {s.process for s in speeds}, "what is gone is forgotten"
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=2, max_size=12), st.integers(0, 11))

@@ -16,8 +16,10 @@ from elastichost.tuner.replay import replay
 SETTINGS = HealthSettings(after_s=4.0, replace_every_s=20.0)
 
 
-def one(index: int, life: int, rate: float | None, *, has_work: bool = True, is_gpu: bool = False) -> WorkerSpeed:
-    return WorkerSpeed(ProcessId("worker", index, life), rate, rate, has_work=has_work, is_gpu=is_gpu)
+def one(
+    index: int, incarnation: int, rate: float | None, *, has_work: bool = True, is_gpu: bool = False
+) -> WorkerSpeed:
+    return WorkerSpeed(ProcessId("worker", index, incarnation), rate, rate, has_work=has_work, is_gpu=is_gpu)
 
 
 def recorded(looks: list[tuple[WorkerSpeed, ...]]) -> tuple[list[Record], list[tuple[Remark, ...]], HealthState]:
@@ -30,7 +32,7 @@ def recorded(looks: list[tuple[WorkerSpeed, ...]]) -> tuple[list[Record], list[t
         said.append(remarks)
         if is_telling(last, state, remarks):
             records.append(SpeedsLooked(float(second), packed(speeds, state, workers), remarks))
-            last, workers = state, tuple((speed.process.index, speed.process.life) for speed in speeds)
+            last, workers = state, tuple((speed.process.index, speed.process.incarnation) for speed in speeds)
     return records, said, state
 
 
@@ -45,17 +47,17 @@ SECOND = st.sampled_from(["away", "idle", "nothing", 5.0, 20.0, 60.0, 90.0, 100.
     )
 )
 def test_what_was_remarked_comes_again(script: list[list[str | float]]) -> None:
-    lives = [1] * 5
+    incarnations = [1] * 5
     looks = list[tuple[WorkerSpeed, ...]]()
     for second in script:
         here = list[WorkerSpeed]()
         for index, what in enumerate(second):
             if what == "away":
-                lives[index] += 1
+                incarnations[index] += 1
             elif isinstance(what, float):
-                here.append(one(index, lives[index], what, is_gpu=index > 3))
+                here.append(one(index, incarnations[index], what, is_gpu=index > 3))
             else:
-                here.append(one(index, lives[index], None, has_work=what == "nothing"))
+                here.append(one(index, incarnations[index], None, has_work=what == "nothing"))
         looks.append(tuple(here))
     records, said, state = recorded(looks)
     found = list(replay(msgspec.json.decode(msgspec.json.encode(records), type=list[Record])))
@@ -67,7 +69,7 @@ def test_what_was_remarked_comes_again(script: list[list[str | float]]) -> None:
     for record in records[1:]:
         assert isinstance(record, SpeedsLooked)
         speeds = unpacked(record.speeds, before)
-        before = tuple((speed.process.index, speed.process.life) for speed in speeds)
+        before = tuple((speed.process.index, speed.process.incarnation) for speed in speeds)
         known, _ = observe(known, speeds, SETTINGS, record.now_s)
     assert not is_telling(known, state, ())
 

@@ -16,7 +16,7 @@ from elastichost.errors import ArenaError
 __all__ = ["HEAD_BYTES", "Mailbox"]
 
 HEAD_BYTES = 512
-_LIFE, _SEQUENCE, _LENGTH, _WORDS = range(4)
+_INCARNATION, _SEQUENCE, _LENGTH, _WORDS = range(4)
 
 
 class Mailbox:
@@ -27,20 +27,20 @@ class Mailbox:
         self._content: npt.NDArray[np.uint8] = file.array(np.uint8, offset + 8 * _WORDS, HEAD_BYTES - 8 * _WORDS)
         self.vector: npt.NDArray[np.float32] = file.array(np.float32, offset + HEAD_BYTES, elements)
 
-    def post(self, life: int, sequence: int, message: bytes) -> None:
-        """Releases the vector as this push of this life. Raises ArenaError when the message is too long."""
+    def post(self, incarnation: int, sequence: int, message: bytes) -> None:
+        """Releases the vector as this push of this incarnation. Raises ArenaError when the message is too long."""
         if len(message) > len(self._content):
             raise ArenaError(f"a message of {len(message)} bytes; a mailbox has room for {len(self._content)}")
         announce(self._words, _SEQUENCE, 0)  # whoever is killed from here to the last line has released nothing
         self._content[: len(message)] = np.frombuffer(message, np.uint8)
-        self._words[_LIFE], self._words[_LENGTH] = life, len(message)
+        self._words[_INCARNATION], self._words[_LENGTH] = incarnation, len(message)
         announce(self._words, _SEQUENCE, sequence)
 
-    def posted(self, life: int) -> tuple[int, bytes] | None:
-        """(sequence, message) of what this life released last. The vector is that one's until the life has released
-        another, or begun to write it."""
+    def posted(self, incarnation: int) -> tuple[int, bytes] | None:
+        """(sequence, message) of what this incarnation released last. The vector is that one's until the incarnation
+        has released another, or begun to write it."""
         sequence = int(load_word(self._words, _SEQUENCE))  # before the rest: what it stands for was written before it
         length = int(self._words[_LENGTH])
-        if sequence <= 0 or int(self._words[_LIFE]) != life:
+        if sequence <= 0 or int(self._words[_INCARNATION]) != incarnation:
             return None
         return sequence, self._content[:length].tobytes()

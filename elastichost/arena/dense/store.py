@@ -93,7 +93,8 @@ class DenseStore:
         skipped: int = 0,
         applied_batches: int = 0,
     ) -> None:
-        """Sets everything: initial values (state None: zeros) or a checkpoint's. No worker life has applied anything.
+        """Sets everything: initial values (state None: zeros) or a checkpoint's. No worker incarnation has applied
+        anything.
 
         vector float32 [elements], state float32 [2 * parameters]. Raises ArenaError on other sizes.
         """
@@ -116,7 +117,7 @@ class DenseStore:
         learning_rate_scale: float,
         *,
         worker: int,
-        life: int,
+        incarnation: int,
         sequence: int,
         lease_id: int,
         stop: int,
@@ -126,7 +127,7 @@ class DenseStore:
         """One optimizer step and the record of its batch, atomically. Returns the new version.
 
         vector float32 [elements]: gradients of the parameters, then the buffers' values, taken as they are.
-        `samples` and `skipped` are this batch's; the life's record and the store's totals grow by them.
+        `samples` and `skipped` are this batch's; the incarnation's record and the store's totals grow by them.
         """
         self._require_elements("pushed vector", vector, self._spec.elements)
         self._require_worker(worker)
@@ -136,9 +137,16 @@ class DenseStore:
         step = int(old.header[_STEP]) + 1
         self._step(old, new, vector[:parameters], optimizer, optimizer.learning_rate * learning_rate_scale, step)
         new.vector[parameters:] = vector[parameters:]
-        before = self._record(old, worker, life)
+        before = self._record(old, worker, incarnation)
         new.applied[:] = old.applied
-        new.applied[worker] = (life, sequence, lease_id, stop, before.samples + samples, before.skipped + skipped)
+        new.applied[worker] = (
+            incarnation,
+            sequence,
+            lease_id,
+            stop,
+            before.samples + samples,
+            before.skipped + skipped,
+        )
         new.header[:] = old.header
         new.header[_VERSION] += 1
         new.header[_STEP] = step
@@ -148,26 +156,26 @@ class DenseStore:
         announce(self._words, _PUBLISHED, commit)
         return int(new.header[_VERSION])
 
-    def applied(self, worker: int, life: int) -> AppliedBatch:
-        """The last batch of this worker life that was committed; zeros if there is none."""
+    def applied(self, worker: int, incarnation: int) -> AppliedBatch:
+        """The last batch of this worker incarnation that was committed; zeros if there is none."""
         self._require_worker(worker)
         while True:
             sequence = load_word(self._words, _PUBLISHED)
-            record = self._record(self._halves[sequence & 1], worker, life)
+            record = self._record(self._halves[sequence & 1], worker, incarnation)
             if load_word(self._words, _STARTED) < sequence + 2:  # or its writer came back to this half meanwhile
                 return record
 
     def committed(self) -> tuple[CommittedBatch, ...]:
-        """How far the newest life of each worker that ever committed has come."""
+        """How far the newest incarnation of each worker that ever committed has come."""
         applied = self._live().applied
         return tuple(
-            CommittedBatch(worker=int(worker), life=int(applied[worker, 0]), sequence=int(applied[worker, 1]))
+            CommittedBatch(worker=int(worker), incarnation=int(applied[worker, 0]), sequence=int(applied[worker, 1]))
             for worker in np.flatnonzero(applied[:, 0])
         )
 
-    def _record(self, half: _Half, worker: int, life: int) -> AppliedBatch:
+    def _record(self, half: _Half, worker: int, incarnation: int) -> AppliedBatch:
         words = [int(load_word(half.applied[worker], word)) for word in range(APPLIED_WORDS)]
-        return AppliedBatch(*(words[1:] if words[0] == life else [0] * (APPLIED_WORDS - 1)))
+        return AppliedBatch(*(words[1:] if words[0] == incarnation else [0] * (APPLIED_WORDS - 1)))
 
     def _begin(self) -> tuple[int, _Half, _Half]:
         """(sequence of the commit that begins, the live half, the half to write)."""
@@ -252,10 +260,11 @@ class DenseStore:
             known = self._mailboxes[worker, half] = Mailbox(file, offset, self._spec.elements)
         return known
 
-    def posted(self, worker: int, life: int) -> tuple[bytes, ...]:
-        """Messages of what this life released into its mailbox and is not committed, in the order of their commits."""
-        committed = self.applied(worker, life).sequence
-        found = [posted for half in (0, 1) if (posted := self.mailbox(worker, half).posted(life)) is not None]
+    def posted(self, worker: int, incarnation: int) -> tuple[bytes, ...]:
+        """Messages of what this incarnation released into its mailbox and is not committed, in the order of their
+        commits."""
+        committed = self.applied(worker, incarnation).sequence
+        found = [posted for half in (0, 1) if (posted := self.mailbox(worker, half).posted(incarnation)) is not None]
         return tuple(message for sequence, message in sorted(found) if sequence > committed)
 
     def _live(self) -> _Half:

@@ -1,8 +1,9 @@
 """Row pushes that wait for their batch to be committed: one file for each PS and stager, written whole, then stamped.
 
 A *stager* is who may have one push waiting: a worker (its index), in sync mode a micro-batch (its number). The *stamp*
-orders the pushes of a stager and says which life they are of. Header words of a file: the stamp, stored last, and zero
-while the rest is being written: who finds a stamp finds the whole push. So a successor of a killed PS has them all.
+orders the pushes of a stager and says which incarnation they are of. Header words of a file: the stamp, stored last,
+and zero while the rest is being written: who finds a stamp finds the whole push. So a successor of a killed PS has them
+all.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _ALIGNMENT = 64
 _GROWTH_BYTES = 1 << 20
 
 
-def stamp_of(life: int, sequence: int) -> int:
-    """Stamps of a later life, or of a later batch of the same life, are larger. Zero is no stamp."""
-    return (life << _SEQUENCE_BITS) | sequence
+def stamp_of(incarnation: int, sequence: int) -> int:
+    """Stamps of a later incarnation, or of a later batch of the same incarnation, are larger. Zero is no stamp."""
+    return (incarnation << _SEQUENCE_BITS) | sequence
 
 
 def stamp_incarnation(stamp: int) -> int:

@@ -97,7 +97,7 @@ class OpenFault:
     struck_s: float
     kills: int
     generation: int
-    lives: tuple[Incarnation, ...] = ()
+    incarnations: tuple[Incarnation, ...] = ()
     fork_servers_lost: int = 0
     hosts_lost: int = 0
     released_s: float = 0.0  # when a stopped process is let go
@@ -115,9 +115,9 @@ class OpenFault:
             self.command = target.join(scene.lost_hosts[self.hosts_lost])
         if self.command is not None:
             return self._commanded(target, self.command())
-        if self.lives and len(scene.lost_hosts) > self.hosts_lost:
+        if self.incarnations and len(scene.lost_hosts) > self.hosts_lost:
             return Recovered(self.kind, target.now_s() - self.struck_s, "superseded by the loss of a machine", True)
-        moments = [self._served_again(life, scene, applied, target.is_sync) for life in self.lives]
+        moments = [self._served_again(incarnation, scene, applied, target.is_sync) for incarnation in self.incarnations]
         if self.kind == "fork server":
             is_back = scene.fork_servers_lost > self.fork_servers_lost and scene.fork_server_ready_s is not None
             moments = [scene.fork_server_ready_s if is_back else None]
@@ -125,12 +125,16 @@ class OpenFault:
             is_back = scene.generation > self.generation and scene.is_whole and bool(applied.first_s)
             moments = [min(applied.first_s.values()) if is_back else None]
         if any(moment is None for moment in moments):
-            late = [life for life, moment in zip(self.lives, moments, strict=False) if moment is None]
-            if late and not any(life.is_there or scene.wants(life) for life in late):
+            late = [
+                incarnation for incarnation, moment in zip(self.incarnations, moments, strict=False) if moment is None
+            ]
+            if late and not any(incarnation.is_there or scene.wants(incarnation) for incarnation in late):
                 return Recovered(self.kind, target.now_s() - self.struck_s, "is not wanted any more", True)
             return None
         seconds = max(moment for moment in moments if moment is not None) - self.struck_s
-        is_missed = self.kind == "hang" and any(life.is_there and scene.wants(life) for life in self.lives)
+        is_missed = self.kind == "hang" and any(
+            incarnation.is_there and scene.wants(incarnation) for incarnation in self.incarnations
+        )
         words = "was never found to hang, and goes on" if is_missed else _WORDS[self.kind]
         return Recovered(self.kind, seconds, words, is_missed=is_missed)
 
@@ -141,25 +145,27 @@ class OpenFault:
         words = _WORDS[self.kind] if code == 0 else f"refused or broken off (exit code {code})"
         return Recovered(self.kind, seconds, words, is_superseded=code != 0, is_refused=code != 0)
 
-    def _served_again(self, life: Incarnation, scene: Scene, applied: AppliedTail, is_sync: bool) -> float | None:
+    def _served_again(
+        self, incarnation: Incarnation, scene: Scene, applied: AppliedTail, is_sync: bool
+    ) -> float | None:
         """When a worker's work went on, or a PS served again. A process that was only stopped may go on itself."""
-        newest = scene.newest(life.process.name)
-        if self.kind in ("pause", "hang") and life.is_there:
-            last_s = applied.last_s.get((life.process.index, life.process.life), 0.0)
-            went_on_s = last_s if life.process.role == "worker" and not is_sync else applied.newest_s
+        newest = scene.newest(incarnation.process.name)
+        if self.kind in ("pause", "hang") and incarnation.is_there:
+            last_s = applied.last_s.get((incarnation.process.index, incarnation.process.incarnation), 0.0)
+            went_on_s = last_s if incarnation.process.role == "worker" and not is_sync else applied.newest_s
             return went_on_s if went_on_s > self.released_s else None
-        if newest is None or newest.process == life.process:
+        if newest is None or newest.process == incarnation.process:
             return None
-        if life.process.role == "worker" and not is_sync:
-            found = (applied.first_s.get((life.process.index, later)) for later in _after(life, newest))
+        if incarnation.process.role == "worker" and not is_sync:
+            found = (applied.first_s.get((incarnation.process.index, later)) for later in _after(incarnation, newest))
             return next((moment for moment in found if moment is not None), None)
         if newest.ready_s is None or applied.newest_s <= newest.ready_s:
             return None
         return newest.ready_s
 
 
-def _after(life: Incarnation, newest: Incarnation) -> range:
-    return range(life.process.life + 1, newest.process.life + 1)
+def _after(incarnation: Incarnation, newest: Incarnation) -> range:
+    return range(incarnation.process.incarnation + 1, newest.process.incarnation + 1)
 
 
 class Fault(Protocol):
@@ -179,11 +185,11 @@ class Fault(Protocol):
         ...
 
 
-def _choose(lives: tuple[Incarnation, ...], draw: int) -> Incarnation | None:
-    return lives[draw % len(lives)] if lives else None
+def _choose(incarnations: tuple[Incarnation, ...], draw: int) -> Incarnation | None:
+    return incarnations[draw % len(incarnations)] if incarnations else None
 
 
-def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *lives: Incarnation) -> OpenFault:
+def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *incarnations: Incarnation) -> OpenFault:
     scene = target.scene
     return OpenFault(
         fault.name,
@@ -192,7 +198,7 @@ def _open(fault: Fault, target: Target, hit: str, kind: Kind, kills: int, *lives
         target.now_s(),
         kills,
         scene.generation,
-        lives,
+        incarnations,
         fork_servers_lost=scene.fork_servers_lost,
         hosts_lost=len(scene.lost_hosts),
     )
@@ -214,11 +220,11 @@ class KillProcess:
         return f"kill -9 of a {'worker' if self.role == 'worker' else 'PS'}"
 
     def strike(self, target: Target, draw: int) -> OpenFault | None:
-        life = _choose(target.scene.working(self.role), draw)
-        if life is None:
+        incarnation = _choose(target.scene.working(self.role), draw)
+        if incarnation is None:
             return None
-        struck = _open(self, target, str(life.process), self.role, 1, life)
-        return struck if target.hit(life.pid, signal.SIGKILL) else None
+        struck = _open(self, target, str(incarnation.process), self.role, 1, incarnation)
+        return struck if target.hit(incarnation.pid, signal.SIGKILL) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +241,7 @@ class KillPair:
         if worker is None or server is None:
             return None
         struck = _open(self, target, f"{worker.process}, {server.process}", "pair", 2, server, worker)
-        hits = [target.hit(life.pid, signal.SIGKILL) for life in (worker, server)]
+        hits = [target.hit(incarnation.pid, signal.SIGKILL) for incarnation in (worker, server)]
         return struck if all(hits) else None
 
 
@@ -273,13 +279,13 @@ class PauseProcess:
         return f"SIGSTOP of a {'worker' if self.role == 'worker' else 'PS'} for {self.times:g} times the hang timeout"
 
     def strike(self, target: Target, draw: int) -> OpenFault | None:
-        life = _choose(target.scene.working(self.role), draw)
-        if life is None:
+        incarnation = _choose(target.scene.working(self.role), draw)
+        if incarnation is None:
             return None
         kind: Kind = "pause" if self.times < 1 else "hang"
-        struck = _open(self, target, str(life.process), kind, 0, life)
+        struck = _open(self, target, str(incarnation.process), kind, 0, incarnation)
         struck.released_s = struck.struck_s + self.times * target.hang_timeout_s
-        return struck if target.stop(life.pid, self.times * target.hang_timeout_s) else None
+        return struck if target.stop(incarnation.pid, self.times * target.hang_timeout_s) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def logs(
 
 
 def _log_files(directory: Path, process: str) -> list[Path]:
-    """`<process>.<life>.log`, in the order in which the processes began."""
+    """`<process>.<incarnation>.log`, in the order in which the processes began."""
     found = [path for path in (directory / "logs").glob("*.log") if not process or _process_of(path) == process]
     return sorted(found, key=lambda path: (path.stat().st_ctime if process else 0.0, path.name))
 

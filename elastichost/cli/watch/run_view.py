@@ -178,7 +178,7 @@ def _process_table(processes: tuple[ProcessStatus, ...]) -> Table:
 
 def _name(process: ProcessStatus) -> Text:
     name = Text(process.name, style="cyan")
-    return name.append(f" life {process.life}", style="dim") if process.life > 1 else name
+    return name.append(f" incarnation {process.incarnation}", style="dim") if process.incarnation > 1 else name
 
 
 def _cores(cores: tuple[int, ...]) -> str:

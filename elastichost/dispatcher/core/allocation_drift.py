@@ -35,15 +35,15 @@ def taken(entry: JobEntry, resize: ResizeJob) -> None:
     """The run has it, or makes room for it."""
     entry.refusals = 0
     if resize.cores is not None:
-        entry.taken_cores = entry.life, resize.cores
+        entry.taken_cores = entry.incarnation, resize.cores
 
 
 def undone(entry: JobEntry, resize: ResizeJob, host_cores: tuple[int, ...], power: HostPower) -> Iterator[Effect]:
     """The run does not have it. host_cores: which it began with."""
     entry.refusals += 1
     if resize.cores is not None:
-        life, cores = entry.taken_cores or (entry.life, host_cores)
-        entry.cores = cores if life == entry.life else host_cores
+        incarnation, cores = entry.taken_cores or (entry.incarnation, host_cores)
+        entry.cores = cores if incarnation == entry.incarnation else host_cores
         yield ConfineJob(entry.job, entry.cores)
     if resize.size is not None:
         yield from _as_it_is(entry, power)

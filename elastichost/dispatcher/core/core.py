@@ -297,7 +297,7 @@ class Core:
         self._ledger = ledgers.admit(self._ledger, placed, may_overcommit)
         self._decisions += 1
         entry.placed = entry.last_placed = placed
-        entry.placed_s, entry.life = now_s, entry.life + 1
+        entry.placed_s, entry.incarnation = now_s, entry.incarnation + 1
         entry.estimated_bytes, entry.admitted_bytes = placed.mode.memory_bytes, start.charged_bytes
         entry.starts += 1
         entry.started_s = now_s if entry.started_s is None else entry.started_s
@@ -313,7 +313,7 @@ class Core:
             NoteEvent(JobStarted(start.job, start.reason, mode.workers, start.charged_bytes, dict(start.speeds))),
             StartJob(
                 start.job,
-                entry.life,
+                entry.incarnation,
                 lent,
                 size,
                 resume=entry.has_run,

@@ -47,7 +47,7 @@ class StartJob:
     its workers and PS."""
 
     job: str
-    life: int
+    incarnation: int
     lent: Lent
     size: Size | None
     resume: bool

@@ -43,7 +43,7 @@ class JobEntry:
     look: JobSample | None = None  # the newest
     look_s: float = 0.0
     has_run: bool = False
-    life: int = 0
+    incarnation: int = 0
     starts: int = 0
     started_s: float | None = None
     placed_s: float = 0.0
@@ -56,7 +56,7 @@ class JobEntry:
     not_before_s: float = 0.0
     nice: int = COMPUTING_NICE
     not_started: int = 0  # so often in a row its process, or what looks at it, could not be forked
-    taken_cores: tuple[int, tuple[int, ...]] | None = None  # life, and the cores that its run last said it has
+    taken_cores: tuple[int, tuple[int, ...]] | None = None  # incarnation, and the cores that its run last said it has
     refusals: int = 0  # of what its run was lent, since it last took something
     differs_since_s: float | None = None  # its run has another size than it was told
     had_workers: tuple[int, float] = (0, 0.0)  # the most that it may have still, until then
@@ -68,7 +68,7 @@ class JobEntry:
     cores: tuple[int, ...] = ()
     auc: float | None = None
     trained: int = 0
-    cpu_s: float = 0.0  # of those of its lives that have ended
+    cpu_s: float = 0.0  # of those of its incarnations that have ended
 
     @property
     def job(self) -> str:

@@ -17,7 +17,7 @@ __all__ = ["GRACE_BATCHES", "Applied", "EvictionRounds"]
 GRACE_BATCHES = 8
 ROUNDS_PER_AGE = 4  # a row is dropped at most 1/4 of its allowed age late
 
-Applied = Mapping[int, tuple[int, int]]  # worker -> (life, batches committed)
+Applied = Mapping[int, tuple[int, int]]  # worker -> (incarnation, batches committed)
 
 
 class EvictionRounds:
@@ -57,9 +57,9 @@ class EvictionRounds:
         before = self._at_begin
         if before is None:
             return False
-        for worker, (life, sequence) in before.items():
+        for worker, (incarnation, sequence) in before.items():
             now = applied.get(worker)
-            if now is not None and now[0] == life and now[1] < sequence + GRACE_BATCHES:
+            if now is not None and now[0] == incarnation and now[1] < sequence + GRACE_BATCHES:
                 return False
         self._at_begin = None
         return True

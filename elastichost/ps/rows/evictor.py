@@ -66,10 +66,13 @@ class Evictor:
     def _applied(self) -> Applied:
         members = self._session.members.items()
         if self._watermarks is None:
-            return {worker: (life, self._dense.applied(worker, life).sequence) for worker, life in members}
+            return {
+                worker: (incarnation, self._dense.applied(worker, incarnation).sequence)
+                for worker, incarnation in members
+            }
         # Who changes rows in place has committed all batches before the one it has begun.
         begun = self._watermarks.begun
         return {
-            worker: (life, max(self._service.committed_of(worker, life), begun(worker, life) - 1))
-            for worker, life in members
+            worker: (incarnation, max(self._service.committed_of(worker, incarnation), begun(worker, incarnation) - 1))
+            for worker, incarnation in members
         }

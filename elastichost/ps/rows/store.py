@@ -64,7 +64,7 @@ class BucketFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one PS life: counts since it began, and the present buckets."""
+    """Of one PS incarnation: counts since it began, and the present buckets."""
 
     buckets: tuple[BucketFacts, ...]
     created_rows: int

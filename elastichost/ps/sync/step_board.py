@@ -1,7 +1,7 @@
 """Sync mode, at the dense owner: the micro-batches of the step that is under way, and who waits for it. Sans-IO.
 
-Nothing here outlives its PS: whoever takes over is another life, the shard map gets another epoch, and then the crew
-computes the step again.
+Nothing here outlives its PS: whoever takes over is another incarnation, the shard map gets another epoch, and then the
+crew computes the step again.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 
 from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.errors import DiskFullError
-from elastichost.micro_batches import CREW, CREW_LIFE
+from elastichost.micro_batches import CREW, CREW_INCARNATION
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
@@ -135,7 +135,7 @@ class StepService:
         self._log.write(
             step,
             (
-                *(CREW, CREW_LIFE, step, g.lease_id, g.epoch, g.unit),
+                *(CREW, CREW_INCARNATION, step, g.lease_id, g.epoch, g.unit),
                 *(g.start, g.stop, g.samples, g.skipped, g.loss_sum, left_out_words(g.left_out)),
             ),
         )
@@ -145,7 +145,7 @@ class StepService:
             self._optimizer,
             g.learning_rate_scale,
             worker=CREW,
-            life=CREW_LIFE,
+            incarnation=CREW_INCARNATION,
             sequence=step,
             lease_id=g.lease_id,
             stop=g.stop,

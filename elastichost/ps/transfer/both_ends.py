@@ -97,7 +97,7 @@ class BucketTransfers:
                 self._send(BucketsMeasuredMsg(request, sizes))
             case CopyBucketsMsg(copy=number, moves=moves):
                 self._check([(move.table, move.bucket) for move in moves])
-                # What is its own has come already; the life it came from has been replaced since.
+                # What is its own has come already; the incarnation it came from has been replaced since.
                 self._mover.copy(number, [move for move in moves if not self._store.owns(move.table, move.bucket)])
             case KeepBucketsMsg(buckets=buckets):
                 self._source.end(buckets)

@@ -68,7 +68,7 @@ class Store(Protocol):
 
 
 class BucketCopy:
-    """One bucket, from one life of the PS that has it."""
+    """One bucket, from one incarnation of the PS that has it."""
 
     def __init__(self, rows: BucketRows, store: Store, table: int, bucket: int) -> None:
         self.table, self.bucket = table, bucket

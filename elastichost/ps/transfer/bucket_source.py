@@ -43,15 +43,15 @@ class BucketSource:
     def __init__(self, arena: Arena, changed: ChangedRows, is_owned: Callable[[int, int], bool]) -> None:
         self._rows, self._changed, self._is_owned = BucketRows(arena), changed, is_owned
         self._copies: dict[tuple[int, int], _Copy] = {}
-        self._newest: dict[int, tuple[int, int]] = {}  # PS -> (life, its last request)
+        self._newest: dict[int, tuple[int, int]] = {}  # PS -> (incarnation, its last request)
 
     def handle(self, peer: bytes, sender: ProcessId, message: BucketFetchMsg) -> list[Outgoing]:
         """The answer, if one is due. Raises ProtocolError for a request that cannot be."""
         if not self._rows.is_bucket(message.table, message.bucket) or message.start < 0:
             raise ProtocolError(f"{sender} wants rows {message.start} of bucket {message.bucket} of {message.table}")
-        if (sender.life, message.request) <= self._newest.get(sender.index, (0, 0)):
+        if (sender.incarnation, message.request) <= self._newest.get(sender.index, (0, 0)):
             return []  # late, or a second time: what was copied by then may have changed since
-        self._newest[sender.index] = (sender.life, message.request)
+        self._newest[sender.index] = (sender.incarnation, message.request)
         key = (message.table, message.bucket)
         if not self._rows.is_filled(*key):
             return [_refused(peer, message, f"bucket {key} is not here", final=False)]

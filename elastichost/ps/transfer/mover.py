@@ -30,7 +30,8 @@ Connect = Callable[[ServerAddress, str], DataClient]
 
 
 class _Conversation:
-    """The conversation with one life of one PS, about the buckets that come from it. numbers: of requests, growing."""
+    """The conversation with one incarnation of one PS, about the buckets that come from it. numbers: of requests,
+    growing."""
 
     def __init__(self, client: DataClient, numbers: Iterator[int]) -> None:
         self.client, self._numbers = client, numbers
@@ -126,7 +127,7 @@ class BucketReceiver:
         return bool(self._lines)
 
     def copy(self, number: int, moves: Iterable[BucketMove]) -> None:
-        """These buckets are to come, and no others. Those under way from the same lives go on."""
+        """These buckets are to come, and no others. Those under way from the same incarnations go on."""
         if number <= self._copy:
             return
         wanted = {(move.table, move.bucket): move.source for move in moves}

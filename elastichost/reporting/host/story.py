@@ -116,7 +116,7 @@ def spans_of(
     did meanwhile by the timeline, once a second."""
     spans: list[JobSpan] = []
     waits_s = job.submitted_s
-    for began_s, ended_s in _lives(job, notes, elapsed_s):
+    for began_s, ended_s in _incarnations(job, notes, elapsed_s):
         spans.append(JobSpan("waiting", waits_s, began_s))
         spans += _within(states, began_s, ended_s)
         waits_s = ended_s
@@ -126,18 +126,18 @@ def spans_of(
     return tuple(span for span in spans if span.seconds > 0)
 
 
-def _lives(job: JobStatus, notes: Sequence[EventNote], elapsed_s: float) -> Iterator[Lifetime]:
+def _incarnations(job: JobStatus, notes: Sequence[EventNote], elapsed_s: float) -> Iterator[Lifetime]:
     began_s: float | None = None
-    has_life = False
+    has_incarnation = False
     for note in notes:
         if note.kind == STARTS:
-            began_s, has_life = note.at_s, True
+            began_s, has_incarnation = note.at_s, True
         elif note.kind in ENDS and began_s is not None:
             yield began_s, note.at_s
             began_s = None
     if began_s is not None:
         yield began_s, job.ended_s if job.ended_s is not None else elapsed_s
-    elif not has_life and job.started_s is not None:  # the journal is lost
+    elif not has_incarnation and job.started_s is not None:  # the journal is lost
         yield job.started_s, job.ended_s if job.ended_s is not None else elapsed_s
 
 

@@ -118,10 +118,11 @@ class Course(msgspec.Struct, frozen=True):
 
 
 class ProcessCourse(msgspec.Struct, frozen=True):
-    """One process of every life. cpu_percent: of one core, None where it was not measured; waiting: share of time."""
+    """One process of every incarnation. cpu_percent: of one core, None where it was not measured; waiting: share of
+    time."""
 
     process: str
-    lives: int
+    incarnations: int
     at_s: Values
     cpu_percent: Values
     memory_bytes: Values

@@ -31,8 +31,9 @@ MOST_CANDIDATES, BEST_CANDIDATES = 240, 40  # so many of all are told; the best 
 
 @dataclass(slots=True)
 class _Opening:
-    """One life of the tuner. blocks: (at_s, observation), each for itself; state: the tuner's, but for what it decided,
-    which is recorded: making it again would take a fit each time; forgot_s: when it gave up what it had measured."""
+    """One incarnation of the tuner. blocks: (at_s, observation), each for itself; state: the tuner's, but for what it
+    decided, which is recorded: making it again would take a fit each time; forgot_s: when it gave up what it had
+    measured."""
 
     settings: TunerSettings
     state: TunerState = field(default_factory=TunerState)

@@ -40,7 +40,8 @@ _SUM = """
         WHERE rowid BETWEEN ? AND ? AND rss_bytes > 0 GROUP BY elapsed_s)
     GROUP BY CAST(elapsed_s / ? AS INTEGER) ORDER BY 1"""
 _USAGE = """
-    SELECT role || '-' || idx, max(elapsed_s), max(life), avg(cpu_percent), max(pss_bytes), avg(wait_fraction), count(*)
+    SELECT role || '-' || idx, max(elapsed_s), max(incarnation), avg(cpu_percent), max(pss_bytes), avg(wait_fraction),
+           count(*)
     FROM process WHERE rowid BETWEEN ? AND ? AND role IN ('worker', 'server') AND rss_bytes > 0
     GROUP BY role, idx, CAST(elapsed_s / ? AS INTEGER) ORDER BY role DESC, idx, 2"""
 
@@ -60,7 +61,7 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True):
 
     process: str
     elapsed_s: float
-    life: int
+    incarnation: int
     cpu_percent: float | None
     pss_bytes: int
     waiting: float
@@ -198,16 +199,16 @@ def _process_course(name: str, rows: list[tuple[float, float, UsageRow]]) -> Pro
     before: tuple[float, int] | None = None
     for began_s, step_s, row in rows:
         at_s = began_s + row.elapsed_s
-        if before is not None and (at_s - before[0] > max(GAP_S, 3 * step_s) or row.life != before[1]):
+        if before is not None and (at_s - before[0] > max(GAP_S, 3 * step_s) or row.incarnation != before[1]):
             lines.append((None, None, None))
         lines.append((at_s, row.cpu_percent, row.pss_bytes or None))
-        before = at_s, row.life
+        before = at_s, row.incarnation
     seen = [row for _, _, row in rows]
     count = sum(row.count for row in seen)
     at, cpu, memory = zip(*lines, strict=True)
     return ProcessCourse(
         name,
-        max(row.life for row in seen),
+        max(row.incarnation for row in seen),
         at,
         cpu,
         memory,

@@ -157,7 +157,7 @@ def _evaluations(placed: Sequence[_Placed]) -> Iterator[Evaluation]:
 
 
 def _back_after_s(placed: Sequence[_Placed], index: int) -> float | None:
-    """Of a lost process: until it was ready again, in its next life."""
+    """Of a lost process: until it was ready again, in its next incarnation."""
     lost = placed[index]
     if not isinstance(lost.line.event, ProcessLost):
         return None

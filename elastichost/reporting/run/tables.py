@@ -57,7 +57,7 @@ def _plan_row(one: PlanChange) -> tuple[str, ...]:
 def process_table(processes: Sequence[ProcessCourse]) -> Markup:
     columns: tuple[Column, ...] = (
         ("process", "short"),
-        ("lives", "number"),
+        ("incarnations", "number"),
         ("CPU, mean", "number"),
         ("waiting, mean", "number"),
         ("memory, peak", "number"),
@@ -67,7 +67,7 @@ def process_table(processes: Sequence[ProcessCourse]) -> Markup:
         (
             (
                 one.process,
-                str(one.lives),
+                str(one.incarnations),
                 f"{one.mean_cpu_percent:.0f}%" if one.mean_cpu_percent is not None else "",
                 f"{one.mean_waiting:.0%}",
                 bytes_words(one.peak_memory_bytes),

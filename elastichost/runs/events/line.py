@@ -250,12 +250,13 @@ class JournalLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def flat(self) -> dict[str, Any]:
         """As `events --json` prints it, without its sentence: time_utc, monotonic_s, cause, kind, category, process
-        (the subject's name, ""), and the event's other fields in `data`; of a process the life is among these."""
+        (the subject's name, ""), and the event's other fields in `data`; of a process the incarnation is among
+        these."""
         data: dict[str, Any] = msgspec.to_builtins(self.event)
         del data["kind"]
         process = getattr(self.event, "process", "")
         if isinstance(process, ProcessId):
-            data = {"life": process.life, **data}
+            data = {"incarnation": process.incarnation, **data}
         for name in ("process", "job"):
             data.pop(name, None)
         return {

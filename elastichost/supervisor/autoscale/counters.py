@@ -17,7 +17,8 @@ __all__ = ["Counter"]
 
 @dataclass(slots=True)
 class _Counted:
-    """Of one life. `beat_s`: time of the last heartbeat that was counted, `virtual_s`: for its virtual CPU time."""
+    """Of one incarnation. `beat_s`: time of the last heartbeat that was counted, `virtual_s`: for its virtual CPU
+    time."""
 
     beat_s: float = 0.0
     cpu_s: float = 0.0
@@ -33,17 +34,17 @@ class Counter:
     micro_batches: int
     is_served: bool
     cpu_elsewhere: Callable[[ProcessRecord], float | None] = lambda record: None  # of a process on another machine
-    _lives: dict[ProcessId, _Counted] = field(default_factory=dict)
+    _incarnations: dict[ProcessId, _Counted] = field(default_factory=dict)
     _sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(Totals.__struct_fields__, 0.0))
 
     def totals(self) -> Totals:
         """Up to now. Call it more often than heartbeats leave the window of their process (5 s)."""
         live = [record for record in self.fleet if record.is_live and record.pid]
-        for gone in self._lives.keys() - {record.process for record in live}:
-            del self._lives[gone]
+        for gone in self._incarnations.keys() - {record.process for record in live}:
+            del self._incarnations[gone]
         workers = max(1, sum(record.process.role == "worker" for record in live))
         for record in live:
-            counted = self._lives.setdefault(record.process, _Counted())
+            counted = self._incarnations.setdefault(record.process, _Counted())
             if record.window and record.window[-1][1].cpu_s is not None:
                 self._count_virtual_cpu(record, counted)
             else:

@@ -15,11 +15,12 @@ __all__ = ["Change", "begun", "failed_newcomer", "without", "without_room"]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """lives: of every process that the plan before did not have, the newest life of its name at that time."""
+    """incarnations: of every process that the plan before did not have, the newest incarnation of its name at that
+    time."""
 
     before: Plan
     after: Plan
-    lives: dict[str, int]
+    incarnations: dict[str, int]
     began_s: float = 0.0
 
     @property
@@ -29,20 +30,25 @@ class Change(msgspec.Struct, frozen=True):
 
 def begun(before: Plan, after: Plan, fleet: Fleet, now_s: float) -> Change:
     known = {_name(spec) for spec in before.processes}
-    lives = {}
+    incarnations = {}
     for spec in after.processes:
         if _name(spec) not in known:
             record = fleet.named(spec.role, spec.index)
-            lives[_name(spec)] = record.process.life if record is not None else 0
-    return Change(before, after, lives, now_s)
+            incarnations[_name(spec)] = record.process.incarnation if record is not None else 0
+    return Change(before, after, incarnations, now_s)
 
 
 def failed_newcomer(change: Change, fleet: Fleet) -> ProcessRecord | None:
     """One that has ended otherwise than asked. Call it as long as the change is not done."""
     for spec in change.after.processes:
         record = fleet.named(spec.role, spec.index)
-        life = change.lives.get(_name(spec))
-        if record is not None and life is not None and record.process.life > life and record.state == State.FAILED:
+        incarnation = change.incarnations.get(_name(spec))
+        if (
+            record is not None
+            and incarnation is not None
+            and record.process.incarnation > incarnation
+            and record.state == State.FAILED
+        ):
             return record
     return None
 

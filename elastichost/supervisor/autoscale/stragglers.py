@@ -61,7 +61,7 @@ class StragglerWatch:
             self._run.recorder.write(HealthOpened(self._settings))
         found = packed(speeds, self._state, self._workers)
         self._recorded, self._recorded_s = self._state, now_s
-        self._workers = tuple((speed.process.index, speed.process.life) for speed in speeds)
+        self._workers = tuple((speed.process.index, speed.process.incarnation) for speed in speeds)
         self._run.recorder.write(SpeedsLooked(now_s, found, remarks))
 
 

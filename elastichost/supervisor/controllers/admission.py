@@ -35,19 +35,19 @@ class Introductions:
         """Where the PS are, now or when the last of them has answered."""
         self._kept_out.discard(worker)
         keyring = self._run.keyring
-        lives = (ProcessId("server", server.index, server.life) for server in update.servers)
-        if keyring is not None and not all(keyring.is_known_to(worker, life) for life in lives):
+        incarnations = (ProcessId("server", server.index, server.incarnation) for server in update.servers)
+        if keyring is not None and not all(keyring.is_known_to(worker, incarnation) for incarnation in incarnations):
             self._kept_out.add(worker)
             return
         self._run.send(worker, update, frames)
 
     def forget(self, worker: ProcessId) -> None:
-        """Its life has ended."""
+        """Its incarnation has ended."""
         self._kept_out.discard(worker)
 
     @property
     def servers_know_each_other(self) -> bool:
         """Each lets the others in: buckets can go between them."""
         keyring = self._run.keyring
-        lives = [record.process for record in self._run.fleet.live("server") if record.address]
-        return keyring is None or all(keyring.is_known_to(one, other) for one in lives for other in lives)
+        incarnations = [record.process for record in self._run.fleet.live("server") if record.address]
+        return keyring is None or all(keyring.is_known_to(one, other) for one in incarnations for other in incarnations)

@@ -29,7 +29,7 @@ __all__ = ["Training", "miscount"]
 
 class Training:
     """`may_grant` is False while an answer would cross a Pause, the journal has no space, or the run is stopping.
-    begun: the batch for which a life (worker, life) changed rows in place last, 0 for none."""
+    begun: the batch for which an incarnation (worker, incarnation) changed rows in place last, 0 for none."""
 
     def __init__(
         self, run: Run, ledger: Ledger, may_grant: Callable[[], bool], begun: Callable[[int, int], int]
@@ -39,19 +39,19 @@ class Training:
         self._may_grant, self._begun = may_grant, begun
         self._waiting: dict[ProcessId, float] = {}  # worker -> samples per second; in the order they asked
         self._fences: dict[tuple[int, int], ProcessId] = {}
-        self._ended: dict[tuple[int, int], int] = {}  # (worker, life) -> sequence of its last committed batch
+        self._ended: dict[tuple[int, int], int] = {}  # (worker, incarnation) -> sequence of its last committed batch
         self._settling: dict[tuple[int, int], set[int]] = {}  # -> PS that may still have rows of it staged
         self.trained_before = ledger.trained
         self.training_s = 0.0
         self._measured_s: float | None = None
 
     def recall(self, committed: Mapping[tuple[int, int], int], staged: Mapping[tuple[int, int], Iterable[int]]) -> None:
-        """After a supervisor that died: the last committed batch of every (worker, life) of its run, and PS where rows
-        of such a life may wait for word of it."""
+        """After a supervisor that died: the last committed batch of every (worker, incarnation) of its run, and PS
+        where rows of such an incarnation may wait for word of it."""
         self._ended.update(committed)
-        for life, servers in staged.items():
-            self._ended.setdefault(life, 0)
-            self._settling[life] = set(servers)
+        for incarnation, servers in staged.items():
+            self._ended.setdefault(incarnation, 0)
+            self._settling[incarnation] = set(servers)
 
     # --- leases ---------------------------------------------------------------------------------------------
 
@@ -80,8 +80,8 @@ class Training:
         self._note_barred()
 
     def _is_open(self, worker: ProcessId) -> bool:
-        """The life before is not settled. A batch of this one would overwrite the dense owner's record of that one,
-        from which it is settled."""
+        """The incarnation before is not settled. A batch of this one would overwrite the dense owner's record of that
+        one, from which it is settled."""
         return any(index == worker.index for index, _ in self._fences)
 
     def _note_lease(self, lease: Lease, worker: ProcessId) -> None:
@@ -93,7 +93,7 @@ class Training:
         )
 
     def progressed(self, process: ProcessId, message: LeaseProgressMsg) -> None:
-        """Also of a life that has ended meanwhile: the ledger ignores what it does not hold any more. Raises
+        """Also of an incarnation that has ended meanwhile: the ledger ignores what it does not hold any more. Raises
         ProtocolError when the numbers cannot be."""
         if self.ledger.progress(process, message.lease_id, message.stop, message.samples, message.skipped):
             self.serve()
@@ -133,29 +133,32 @@ class Training:
         return len(self._fences) + len(self._settling) + self._run.fleet.ending("worker")
 
     def lost(self, process: ProcessId) -> None:
-        """A life ended in its work: every PS refuses what may still arrive of it, the dense owner says what counts."""
+        """An incarnation ended in its work: every PS refuses what may still arrive of it, the dense owner says what
+        counts."""
         self._waiting.pop(process, None)
-        self._fences[process.index, process.life] = process
+        self._fences[process.index, process.incarnation] = process
         self._run.send_all(
-            (record.process for record in self._run.fleet.working("server")), FenceMsg(process.index, process.life)
+            (record.process for record in self._run.fleet.working("server")),
+            FenceMsg(process.index, process.incarnation),
         )
 
     def server_ready(self, server: ProcessId) -> None:
-        """A new PS life knows nothing of fences that are still open, nor of lives that are to be settled."""
-        for index, life in self._fences:
-            self._run.send(server, FenceMsg(index, life))
-        for (index, life), servers in self._settling.items():
+        """A new PS incarnation knows nothing of fences that are still open, nor of incarnations that are to be
+        settled."""
+        for index, incarnation in self._fences:
+            self._run.send(server, FenceMsg(index, incarnation))
+        for (index, incarnation), servers in self._settling.items():
             if server.index in servers:
-                self._run.send(server, SettleMsg(index, life, self._ended[index, life]))
+                self._run.send(server, SettleMsg(index, incarnation, self._ended[index, incarnation]))
 
     def fenced(self, message: FencedMsg) -> None:
-        process = self._fences.pop((message.worker, message.life), None)
+        process = self._fences.pop((message.worker, message.incarnation), None)
         if process is None:
-            return  # answered by the life before as well
-        self._ended[process.index, process.life] = message.applied.sequence
+            return  # answered by the incarnation before as well
+        self._ended[process.index, process.incarnation] = message.applied.sequence
         if self._run.plan.access != "direct":
             self._settle_rows(process)
-        self._count_torn(process, self._begun(process.index, process.life) - message.applied.sequence)
+        self._count_torn(process, self._begun(process.index, process.incarnation) - message.applied.sequence)
         try:
             settlement = self.ledger.give_back(process, message.applied, failed=True)
         except ProtocolError as error:
@@ -163,36 +166,37 @@ class Training:
         self._settled(process, settlement)
 
     def _count_torn(self, process: ProcessId, batches: int) -> None:
-        """Batches of a dead life of which rows may hold a part, but that were never committed."""
+        """Batches of a dead incarnation of which rows may hold a part, but that were never committed."""
         if batches <= 0:
             return
         self._run.torn_batches += batches
         self._run.note(BatchTorn(process, batches), exit_cause(process))
 
     def _settle_rows(self, process: ProcessId) -> None:
-        """Every PS applies what the life has committed and drops what it has not."""
-        life = (process.index, process.life)
+        """Every PS applies what the incarnation has committed and drops what it has not."""
+        incarnation = (process.index, process.incarnation)
         servers = [record.process for record in self._run.fleet.live("server")]
-        self._settling[life] = {server.index for server in servers}
-        self._run.send_all(servers, SettleMsg(*life, self._ended[life]))
+        self._settling[incarnation] = {server.index for server in servers}
+        self._run.send_all(servers, SettleMsg(*incarnation, self._ended[incarnation]))
 
     def rows_settled(self, server: ProcessId, message: SettledMsg) -> None:
-        """A PS has nothing of this life any more."""
-        life = (message.worker, message.life)
-        waiting = self._settling.get(life, set())
+        """A PS has nothing of this incarnation any more."""
+        incarnation = (message.worker, message.incarnation)
+        waiting = self._settling.get(incarnation, set())
         waiting.discard(server.index)
         if not waiting:
-            self._settling.pop(life, None)
+            self._settling.pop(incarnation, None)
 
     def rows_unsettled(self, server: ProcessId, message: UnsettledMsg) -> None:
-        """A PS found rows of a life it does not know. One whose end is not settled yet is settled with everybody."""
-        committed = self._ended.get((message.worker, message.life))
+        """A PS found rows of an incarnation it does not know. One whose end is not settled yet is settled with
+        everybody."""
+        committed = self._ended.get((message.worker, message.incarnation))
         if committed is not None:
-            self._run.send(server, SettleMsg(message.worker, message.life, committed))
+            self._run.send(server, SettleMsg(message.worker, message.incarnation, committed))
 
     def server_gone(self, server: ProcessId) -> None:
         """It was asked to go: it had settled all before it gave its buckets up."""
-        for message in [SettledMsg(worker, life) for worker, life in self._settling]:
+        for message in [SettledMsg(worker, incarnation) for worker, incarnation in self._settling]:
             self.rows_settled(server, message)
 
     def _settled(self, process: ProcessId, settlement: Settlement) -> None:

@@ -57,7 +57,7 @@ REUNION_S = 5.0  # once it can be reached again: TCP tries again ever more seldo
 
 
 class OnProcessExit(Protocol):
-    """Whoever has to know that a life has ended. `asked`: it held nothing, or was told to stop."""
+    """Whoever has to know that an incarnation has ended. `asked`: it held nothing, or was told to stop."""
 
     def __call__(self, record: ProcessRecord, *, asked: bool) -> None: ...
 
@@ -70,8 +70,8 @@ class Holdings(NamedTuple):
 
 
 class ProcessController:
-    """Starts, stops and buries processes. `ended` is called once for every life that ends; `holdings` tells who owns
-    buckets; `host_lost` is called before the ends of the processes that were there are told."""
+    """Starts, stops and buries processes. `ended` is called once for every incarnation that ends; `holdings` tells who
+    owns buckets; `host_lost` is called before the ends of the processes that were there are told."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class ProcessController:
         now_s = self._run.now_s()
         self._run.fleet.apply(record, LifecycleEvent.SPAWN_FAILED, now_s)
         self._revoke(process)
-        self._run.deaths.append(Death(process.name, now_s, "start", reason, process.life))
+        self._run.deaths.append(Death(process.name, now_s, "start", reason, process.incarnation))
         self._run.note(ProcessStartFailed(process, reason), record.cause)
 
     def _exited(self, event: Exited) -> None:
@@ -147,7 +147,7 @@ class ProcessController:
                 self._run.note(ProcessEnded(event.process, reason))
             else:
                 if self._run.uses(record.spec.host):  # else it is nobody's fault
-                    death = Death(event.process.name, now_s, _death_kind(record), reason, event.process.life)
+                    death = Death(event.process.name, now_s, _death_kind(record), reason, event.process.incarnation)
                     self._run.deaths.append(death)
                 reported = record.failure.error_type if record.failure is not None and not record.kill_reason else ""
                 self._run.note(ProcessLost(event.process, event.pid, event.code, before.value, reason, reported))
@@ -217,7 +217,7 @@ class ProcessController:
     def _perform(self, action: Action, now_s: float) -> None:
         match action:
             case Spawn() if self._run.journal.problem:
-                pass  # a life that no journal tells of would come twice; it is asked for again
+                pass  # an incarnation that no journal tells of would come twice; it is asked for again
             case Spawn():
                 self._spawn(action, now_s)
             case Kill():
@@ -237,11 +237,11 @@ class ProcessController:
 
     def _spawn(self, action: Spawn, now_s: float) -> None:
         run, spec = self._run, action.spec
-        process = ProcessId(spec.role, spec.index, action.life)
+        process = ProcessId(spec.role, spec.index, action.incarnation)
         record = run.fleet.request(process, spec, now_s)
         record.cause = run.plan_cause
         if action.is_restart:
-            record.cause = exit_cause(ProcessId(spec.role, spec.index, action.life - 1))
+            record.cause = exit_cause(ProcessId(spec.role, spec.index, action.incarnation - 1))
         run.restarts += action.is_restart
         run.note(ProcessStarting(process, action.reason, spec.cores), record.cause)
         run.launcher.spawn(
@@ -286,7 +286,7 @@ class ProcessController:
             ChildArguments(
                 role=spec.role,
                 index=process.index,
-                life=process.life,
+                incarnation=process.incarnation,
                 job_id=run.job_id,
                 control_address=place.control_address,
                 run_dir=place.run_dir,
@@ -306,11 +306,11 @@ class ProcessController:
         )
 
     def replace(self, process: ProcessId, reason: str) -> None:
-        """Kills a life that is too slow; its next one is started as after any loss."""
+        """Kills an incarnation that is too slow; its next one is started as after any loss."""
         self._kill(Kill(process, "slow", reason), self._run.now_s())
 
     def kill_invalid(self, process: ProcessId, reason: str) -> None:
-        """Kills a life that says what cannot be; its key is revoked with it, and its next one gets another."""
+        """Kills an incarnation that says what cannot be; its key is revoked with it, and its next one gets another."""
         record = self._run.fleet.find(process)
         if record is not None and record.state != State.KILLING:
             self._kill(Kill(process, "exit", reason), self._run.now_s())

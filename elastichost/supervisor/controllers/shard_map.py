@@ -81,7 +81,7 @@ class ShardMapController:
 
     @property
     def is_published(self) -> bool:
-        """Every PS serves, nothing changes hands, and everyone was told of exactly these lives."""
+        """Every PS serves, nothing changes hands, and everyone was told of exactly these incarnations."""
         serving = {record.process for record in self._run.fleet.working("server")}
         return self._hand_over.is_settled and serving >= set(self._published)
 
@@ -108,7 +108,7 @@ class ShardMapController:
 
     @property
     def dense_owner(self) -> ProcessId | None:
-        """The life that owns the dense vector now; None while there is none."""
+        """The incarnation that owns the dense vector now; None while there is none."""
         record = self._run.fleet.named("server", self.shard_map.dense_owner)
         return record.process if record is not None and record.can_work else None
 
@@ -333,11 +333,11 @@ class ShardMapController:
 
     def _publish(self, published: Publish) -> None:
         """Workers get the map that every PS has: PS refuse requests of any other."""
-        self._published = published.lives
+        self._published = published.incarnations
         self._made_anew |= dict.fromkeys(published.remade, published.shard_map.epoch)
         update, frames, now_s = self._update(published.shard_map), owner_frames(published.shard_map), self._run.now_s()
         for record in self._run.fleet.working("server"):
-            if record.process in published.lives:
+            if record.process in published.incarnations:
                 self._run.fleet.apply(record, LifecycleEvent.WORK, now_s)
         for record in self._run.fleet.live("worker"):
             if record.state not in (State.REQUESTED, State.STARTED, State.KILLING):
@@ -347,8 +347,8 @@ class ShardMapController:
             self._moves.append((published.moved, took_s))
         # without a hand-over of our own it is published because a parameter server has come back
         cause, self._handover_cause = self._handover_cause or self._run.cause, ""
-        lives = tuple(map(str, published.lives))
-        self._run.note(ShardMapPublished(update.epoch, lives, published.moved, took_s), cause)
+        incarnations = tuple(map(str, published.incarnations))
+        self._run.note(ShardMapPublished(update.epoch, incarnations, published.moved, took_s), cause)
 
     def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
         owners = shard_map.servers()
@@ -365,7 +365,7 @@ class ShardMapController:
 
     def worker_connected(self, record: ProcessRecord) -> None:
         """A worker said Hello: it counts from now on. While a PS is missing it gets the map when that is ready."""
-        self._members[record.process.index] = record.process.life
+        self._members[record.process.index] = record.process.incarnation
         self._publish_members()
         if self.is_published:
             self._tell(record.process)
@@ -385,7 +385,7 @@ class ShardMapController:
     def worker_gone(self, process: ProcessId) -> None:
         self._introductions.forget(process)
         self._mover.worker_lost(process)
-        if self._members.get(process.index) == process.life:
+        if self._members.get(process.index) == process.incarnation:
             del self._members[process.index]
             self._publish_members()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.errors import ProtocolError
-from elastichost.micro_batches import CREW, CREW_LIFE, assign, key_of, micro_range, step_of, steps_of
+from elastichost.micro_batches import CREW, CREW_INCARNATION, assign, key_of, micro_range, step_of, steps_of
 from elastichost.plan import ProcessId
 from elastichost.runs.events import MicroBatchesAssigned, PositionsLeftOut
 from elastichost.runs.facts import Quarantined
@@ -25,7 +25,7 @@ from elastichost.wire.control import CrewMsg, FenceMsg, StepsGrantMsg
 
 __all__ = ["CrewTraining"]
 
-CREW_ID = ProcessId("worker", CREW, CREW_LIFE)
+CREW_ID = ProcessId("worker", CREW, CREW_INCARNATION)
 REASSIGN_EVERY_S = 2.0
 # Speeds are noisy, and a micro-batch that changes hands is read twice: only a clear gain is worth it.
 WORTH_IT = 0.85
@@ -57,8 +57,9 @@ class CrewTraining(Training):
         self._reassign_at_s = run.now_s() + REASSIGN_EVERY_S
 
     def recall(self, committed: Mapping[tuple[int, int], int], staged: Mapping[tuple[int, int], Iterable[int]]) -> None:
-        """What a PS has staged is of a committed step, or will be computed again. The crew's one life goes on."""
-        self.ledger.recall(CREW_ID, self._dense.applied(CREW, CREW_LIFE).samples)
+        """What a PS has staged is of a committed step, or will be computed again. The crew's one incarnation goes
+        on."""
+        self.ledger.recall(CREW_ID, self._dense.applied(CREW, CREW_INCARNATION).samples)
 
     # --- the crew ---------------------------------------------------------------------------------------------
 
@@ -89,9 +90,10 @@ class CrewTraining(Training):
     def lost(self, process: ProcessId) -> None:
         """Its micro-batches are computed by others, also those that it had staged: the bits are the same."""
         self._run.send_all(
-            (record.process for record in self._run.fleet.working("server")), FenceMsg(process.index, process.life)
+            (record.process for record in self._run.fleet.working("server")),
+            FenceMsg(process.index, process.incarnation),
         )
-        begun = self._watermarks.begun(process.index, process.life)
+        begun = self._watermarks.begun(process.index, process.incarnation)
         if begun:
             self._suspect(process, (step_of(begun), begun - key_of(step_of(begun), 0)))
         self._leave(process, f"{process} is lost")
@@ -189,7 +191,7 @@ class CrewTraining(Training):
 
     def _account(self) -> None:
         try:
-            self.ledger.account(CREW_ID, self._dense.applied(CREW, CREW_LIFE))
+            self.ledger.account(CREW_ID, self._dense.applied(CREW, CREW_INCARNATION))
         except ProtocolError as error:
             raise miscount(error) from error
         held = {lease.lease_id for lease in self.ledger.leases_of(CREW_ID)}

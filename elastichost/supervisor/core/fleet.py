@@ -26,7 +26,7 @@ MOST_BEATS = 128  # within it; there are ten of them
 
 @dataclass(slots=True)
 class ProcessRecord:
-    """The newest life of one process."""
+    """The newest incarnation of one process."""
 
     process: ProcessId
     spec: ProcessSpec
@@ -95,7 +95,7 @@ class ProcessRecord:
         return ProcessStatus(
             role=self.process.role,
             index=self.process.index,
-            life=self.process.life,
+            incarnation=self.process.incarnation,
             pid=self.pid,
             state=state,
             cores=self.spec.cores,
@@ -107,7 +107,7 @@ class ProcessRecord:
 
 
 class Fleet:
-    """All processes, by name; a newer life takes the place of an older one."""
+    """All processes, by name; a newer incarnation takes the place of an older one."""
 
     def __init__(self) -> None:
         self._records: dict[str, ProcessRecord] = {}
@@ -118,12 +118,12 @@ class Fleet:
         return record
 
     def remember(self, process: ProcessId, now_s: float) -> None:
-        """A life of an earlier supervisor's: it has ended, and the next one is the one after it."""
+        """An incarnation of an earlier supervisor's: it has ended, and the next one is the one after it."""
         spec = ProcessSpec(role=cast(Role, process.role), index=process.index, cores=(), threads=1)
         self.request(process, spec, now_s).state = State.EXITED
 
     def find(self, process: ProcessId | None) -> ProcessRecord | None:
-        """None for a life that is not the newest one: nothing it says counts any more."""
+        """None for an incarnation that is not the newest one: nothing it says counts any more."""
         record = self._records.get(process.name) if process is not None else None
         return record if record is not None and record.process == process else None
 

@@ -63,7 +63,7 @@ TRANSITIONS: dict[tuple[HandOverState, str], HandOverState] = {
 
 
 class SendMap(msgspec.Struct, frozen=True):
-    """These lives learn this map, and answer Ready with its epoch. `moved`: (table, bucket) whose rows come from
+    """These incarnations learn this map, and answer Ready with its epoch. `moved`: (table, bucket) whose rows come from
     another host; `remade`: whose rows are lost, and are made anew."""
 
     servers: tuple[ProcessId, ...]
@@ -79,7 +79,7 @@ class Publish(msgspec.Struct, frozen=True):
     `remade`: (table, bucket) whose rows were made anew."""
 
     shard_map: ShardMap
-    lives: tuple[ProcessId, ...]
+    incarnations: tuple[ProcessId, ...]
     moved: int
     began_s: float
     remade: tuple[tuple[int, int], ...] = ()
@@ -105,7 +105,7 @@ class HandOver:
         self._participants: frozenset[int] = frozenset()  # of this step
         self._waiting: set[int] = set()
         self._connected: dict[int, ProcessId] = {}
-        self._told: set[ProcessId] = set()  # connected lives that have had a map
+        self._told: set[ProcessId] = set()  # connected incarnations that have had a map
         self._owners: tuple[ShardMap, frozenset[int]] | None = None  # of the target
         self._began_s = 0.0
 
@@ -113,7 +113,7 @@ class HandOver:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing goes on, and the PS of the map are the lives that it was published with, or have just died."""
+        """Nothing goes on, and the PS of the map are the incarnations that it was published with, or have just died."""
         return self.state == HandOverState.SETTLED
 
     @property
@@ -169,7 +169,8 @@ class HandOver:
         return self._ask(without_moving(self.present, before), concerned or {self.present.dense_owner})
 
     def connected(self, server: ProcessId, now_s: float) -> tuple[HandOverEffect, ...]:
-        """A PS life has come: of an owner it takes up what its predecessor left, any other learns who owns what."""
+        """A PS incarnation has come: of an owner it takes up what its predecessor left, any other learns who owns
+        what."""
         self._connected[server.index] = server
         if self.state == HandOverState.NEW:
             self._move("first map")
@@ -183,7 +184,7 @@ class HandOver:
     def ready(
         self, server: ProcessId, shard_map_epoch: int, committed: tuple[CommittedBatch, ...] = ()
     ) -> tuple[HandOverEffect, ...]:
-        """A PS has the map of this epoch. Answers of lives and of epochs that are not asked have no effect."""
+        """A PS has the map of this epoch. Answers of incarnations and of epochs that are not asked have no effect."""
         is_asked = self._connected.get(server.index) == server and server.index in self._waiting
         if not is_asked or shard_map_epoch != self._step.epoch:
             return ()
@@ -193,7 +194,7 @@ class HandOver:
         return () if self._waiting else self._step_done()
 
     def lost(self, server: ProcessId) -> None:
-        """A PS life has ended. Whoever takes part in this step is waited for again."""
+        """A PS incarnation has ended. Whoever takes part in this step is waited for again."""
         if self._connected.get(server.index) == server:
             del self._connected[server.index]
             self._told.discard(server)
@@ -246,8 +247,8 @@ class HandOver:
         self._participants, self._committed, self._moved, self._is_released = frozenset(), (), (), False
         self._settles = False
         remade, self._remade = tuple(sorted(self._remade)), frozenset()
-        lives = tuple(self._connected[index] for index in sorted(self.present.servers()))
-        return Publish(self.present, lives, moved, self._began_s, remade)
+        incarnations = tuple(self._connected[index] for index in sorted(self.present.servers()))
+        return Publish(self.present, incarnations, moved, self._began_s, remade)
 
 
 def _losers(before: ShardMap, after: ShardMap) -> frozenset[int]:

@@ -25,9 +25,9 @@ _STOPPED, _SLEEPS = "T", "S"
 
 
 class Signs(msgspec.Struct, frozen=True):
-    """Of one life. `state`: the kernel's letter ("" while nobody had to look); `idle_s`: for how long it has used no
-    CPU time; `longest_s`: its longest silence that ended, 0 before it has worked; `has_worked`: batches done, requests
-    answered."""
+    """Of one incarnation. `state`: the kernel's letter ("" while nobody had to look); `idle_s`: for how long it has
+    used no CPU time; `longest_s`: its longest silence that ended, 0 before it has worked; `has_worked`: batches done,
+    requests answered."""
 
     state: str = ""
     idle_s: float = 0.0

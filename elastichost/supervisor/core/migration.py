@@ -9,8 +9,8 @@ hosts they are on answers once it changes no row of them by itself any more, so 
 their new owners fetch them while they are used where they are. draining: they are handed over (`handover`); a new owner
 says Ready when the last row has come. committed: a line of the journal says that they have moved, then workers learn
 it. released: the old owners have given the memory back. aborted, before that line only: the buckets stay where they
-are, or go back, and what was copied is thrown away. Whoever dies is asked again in its next life; after several deaths
-the round is given up.
+are, or go back, and what was copied is thrown away. Whoever dies is asked again in its next incarnation; after several
+deaths the round is given up.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Move(msgspec.Struct, frozen=True, order=True):
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """Ask this life how large these buckets are."""
+    """Ask this incarnation how large these buckets are."""
 
     server: ProcessId
     request: int
@@ -93,7 +93,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """This life fetches these buckets, each from that life."""
+    """This incarnation fetches these buckets, each from that incarnation."""
 
     server: ProcessId
     number: int
@@ -107,7 +107,7 @@ class CallBack(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """This life frees the memory of these buckets."""
+    """This incarnation frees the memory of these buckets."""
 
     server: ProcessId
     request: int
@@ -115,7 +115,7 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Nobody copies these buckets of this life any more."""
+    """Nobody copies these buckets of this incarnation any more."""
 
     server: ProcessId
     buckets: tuple[tuple[int, int], ...]
@@ -208,7 +208,7 @@ class Migration:
         if len(self._sizes) < len(self.moves):
             return ()
         self._move("measured, mapped" if self._are_mapped else "measured")
-        self._requests.clear()  # of lives that came meanwhile, and are asked what is known already
+        self._requests.clear()  # of incarnations that came meanwhile, and are asked what is known already
         self.moves = tuple(self._one_round())
         return () if self._are_mapped else self._copy(self.targets)
 
@@ -228,7 +228,7 @@ class Migration:
         return self._unmapped()
 
     def worker_lost(self, worker: ProcessId) -> tuple[MigrationEffect, ...]:
-        """A life has ended: it changes nothing any more."""
+        """An incarnation has ended: it changes nothing any more."""
         if self.state != MigrationState.UNMAPPING or worker not in self._mapping:
             return ()
         self._mapping.discard(worker)
@@ -279,7 +279,7 @@ class Migration:
         return (*back, *keeps, *self._forget(self.targets))
 
     def connected(self, server: ProcessId) -> tuple[MigrationEffect, ...]:
-        """A life of a PS has come: it is asked what the one before was asked."""
+        """An incarnation of a PS has come: it is asked what the one before was asked."""
         self._connected[server.index] = server
         match self.state:
             case MigrationState.PLANNED if server.index in self.sources:
@@ -293,7 +293,7 @@ class Migration:
                 return ()
 
     def lost(self, server: ProcessId) -> tuple[MigrationEffect, ...]:
-        """A life has ended. What was copied from it or to it is copied anew."""
+        """An incarnation has ended. What was copied from it or to it is copied anew."""
         if self._connected.get(server.index) != server:
             return ()
         del self._connected[server.index]
@@ -309,8 +309,8 @@ class Migration:
         return ()
 
     def gone(self, servers: frozenset[int], reason: str) -> tuple[MigrationEffect, ...]:
-        """Lives that have ended and will have no successors: with them the round is given up, or what is left of it
-        is done without them."""
+        """Incarnations that have ended and will have no successors: with them the round is given up, or what is left of
+        it is done without them."""
         for index in servers:
             self._connected.pop(index, None)
         is_early = (self.state, "abort") in TRANSITIONS
@@ -338,7 +338,7 @@ class Migration:
         return self._copy(self.targets)
 
     def _answers(self, server: ProcessId, request: int) -> bool:
-        """Whether this is the answer to what this life was asked last."""
+        """Whether this is the answer to what this incarnation was asked last."""
         if self._connected.get(server.index) != server or self._requests.get(server.index) != request:
             return False
         del self._requests[server.index]

@@ -131,7 +131,7 @@ def figures_of(reached: PlanReached) -> dict[str, Figure]:
 
 @dataclass(slots=True)
 class PlanChangeWatch:
-    """A change of the plan under way. `newcomers`: new workers, each with the last life of that name before."""
+    """A change of the plan under way. `newcomers`: new workers, each with the last incarnation of that name before."""
 
     before: Counts
     after: Counts

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _AT_WORK = frozenset({State.READY, State.RUNNING})
-# Errors that the next life would meet again: the job, its data or its host must change first.
+# Errors that the next incarnation would meet again: the job, its data or its host must change first.
 USER_ERRORS = frozenset(
     {
         "ArenaFullError",
@@ -63,8 +63,9 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class ObservedProcess(msgspec.Struct, frozen=True):
-    """The newest life of one process. `since_s`: when it came into this state; `moved_s`: its last sign of progress.
-    `spec`: as it was started, with the cores and threads it has now; `asked`: with those it was told to take last."""
+    """The newest incarnation of one process. `since_s`: when it came into this state; `moved_s`: its last sign of
+    progress. `spec`: as it was started, with the cores and threads it has now; `asked`: with those it was told to take
+    last."""
 
     process: ProcessId
     state: State
@@ -77,14 +78,14 @@ class ObservedProcess(msgspec.Struct, frozen=True):
 
 
 class Death(msgspec.Struct, frozen=True):
-    """One unasked end of a life; one of kind "slow" was replaced, which costs nothing of the budget. `cause` is for
-    people: "signal 9 (SIGKILL)", "exit code 1", "hang". `life` 0: not known."""
+    """One unasked end of an incarnation; one of kind "slow" was replaced, which costs nothing of the budget. `cause` is
+    for people: "signal 9 (SIGKILL)", "exit code 1", "hang". `incarnation` 0: not known."""
 
     name: str  # "worker-0"
     at_s: float
     kind: Literal["exit", "hang", "start", "slow"]
     cause: str
-    life: int = 0
+    incarnation: int = 0
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -98,10 +99,10 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """`is_restart`: the life before was lost; otherwise it ended as asked, or there was none."""
+    """`is_restart`: the incarnation before was lost; otherwise it ended as asked, or there was none."""
 
     spec: ProcessSpec
-    life: int
+    incarnation: int
     reason: str
     is_restart: bool = False
 
@@ -153,9 +154,10 @@ def reconcile(
     *,
     is_handed_over: bool = True,
 ) -> tuple[Action, ...]:
-    """Actions that bring `observed` nearer to `plan`. `observed` holds the newest life of each process ever started;
-    `deaths` is the restart history, oldest first. `owners`: PS that own buckets. They are kept, and started again,
-    whatever the plan says, until they have handed over. `is_handed_over`: the buckets are where the plan wants them."""
+    """Actions that bring `observed` nearer to `plan`. `observed` holds the newest incarnation of each process ever
+    started; `deaths` is the restart history, oldest first. `owners`: PS that own buckets. They are kept, and started
+    again, whatever the plan says, until they have handed over. `is_handed_over`: the buckets are where the plan wants
+    them."""
     planned = {f"{spec.role}-{spec.index}": spec for spec in plan.processes}
     kept = {seen.process.name: seen.spec for seen in observed if seen.spec is not None and _owns(seen, owners)}
     wanted = {**kept, **planned}
@@ -232,7 +234,7 @@ def _start(
     if seen is None:
         return Spawn(spec, 1, "in the plan, not running")
     if seen.state == State.DRAINED:
-        return StopProcess(seen.process, "it was not wanted when it was drained; its next life is")
+        return StopProcess(seen.process, "it was not wanted when it was drained; its next incarnation is")
     if seen.state in LIVE:
         return None
     all_recent = [d for d in deaths if d.name == name and now_s - d.at_s <= limits.restart_window_s]
@@ -245,10 +247,10 @@ def _start(
             kind = "hang"
         return GiveUp(kind, seen.process, said, seen.failure)
     if seen.state == State.EXITED:
-        return Spawn(spec, seen.process.life + 1, f"in the plan again; {seen.process} had stopped")
+        return Spawn(spec, seen.process.incarnation + 1, f"in the plan again; {seen.process} had stopped")
     cause = all_recent[-1].cause if all_recent else "it has stopped"
-    is_restart = any(death.name == name and death.life in (0, seen.process.life) for death in deaths)
-    return Spawn(spec, seen.process.life + 1, f"{seen.process} ended: {cause}", is_restart)
+    is_restart = any(death.name == name and death.incarnation in (0, seen.process.incarnation) for death in deaths)
+    return Spawn(spec, seen.process.incarnation + 1, f"{seen.process} ended: {cause}", is_restart)
 
 
 def _unwanted(

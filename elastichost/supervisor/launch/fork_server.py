@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.arena.life import SharedDirectoryLock
+from elastichost.arena.directory_lock import SharedDirectoryLock
 from elastichost.arena.owner import Owner, owner_of
 from elastichost.errors import ArenaError
 from elastichost.supervisor.launch.arena_reaper import guard

@@ -7,7 +7,7 @@ An epoch's positions are, at any time, in exactly one of these places:
 
 A worker goes on with the unit it has (its reader decodes a unit once) in small consecutive leases. When no unit is
 left untouched, an idle worker takes the tail half of the largest claim, and leases shrink, so that no straggler
-keeps an epoch waiting. A batch that several lives died on is quarantined: counted, listed, not tried again.
+keeps an epoch waiting. A batch that several incarnations died on is quarantined: counted, listed, not tried again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Ledger:
         return tuple(held.lease for _, held in sorted(self._leases.items()) if held.worker == worker)
 
     def workers(self) -> frozenset[ProcessId]:
-        """Lives that hold a lease or a claim."""
+        """Incarnations that hold a lease or a claim."""
         return frozenset(self._claims) | frozenset(held.worker for held in self._leases.values())
 
     def shuffle_seed(self, lease: Lease) -> int:
@@ -195,7 +195,7 @@ class Ledger:
     def progress(self, worker: ProcessId, lease_id: int, stop: int, samples: int, skipped: int) -> bool:
         """Positions of the lease up to `stop` are applied: `samples` trained and `skipped` so far in this lease.
 
-        False (and nothing counted) for what comes late or twice: a lease this life does not hold any more, or
+        False (and nothing counted) for what comes late or twice: a lease this incarnation does not hold any more, or
         progress already known. Raises ProtocolError when the numbers cannot be.
         """
         held = self._leases.get(lease_id)
@@ -216,7 +216,7 @@ class Ledger:
         return True
 
     def recall(self, worker: ProcessId, samples: int) -> None:
-        """So many samples of this life were trained, and counted, under an earlier supervisor."""
+        """So many samples of this incarnation were trained, and counted, under an earlier supervisor."""
         self._trained_by[worker] = samples
 
     def _count(self, worker: ProcessId, samples: int, skipped: int) -> None:
@@ -225,13 +225,13 @@ class Ledger:
         self._trained_by[worker] = self._trained_by.get(worker, 0) + samples
 
     def give_back(self, worker: ProcessId, applied: AppliedBatch | None = None, *, failed: bool = False) -> Settlement:
-        """Settles a life that has ended or was drained; what it has not trained goes to the front of the queue.
+        """Settles an incarnation that has ended or was drained; what it has not trained goes to the front of the queue.
 
-        applied: what the dense owner has applied of this life when it was fenced. The worker trains its leases in
-        the order they were granted and its last reports may be lost with it, so this record decides: leases
+        applied: what the dense owner has applied of this incarnation when it was fenced. The worker trains its leases
+        in the order they were granted and its last reports may be lost with it, so this record decides: leases
         granted before `applied.lease_id` are done, that one up to `applied.stop`.
-        failed: the life died in its work; its next batch is tried alone, and quarantined after several such deaths.
-        Raises ProtocolError when the PS' record and the reports contradict each other.
+        failed: the incarnation died in its work; its next batch is tried alone, and quarantined after several such
+        deaths. Raises ProtocolError when the PS' record and the reports contradict each other.
         """
         held = [entry for _, entry in sorted(self._leases.items()) if entry.worker == worker]
         newly_trained, newly_skipped = self._settle(worker, held, applied)

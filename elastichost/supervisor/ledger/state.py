@@ -47,7 +47,7 @@ class LedgerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """Positions [start, stop) of a unit. `failures`: how many lives have died on exactly this range."""
+    """Positions [start, stop) of a unit. `failures`: how many incarnations have died on exactly this range."""
 
     unit: int
     start: int

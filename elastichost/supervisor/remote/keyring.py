@@ -1,4 +1,5 @@
-"""Keys of a run over several machines: one pair for every life, who has to let whom in, and which PS does already.
+"""Keys of a run over several machines: one pair for every incarnation, who has to let whom in, and which PS does
+already.
 
 Pure but for the making of keys. Every change has a number; a PS that has answered `Admitted` with it, or a later one,
 knows of the change.
@@ -14,18 +15,18 @@ __all__ = ["Keyring"]
 
 
 class Keyring:
-    """own: the supervisor's; allowed: who may come in at its gate: lives on other machines, and nobody else."""
+    """own: the supervisor's; allowed: who may come in at its gate: incarnations on other machines, and nobody else."""
 
     def __init__(self) -> None:
         self.own = new_keys()
         self.allowed = AllowList()
-        self._keys: dict[ProcessId, str] = {}  # public ones, of lives that may speak
+        self._keys: dict[ProcessId, str] = {}  # public ones, of incarnations that may speak
         self._since: dict[ProcessId, int] = {}
         self._known: dict[ProcessId, int] = {}  # PS -> what it has answered
         self._number = 0
 
     def issue(self, process: ProcessId, *, is_elsewhere: bool) -> KeyPair:
-        """For a life that is about to be started, on another machine or here: it may speak from now on."""
+        """For an incarnation that is about to be started, on another machine or here: it may speak from now on."""
         keys = new_keys()
         self._number += 1
         self._keys[process], self._since[process] = keys.public, self._number
@@ -34,7 +35,7 @@ class Keyring:
         return keys
 
     def revoke(self, process: ProcessId) -> bool:
-        """A life that has ended. Whether it had a key."""
+        """An incarnation that has ended. Whether it had a key."""
         self._known.pop(process, None)
         self._since.pop(process, None)
         if self._keys.pop(process, None) is None:
@@ -44,7 +45,7 @@ class Keyring:
         return True
 
     def public(self, process: ProcessId) -> str:
-        """ "" for a life without a key."""
+        """ "" for an incarnation without a key."""
         return self._keys.get(process, "")
 
     def message(self) -> AdmitMsg:
@@ -57,6 +58,6 @@ class Keyring:
             self._known[server] = max(number, self._known.get(server, 0))
 
     def is_known_to(self, process: ProcessId, server: ProcessId) -> bool:
-        """Whether this PS lets that life in."""
+        """Whether this PS lets that incarnation in."""
         since = self._since.get(process)
         return process == server or (since is not None and self._known.get(server, 0) >= since)

@@ -302,7 +302,7 @@ class RemoteLauncher:
                 file.write(text)
 
     def _lose(self, reason: str) -> None:
-        """Whatever ran there counts as ended: nobody can speak to it any more, and its lives are fenced."""
+        """Whatever ran there counts as ended: nobody can speak to it any more, and its incarnations are fenced."""
         if self.lost:
             return
         words = self._process.last_words(LAST_WORDS_S if self.welcome is None else 0.0)

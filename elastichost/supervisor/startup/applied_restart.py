@@ -40,7 +40,7 @@ def keep_applied(run_dir: Path, settings: LedgerSettings, record: RunRecord, *, 
 
 def fold_of_ledger(settings: LedgerSettings, state: LedgerState, version: int, samples: int) -> AppliedFold:
     """What the commits before this version of the dense vector come to, by the ledger of a checkpoint. samples: applied
-    by then. No life of a worker is named: none of them has left rows."""
+    by then. No incarnation of a worker is named: none of them has left rows."""
     pending: dict[int, list[tuple[int, int]]] = {}
     for span in state.pending:
         pending.setdefault(span.unit, []).append((span.start, span.stop))

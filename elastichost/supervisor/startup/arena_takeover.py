@@ -20,14 +20,14 @@ import numpy as np
 from elastichost.arena.arena import Arena, read_layout
 from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.directory_lock import is_led
 from elastichost.arena.host import Hold, hold, left_of, read_owner, reclaim
 from elastichost.arena.layout import ArenaLayout, plan_layout
-from elastichost.arena.life import is_led
 from elastichost.arena.owner import is_this_boot, owner_of
 from elastichost.arena.recovery.staging import StagingArea, stamp_incarnation
 from elastichost.arena.recovery.undo import UndoRecord
 from elastichost.errors import ArenaError, ProtocolError
-from elastichost.micro_batches import CREW, CREW_LIFE, micro_ranges
+from elastichost.micro_batches import CREW, CREW_INCARNATION, micro_ranges
 from elastichost.runs.facts import Lineage, Quarantined, TornBatches
 from elastichost.runs.journal import read_journal
 from elastichost.runs.journal_replay import ReplayedJournal, replay
@@ -43,7 +43,7 @@ __all__ = ["ArenaClaim", "TakenOver", "TakeoverRefusal", "claim_arena", "model_d
 USERS_END_S = 10.0  # a process with a large arena mapped takes a while to end
 LOOK_EVERY_S = 0.02
 
-WorkerIncarnation = tuple[int, int]  # (worker, life)
+WorkerIncarnation = tuple[int, int]  # (worker, incarnation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,9 @@ class TakeoverRefusal:
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """An arena that is this supervisor's now. `committed`: the last batch of every worker life that ever committed one;
-    `staged`: lives of which rows may wait at these PS; `torn`: lives that died within batches, not counted before."""
+    """An arena that is this supervisor's now. `committed`: the last batch of every worker incarnation that ever
+    committed one; `staged`: incarnations of which rows may wait at these PS; `torn`: incarnations that died within
+    batches, not counted before."""
 
     arena: Arena
     dense: DenseStore
@@ -95,9 +96,9 @@ class TakenOver:
 
     @property
     def left(self) -> tuple[CommittedBatch, ...]:
-        """What counts of what PS may have staged: of every life that left any, and of the crew of sync mode."""
-        lives = sorted({*self.staged, (CREW, CREW_LIFE)})
-        return tuple(CommittedBatch(*life, self.committed.get(life, 0)) for life in lives)
+        """What counts of what PS may have staged: of every incarnation that left any, and of the crew of sync mode."""
+        incarnations = sorted({*self.staged, (CREW, CREW_INCARNATION)})
+        return tuple(CommittedBatch(*incarnation, self.committed.get(incarnation, 0)) for incarnation in incarnations)
 
 
 # --- the claim --------------------------------------------------------------------------------------------------
@@ -295,7 +296,7 @@ def _recover(
     staged = _staged(path, len(arena.model.tables), servers)
     if isinstance(staged, TakeoverRefusal):
         return staged
-    committed = {**dict.fromkeys(known.lives_of("worker"), 0), **_committed(records, fold)}
+    committed = {**dict.fromkeys(known.incarnations_of("worker"), 0), **_committed(records, fold)}
     return TakenOver(arena, dense, ledger, known.lineage, committed, staged)
 
 
@@ -315,32 +316,39 @@ def _with_left_out(
 
 
 def _committed(records: AppliedRecords, fold: AppliedFold | None) -> dict[WorkerIncarnation, int]:
-    """Sequence of the last committed batch of each life. The dense vector keeps only each worker's newest life."""
-    keys = records["worker"].astype(np.int64) << 32 | records["life"].astype(np.int64)
-    lives, numbers = np.unique(keys, return_inverse=True)
-    newest = np.zeros(len(lives), np.int64)
+    """Sequence of the last committed batch of each incarnation. The dense vector keeps only each worker's newest
+    incarnation."""
+    keys = records["worker"].astype(np.int64) << 32 | records["incarnation"].astype(np.int64)
+    incarnations, numbers = np.unique(keys, return_inverse=True)
+    newest = np.zeros(len(incarnations), np.int64)
     np.maximum.at(newest, numbers, records["sequence"].astype(np.int64))
-    pairs = zip(lives.tolist(), newest.tolist(), strict=True)
+    pairs = zip(incarnations.tolist(), newest.tolist(), strict=True)
     before = fold.committed if fold is not None else ()
     return {
-        **{(worker, life): sequence for worker, life, sequence in before},
-        **{(life >> 32, life & 0xFFFFFFFF): sequence for life, sequence in pairs},
+        **{(worker, incarnation): sequence for worker, incarnation, sequence in before},
+        **{(incarnation >> 32, incarnation & 0xFFFFFFFF): sequence for incarnation, sequence in pairs},
     }
 
 
 def _torn(
     watermarks: Watermarks, committed: Mapping[WorkerIncarnation, int], counted: Sequence[TornBatches]
 ) -> tuple[TornBatches, ...]:
-    """Lives that changed rows in place for batches that were not committed, and were not counted before."""
-    known = {(torn.worker, torn.life) for torn in counted}
-    begun = {life: watermarks.begun(*life) - sequence for life, sequence in sorted(committed.items())}
-    return tuple(TornBatches(*life, batches) for life, batches in begun.items() if batches > 0 and life not in known)
+    """Incarnations that changed rows in place for batches that were not committed, and were not counted before."""
+    known = {(torn.worker, torn.incarnation) for torn in counted}
+    begun = {
+        incarnation: watermarks.begun(*incarnation) - sequence for incarnation, sequence in sorted(committed.items())
+    }
+    return tuple(
+        TornBatches(*incarnation, batches)
+        for incarnation, batches in begun.items()
+        if batches > 0 and incarnation not in known
+    )
 
 
 def _staged(
     path: Path, tables: int, servers: Sequence[int]
 ) -> dict[WorkerIncarnation, frozenset[int]] | TakeoverRefusal:
-    """Lives with rows that wait at some PS for word whether they are committed, and at which."""
+    """Incarnations with rows that wait at some PS for word whether they are committed, and at which."""
     found: dict[WorkerIncarnation, set[int]] = {}
     for server in sorted({int(entry.name.split("-")[1]) for entry in path.glob("staged-*")}):
         area = StagingArea(path, server, tables)
@@ -355,7 +363,7 @@ def _staged(
             f"{len(servers)}",
             needs_servers=max(missing) + 1,
         )
-    return {life: frozenset(holders) for life, holders in found.items()}
+    return {incarnation: frozenset(holders) for incarnation, holders in found.items()}
 
 
 def _is_within(path: Path, entry: Path, tables: int) -> bool:

@@ -94,7 +94,7 @@ def _arguments(directory: Path, job_id: int) -> bytes:
         ChildArguments(
             role="probe",
             index=PROCESS.index,
-            life=PROCESS.life,
+            incarnation=PROCESS.incarnation,
             job_id=job_id,
             control_address=f"ipc://{directory}/control",
             run_dir=str(directory),

@@ -29,7 +29,9 @@ __all__ = ["MAX_ROUTES", "PART_BYTES", "OuterRouter", "Waiting", "cut", "join", 
 
 PART_BYTES = 64 * 1024
 CURVE_BYTES = 256  # more than encryption adds to a part, and more than any part of a handshake
-MAX_ROUTES = 16  # conversations with one life: a worker's threads have one each, a PS one for each round of copies
+MAX_ROUTES = (
+    16  # conversations with one incarnation: a worker's threads have one each, a PS one for each round of copies
+)
 _MARK = b"#"
 
 
@@ -82,7 +84,7 @@ class OuterRouter:
     def __init__(self, gate: Gate, waiting: Waiting, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         """Raises OSError when the gate's address is none of this machine's, or taken."""
         self._door, self._allowed = Door(gate.address), gate.allowed
-        self._routes: dict[str, OrderedDict[bytes, bytes]] = {}  # life -> name -> routing id, the newest last
+        self._routes: dict[str, OrderedDict[bytes, bytes]] = {}  # incarnation -> name -> routing id, the newest last
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -117,7 +119,11 @@ class OuterRouter:
         ProtocolError."""
         routes = self._routes.get(speaker)
         if routes is None:
-            self._routes = {life: known for life, known in self._routes.items() if self._allowed.is_allowed(life)}
+            self._routes = {
+                incarnation: known
+                for incarnation, known in self._routes.items()
+                if self._allowed.is_allowed(incarnation)
+            }
             routes = self._routes[speaker] = OrderedDict()
         if routes.setdefault(name, routing_id) != routing_id:
             raise ProtocolError(f"peer {name[:100]!r} comes a second time, from elsewhere")
@@ -127,11 +133,11 @@ class OuterRouter:
 
     def knows(self, name: bytes) -> bool:
         """Whether somebody speaks under that name."""
-        return name in self._routes.get(_life_of(name), ())
+        return name in self._routes.get(_incarnation_of(name), ())
 
     def routing_id(self, name: bytes) -> bytes:
         """Of a name that it `knows`."""
-        return self._routes[_life_of(name)][name]
+        return self._routes[_incarnation_of(name)][name]
 
     def close(self) -> None:
         self.socket.close()
@@ -139,5 +145,5 @@ class OuterRouter:
         self._authenticator.stop()
 
 
-def _life_of(name: bytes) -> str:
+def _incarnation_of(name: bytes) -> str:
     return name.partition(b"/")[0].decode("ascii", "replace")

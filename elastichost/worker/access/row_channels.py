@@ -185,7 +185,7 @@ class PushChannel(Channel):
         self._stream = RowStream()
         self._gradients: RowGradients | None = None
         self._resend = self._resend_news = Resend(time.monotonic())
-        self._lives: dict[int, int] = {}  # of the PS that were told of a commit
+        self._incarnations: dict[int, int] = {}  # of the PS that were told of a commit
 
     @property
     def is_empty(self) -> bool:
@@ -222,7 +222,7 @@ class PushChannel(Channel):
             if server not in directory.servers:
                 self._stream.forget(server)
                 continue
-            self._lives[server] = directory.servers[server].life
+            self._incarnations[server] = directory.servers[server].incarnation
             message = RowsCommittedMsg(request=self.next_request(), sequence=self._stream.unconfirmed[server])
             self.client(directory, server).send(message)
 
@@ -238,12 +238,18 @@ class PushChannel(Channel):
         return self._stream.take()
 
     def _tell_again(self) -> None:
-        """Lives that came after the one that was told, and those that do not answer."""
-        lives = self._holder.current().servers
+        """Incarnations that came after the one that was told, and those that do not answer."""
+        incarnations = self._holder.current().servers
         if self._resend_news.is_due(time.monotonic()):
             self._tell(self._stream.unconfirmed)
             return
-        self._tell([s for s in self._stream.unconfirmed if s not in lives or lives[s].life != self._lives.get(s)])
+        self._tell(
+            [
+                s
+                for s in self._stream.unconfirmed
+                if s not in incarnations or incarnations[s].incarnation != self._incarnations.get(s)
+            ]
+        )
 
     def wait(self) -> DensePushMsg:
         """As `poll`, but blocks. Rows must be on their way. Raises FencedError, StoppedError."""

@@ -139,7 +139,7 @@ class Channel:
     """Connections to every PS under one channel name; belongs to one thread.
 
     `pump` is called again and again while a call waits. What is not answered in time is sent again: every request may
-    be repeated, and a message may have been lost with the life of a PS or on its way.
+    be repeated, and a message may have been lost with the incarnation of a PS or on its way.
     """
 
     def __init__(
@@ -168,17 +168,17 @@ class Channel:
         return self._request
 
     def client(self, directory: Directory, server: int) -> DataClient:
-        """The connection to the PS' present life; an older life's is closed."""
+        """The connection to the PS' present incarnation; an older incarnation's is closed."""
         address = directory.servers[server]
         known = self._clients.get(server)
-        if known is not None and known[0] == address.life:
+        if known is not None and known[0] == address.incarnation:
             return known[1]
         if known is not None:
             known[1].close()
         self._connections += 1
         channel = f"{self._name}{self._connections}"  # a ROUTER must never see an identity again
         client = self._holder.caller.connect(address, channel)
-        self._clients[server] = (address.life, client)
+        self._clients[server] = (address.incarnation, client)
         return client
 
     def call(

@@ -68,7 +68,7 @@ class Committer:
         self._account = LeaseAccount()
         self._has_mailbox = dense is not None and rows is None
         self._halves = [] if self._has_mailbox else [np.zeros(elements, dtype=np.float32) for _ in range(WINDOW)]
-        self._owner = (0, 0)  # index and life of the dense owner; life 0: none yet, -1: it refused
+        self._owner = (0, 0)  # index and incarnation of the dense owner; incarnation 0: none yet, -1: it refused
         self._resend = Resend(time.monotonic())
         self._version = -1
         self._newest: tuple[int, memoryview] | None = None  # version, parameters: not in the model yet
@@ -216,7 +216,7 @@ class Committer:
         self._stream.push(message)
         if self._dense is not None and message.mailbox >= 0:
             mailbox = self._dense.mailbox(self._process.index, message.mailbox)
-            mailbox.post(self._process.life, message.sequence, msgspec.msgpack.encode(message))
+            mailbox.post(self._process.incarnation, message.sequence, msgspec.msgpack.encode(message))
             crash_point("worker.batch.posted")
         self._reconnect(self._holder.current())
         self._send(message)
@@ -246,8 +246,8 @@ class Committer:
         self.channel.client(directory, directory.dense_owner).send(message, frames)
 
     def _reconnect(self, directory: Directory) -> None:
-        """Sends what is outstanding again when the dense owner is another PS, or a new life."""
-        owner = (directory.dense_owner, directory.servers[directory.dense_owner].life)
+        """Sends what is outstanding again when the dense owner is another PS, or a new incarnation."""
+        owner = (directory.dense_owner, directory.servers[directory.dense_owner].incarnation)
         if owner == self._owner:
             return
         first, self._owner = self._owner[1] == 0, owner

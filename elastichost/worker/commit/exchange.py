@@ -3,8 +3,8 @@
 `RowStream` is what comes before and after a commit with served access: the batch's row push, cut into a request for
 each PS, and the news of the commit.
 `DenseStream` is the life of a worker's commits. A batch is committed when the dense owner acknowledges its
-DensePushMsg. Up to WINDOW pushes may be on the way (the two halves of the mailbox); after a new PS life has taken
-over, all of them are sent again under the same sequence numbers, and the PS recognises those it has applied.
+DensePushMsg. Up to WINDOW pushes may be on the way (the two halves of the mailbox); after a new PS incarnation has
+taken over, all of them are sent again under the same sequence numbers, and the PS recognises those it has applied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def half_of(sequence: int) -> int:
 
 @dataclass(slots=True)
 class DenseStream:
-    """Outstanding dense pushes of one worker life, oldest first."""
+    """Outstanding dense pushes of one worker incarnation, oldest first."""
 
     sequence: int = 0
     acknowledged: int = 0
@@ -73,7 +73,7 @@ class DenseStream:
         return push
 
     def to_resend(self) -> tuple[DensePushMsg, ...]:
-        """What a new life of the dense owner has to be sent again, in order."""
+        """What a new incarnation of the dense owner has to be sent again, in order."""
         return tuple(self._outstanding.values())
 
 

@@ -185,7 +185,7 @@ class CrewMember:
     def _compute(self, directory: Directory, task: MicroBatch, batch: KeyedBatch | None) -> None:
         self.state = "training"
         parts, scale = self._parts, self._learning_rate_scale()
-        parts.watermarks.note_begun(self._process.index, self._process.life, task.key)
+        parts.watermarks.note_begun(self._process.index, self._process.incarnation, task.key)
         crash_point("worker.batch.begin")
         if self._has_buffers:
             self._load_vector()

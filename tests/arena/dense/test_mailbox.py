@@ -21,21 +21,25 @@ def mailboxes(path: Path) -> tuple[Mailbox, Mailbox]:
     return Mailbox(file, 0, ELEMENTS), Mailbox(MappedFile.attach(path, size_bytes), 0, ELEMENTS)
 
 
-@pytest.mark.parametrize(("life", "sequence"), [(1, 6), (2, 1), (2, 4)])
+@pytest.mark.parametrize(("incarnation", "sequence"), [(1, 6), (2, 1), (2, 4)])
 def test_a_message_is_whole_or_not_there_at_every_moment_of_its_writing(
-    tmp_path: Path, life: int, sequence: int
+    tmp_path: Path, incarnation: int, sequence: int
 ) -> None:
-    """The sequence number says that it is released: it goes before the message is written over, of whichever life, and
-    comes when the next is whole."""
+    """The sequence number says that it is released: it goes before the message is written over, of whichever
+    incarnation, and comes when the next is whole."""
     worker, server = mailboxes(tmp_path / "mailbox")
     worker.post(1, 4, b"the fourth")
     seen = list[tuple[tuple[int, bytes] | None, ...]]()
     look_before_each_line(
-        lambda: seen.append((server.posted(1), server.posted(2))), worker.post, life, sequence, b"a longer message"
+        lambda: seen.append((server.posted(1), server.posted(2))),
+        worker.post,
+        incarnation,
+        sequence,
+        b"a longer message",
     )
     before, nothing = ((4, b"the fourth"), None), (None, None)
     released = (sequence, b"a longer message")
-    after = (released, None) if life == 1 else (None, released)
+    after = (released, None) if incarnation == 1 else (None, released)
     assert seen[0] == before and seen[-1] == after
     assert [one for one in seen if one not in (before, nothing, after)] == []
     assert nothing in seen, "it was looked at while it was written"

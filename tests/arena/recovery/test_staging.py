@@ -90,7 +90,7 @@ def test_a_stager_that_there_cannot_be_is_refused(area: StagingArea) -> None:
             area.write(stager, 1, 1, 1.0, *push(3, 1.0))
 
 
-def test_stamps_are_ordered_by_life_then_by_batch() -> None:
+def test_stamps_are_ordered_by_incarnation_then_by_batch() -> None:
     stamps = [stamp_of(0, 1), stamp_of(1, 0), stamp_of(1, (1 << 40) - 1), stamp_of(2, 0)]
     assert stamps == sorted(stamps)
     assert [(stamp_incarnation(stamp), stamp_sequence(stamp)) for stamp in stamps[1:3]] == [(1, 0), (1, (1 << 40) - 1)]

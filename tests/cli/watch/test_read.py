@@ -56,7 +56,7 @@ def test_status_of_a_run_that_is_going_on(elastichost: Elastichost, run_director
     outcome = elastichost("status")
     assert outcome.code == 0
     assert "25.0%" in outcome.stdout
-    assert "worker-0 life 2" in outcome.stdout
+    assert "worker-0 incarnation 2" in outcome.stdout
     assert f"running: supervisor {os.getpid()}, runs/{run_directory.name}" in outcome.stdout
     facts = json.loads(elastichost("status", "--json").last_line)
     assert (facts["schema"], facts["running"], facts["samples_trained"]) == ("elastichost/v1", True, 250)
@@ -129,7 +129,7 @@ def test_each_event_as_json_has_its_line_flat_and_its_sentence(elastichost: Elas
         "kind": "process_started",
         "category": "progress",
         "process": "worker-0",
-        "data": {"life": 1, "pid": 7},
+        "data": {"incarnation": 1, "pid": 7},
         "text": "worker-0.1 has pid 7",
     }
     facts = json.loads(decided)
@@ -279,13 +279,13 @@ def test_events_leave_out_a_line_that_is_being_written(elastichost: Elastichost,
 def test_following_ends_with_the_run(elastichost: Elastichost, run_directory: Path) -> None:
     write_status(run_directory, "done", os.getpid())
     assert len(elastichost("events", "-f").stdout.splitlines()) == 2
-    assert "second life" in elastichost("logs", "-f", "--process", "worker-0").stdout
+    assert "second incarnation" in elastichost("logs", "-f", "--process", "worker-0").stdout
 
 
 def test_logs_of_all_and_of_one(elastichost: Elastichost, run_directory: Path) -> None:
     lines = elastichost("logs").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["server-0.1", "worker-0.1", "worker-0.1", "worker-0.2"]
-    assert elastichost("logs", "-p", "worker-0").stdout.splitlines() == ["first", "life", "second life"]
+    assert elastichost("logs", "-p", "worker-0").stdout.splitlines() == ["first", "incarnation", "second incarnation"]
     outcome = elastichost("logs", "-p", "worker-9")
     assert outcome.code == 2
     assert 'did you mean "worker-0"?' in outcome.stderr

@@ -26,7 +26,7 @@ def test_from_the_queue_to_the_end() -> None:
     host.submit("b", 1500)
     assert host.tick(1.0) == ["b"]
     (spawn,) = host.spawns
-    assert (spawn.life, spawn.resume, spawn.size) == (1, False, None)
+    assert (spawn.incarnation, spawn.resume, spawn.size) == (1, False, None)
     assert (spawn.lent.cores, spawn.lent.memory_bytes) == (INVENTORY.cores, 4000 * MB)
     assert host.job("b").charged_bytes == round(1.2 * 1500) * MB
     host.see("b", trained=0)
@@ -175,7 +175,7 @@ def test_out_of_memory_once_more_alone_and_not_a_third_time(code: int, failure: 
     host.end("b", 0)
     host.submit("c")
     assert host.tick(12.0) == ["a"]
-    assert (host.spawns[-1].life, host.spawns[-1].resume) == (2, True)
+    assert (host.spawns[-1].incarnation, host.spawns[-1].resume) == (2, True)
     assert host.job("a").estimated_bytes == 1500 * MB
     host.see("a", 13.0)
     assert host.tick(13.0) == [], "nothing beside it"
@@ -199,7 +199,7 @@ def test_the_estimate_is_raised_to_what_was_seen_and_no_further_than_there_is() 
     assert other.job("b").estimated_bytes == pytest.approx(4000 * MB, rel=1e-6)
 
 
-def test_what_a_killed_life_had_is_not_held_against_the_next() -> None:
+def test_what_a_killed_incarnation_had_is_not_held_against_the_next() -> None:
     host = running("a", memory_mb=4000)
     host.see("a", memory_mb=9000)
     host.end("a", -9)

@@ -11,7 +11,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.layout import plan_layout
 from elastichost.errors import DiskFullError, ProtocolError
-from elastichost.micro_batches import CREW, CREW_LIFE
+from elastichost.micro_batches import CREW, CREW_INCARNATION
 from elastichost.plan import ProcessId
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.frames import Outgoing
@@ -95,7 +95,7 @@ def test_a_step_is_committed_when_its_last_micro_batch_comes(bench: Bench) -> No
     vector = np.asarray(reached.frames[0])
     assert vector.tolist() == [1 - 0.5 * 3] * PARAMETERS + [1.5] * (ELEMENTS - PARAMETERS)
     assert bench.applier.settled == [1]
-    assert bench.dense.applied(CREW, CREW_LIFE).stop == 12
+    assert bench.dense.applied(CREW, CREW_INCARNATION).stop == 12
     (record,) = read_applied(bench.directory)[1:]
     assert (int(record["worker"]), int(record["sequence"]), int(record["samples"])) == (CREW, 1, 4)
     assert float(record["loss_sum"]) == 0.5

@@ -123,7 +123,7 @@ def test_rows_grow_old_by_what_workers_say(tmp_path: Path, maps_rows: bool) -> N
     keys = np.arange(100)
     bench.store.rows_for(DYNAMIC, keys, True, 0)
     session = Session(members={0: 1})
-    told = SimpleNamespace(clock=1 << 20, committed=0, committed_of=lambda worker, life: told.committed)
+    told = SimpleNamespace(clock=1 << 20, committed=0, committed_of=lambda worker, incarnation: told.committed)
     dense = SimpleNamespace(samples_applied=lambda: 0)
     marks = Watermarks(bench.arena.directory)
     tables = bench.arena.model.tables

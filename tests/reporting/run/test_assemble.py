@@ -71,7 +71,7 @@ def test_files_cut_anywhere_give_a_report(tmp_path: Path, name: str) -> None:
 def test_a_run_that_was_killed_and_resumed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     first = [line(0, STARTED), line(1, plan(2, 1, "cold start")), line(6, ProcessReady(worker()))]
-    second = [line(500, STARTED), line(504, lost(worker(life=3)))]
+    second = [line(500, STARTED), line(504, lost(worker(incarnation=3)))]
     write_journal(run, *first, *second)
     (run / "metrics.db").unlink()
     write_metrics(

@@ -51,17 +51,17 @@ def test_long_runs_are_thinned_and_nothing_is_lost_of_their_ends(tmp_path: Path)
 
 
 def test_lines_are_broken_where_a_process_was_not(tmp_path: Path) -> None:
-    def with_life(at_s: float, life: int) -> object:
+    def with_incarnation(at_s: float, incarnation: int) -> object:
         one = status(at_s, 100)
-        processes = tuple(msgspec.structs.replace(process, life=life) for process in one.processes)
+        processes = tuple(msgspec.structs.replace(process, incarnation=incarnation) for process in one.processes)
         return msgspec.structs.replace(one, processes=processes)
 
-    rows = [with_life(0.0, 1), with_life(1.0, 1), with_life(2.0, 2), with_life(20.0, 2)]
+    rows = [with_incarnation(0.0, 1), with_incarnation(1.0, 1), with_incarnation(2.0, 2), with_incarnation(20.0, 2)]
     write_metrics(tmp_path / "metrics.db", rows)  # type: ignore[arg-type]
     found = read_measurements(tmp_path / "metrics.db")
     (worker, _) = process_courses(found, axis_of((), [20.0]))
     assert worker.at_s == (0.0, 1.0, None, 2.0, None, 20.0)
-    assert worker.lives == 2
+    assert worker.incarnations == 2
 
 
 def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:

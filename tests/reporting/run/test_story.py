@@ -75,11 +75,11 @@ def test_faults_and_how_soon_they_were_mended() -> None:
     told = story(
         line(1, lost(worker())),
         line(1.1, ProcessReady(worker(1))),
-        line(1.5, ProcessReady(worker(life=2))),
+        line(1.5, ProcessReady(worker(incarnation=2))),
         line(2, BatchTorn(worker())),
         line(3, lost(server())),
         line(50, STARTED),
-        line(51, ProcessReady(server(life=2))),
+        line(51, ProcessReady(server(incarnation=2))),
     )
     assert [(one.note.kind, one.back_after_s) for one in told.faults] == [
         ("process_lost", 0.5),

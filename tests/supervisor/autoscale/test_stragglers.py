@@ -20,8 +20,8 @@ from tests.supervisor.noted import Noted
 FAST, SLOW = 200, 100  # samples a second
 
 
-def started(fleet: Fleet, index: int, life: int, now_s: float) -> ProcessId:
-    process = ProcessId("worker", index, life)
+def started(fleet: Fleet, index: int, incarnation: int, now_s: float) -> ProcessId:
+    process = ProcessId("worker", index, incarnation)
     record = fleet.request(process, ProcessSpec("worker", index, (index,), 1), now_s)
     for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO, LifecycleEvent.READY, LifecycleEvent.WORK):
         fleet.apply(record, event, now_s)

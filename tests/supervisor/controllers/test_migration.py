@@ -63,7 +63,7 @@ def plan(servers: set[int], access: Access = "served") -> Plan:
 
 @dataclass
 class Server:
-    """A life of a PS. `answers` are on their way."""
+    """An incarnation of a PS. `answers` are on their way."""
 
     process: ProcessId
     epoch: int = 0
@@ -91,7 +91,7 @@ class World(RuleBasedStateMachine):
         self.halves: list[set[Key]] = [set() for _ in range(HOSTS)]  # copied there, not whole
         self.truth = dict.fromkeys(BUCKETS, 0)
         self.servers: dict[int, Server] = {}
-        self.lives: dict[int, int] = {}
+        self.incarnations: dict[int, int] = {}
         self.workers: tuple[int, dict[Key, int]] = (0, {})  # epoch and owners, as workers know them
         self.moved: list[int] = []
         self.said: list[tuple[float, str]] = []  # moves that were announced or given up
@@ -112,7 +112,7 @@ class World(RuleBasedStateMachine):
     # --- what the roster does -------------------------------------------------------------------------------
 
     def address_of(self, record: Any, process: ProcessId) -> ServerAddress:
-        return ServerAddress(process.index, process.life, record.address if record is not None else "")
+        return ServerAddress(process.index, process.incarnation, record.address if record is not None else "")
 
     def send(self, process: ProcessId, message: Any, frames: Any = ()) -> bool:
         living = self.servers.get(process.index)
@@ -145,9 +145,9 @@ class World(RuleBasedStateMachine):
     def wanting(self) -> set[int]:
         return {one.index for one in self.run.plan.servers} | set(self.roster.holdings.owners)
 
-    def begin_life(self, index: int) -> None:
-        self.lives[index] = self.lives.get(index, 0) + 1
-        process = ProcessId("server", index, self.lives[index])
+    def begin_incarnation(self, index: int) -> None:
+        self.incarnations[index] = self.incarnations.get(index, 0) + 1
+        process = ProcessId("server", index, self.incarnations[index])
         self.servers[index] = Server(process)
         record = self.run.fleet.request(process, spec(index), self.now_s)
         for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO):
@@ -155,7 +155,7 @@ class World(RuleBasedStateMachine):
         record.address = f"ipc://{process}"
         self.roster.server_connected(record)
 
-    def end_life(self, index: int) -> None:
+    def end_incarnation(self, index: int) -> None:
         living = self.servers.pop(index)
         record = self.run.fleet.find(living.process)
         self.run.fleet.apply(record, LifecycleEvent.EXIT_OTHER, self.now_s)
@@ -221,7 +221,12 @@ class World(RuleBasedStateMachine):
         order = living.order.moves if living.order is not None else ()
         move = next((move for move in order if (move.table, move.bucket) == key), None)
         source = self.servers.get(move.source.index) if move is not None else None
-        if move is None or source is None or source.process.life != move.source.life or key in source.owned:
+        if (
+            move is None
+            or source is None
+            or source.process.incarnation != move.source.incarnation
+            or key in source.owned
+        ):
             return False
         self.arenas[living.host][key] = self.arenas[source.host][key]
         self.halves[living.host].discard(key)
@@ -253,12 +258,12 @@ class World(RuleBasedStateMachine):
             self.roster.moving(record, answer)
 
     def copy_on(self, living: Server, failure: str = "") -> None:
-        """All that was ordered is copied, from lives that are there; or there is no room for it."""
+        """All that was ordered is copied, from incarnations that are there; or there is no room for it."""
         order = living.order
         assert order is not None
         for move in order.moves:
             source = self.servers.get(move.source.index)
-            if source is None or source.process.life != move.source.life:
+            if source is None or source.process.incarnation != move.source.incarnation:
                 return
             living.copied.add((move.table, move.bucket))
         living.is_told = True
@@ -276,7 +281,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.wanting() - set(self.servers))
     @rule(data=st.data())
     def a_ps_comes(self, data: st.DataObject) -> None:
-        self.begin_life(data.draw(st.sampled_from(sorted(self.wanting() - set(self.servers)))))
+        self.begin_incarnation(data.draw(st.sampled_from(sorted(self.wanting() - set(self.servers)))))
 
     @precondition(lambda self: any(s.inbox for s in self.servers.values()))
     @rule(data=st.data())
@@ -312,7 +317,7 @@ class World(RuleBasedStateMachine):
         chance = random.Random(seed)
         for _ in range(number):
             for index in sorted(self.wanting() - set(self.servers)):
-                self.begin_life(index)
+                self.begin_incarnation(index)
             steps: list[Callable[[], None]] = [self.a_turn]
             for living in self.servers.values():
                 steps += [partial(self.take, living)] * bool(living.inbox)
@@ -325,7 +330,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.servers)
     @rule(data=st.data())
     def a_ps_dies(self, data: st.DataObject) -> None:
-        self.end_life(self.one_of(data, lambda s: True).process.index)
+        self.end_incarnation(self.one_of(data, lambda s: True).process.index)
 
     @rule(servers=st.sets(st.integers(1, 3), max_size=3))
     def the_plan_changes(self, servers: set[int]) -> None:
@@ -337,7 +342,7 @@ class World(RuleBasedStateMachine):
         self.roster.follow_plan()
         for index in sorted(set(self.servers) - self.wanting()):
             assert not self.servers[index].owned, "nobody is stopped who owns something"
-            self.end_life(index)
+            self.end_incarnation(index)
 
     @precondition(lambda self: self.workers[0])
     @rule(key=st.sampled_from(BUCKETS))
@@ -367,7 +372,7 @@ class World(RuleBasedStateMachine):
             return
         for _ in range(400):
             for index in sorted(self.wanting() - set(self.servers)):
-                self.begin_life(index)
+                self.begin_incarnation(index)
             for living in list(self.servers.values()):
                 while living.inbox:
                     self.take(living)
@@ -406,7 +411,7 @@ TestMovesUnderFire = World.TestCase
 
 @dataclass
 class Worker:
-    """A life. batches: maps by which those were prepared that wait, oldest first."""
+    """An incarnation. batches: maps by which those were prepared that wait, oldest first."""
 
     record: Any
     host: int
@@ -425,7 +430,7 @@ class MappedWorld(World):
     def __init__(self) -> None:
         super().__init__()
         self.living: dict[int, Worker] = {}
-        self.worker_lives = dict.fromkeys(range(HOSTS), 0)
+        self.worker_incarnations = dict.fromkeys(range(HOSTS), 0)
 
     def send(self, process: ProcessId, message: Any, frames: Any = ()) -> bool:
         if process.role != "worker":
@@ -436,13 +441,13 @@ class MappedWorld(World):
         return True
 
     def address_of(self, record: Any, process: ProcessId) -> ServerAddress:
-        return ServerAddress(process.index, process.life, "", process.index % HOSTS)
+        return ServerAddress(process.index, process.incarnation, "", process.index % HOSTS)
 
     # --- what workers do ------------------------------------------------------------------------------------
 
     def a_worker_begins(self, index: int) -> None:
-        self.worker_lives[index] += 1
-        process = ProcessId("worker", index, self.worker_lives[index])
+        self.worker_incarnations[index] += 1
+        process = ProcessId("worker", index, self.worker_incarnations[index])
         place = ProcessSpec("worker", index, (), 1, host=index)
         record = self.run.fleet.request(process, place, self.now_s)
         self.living[index] = Worker(record, index)
@@ -543,7 +548,7 @@ class Full:
     def turn(self) -> None:
         world = self.world
         for index in sorted(world.wanting() - set(world.servers)):
-            world.begin_life(index)
+            world.begin_incarnation(index)
         for living in list(world.servers.values()):
             while living.inbox:
                 world.take(living)

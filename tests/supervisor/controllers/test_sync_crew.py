@@ -15,7 +15,7 @@ from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import plan_layout
 from elastichost.errors import JobFailedError, ProtocolError
-from elastichost.micro_batches import CREW, CREW_LIFE
+from elastichost.micro_batches import CREW, CREW_INCARNATION
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.runs.events import MicroBatchesAssigned, SamplesQuarantined
@@ -59,8 +59,8 @@ class Stage:
         may_grant, may_tell = lambda: self.may_grant, lambda: self.may_tell
         self.training = CrewTraining(run, self.ledger, may_grant, may_tell, self.dense, self.watermarks)
 
-    def join(self, role: str, index: int, life: int = 1) -> ProcessRecord:
-        process = ProcessId(role, index, life)
+    def join(self, role: str, index: int, incarnation: int = 1) -> ProcessRecord:
+        process = ProcessId(role, index, incarnation)
         spec = ProcessSpec(role=role, index=index, cores=(), threads=1)  # type: ignore[arg-type]
         record = self.fleet.request(process, spec, self.now_s)
         record.state = State.READY
@@ -81,14 +81,14 @@ class Stage:
     ) -> None:
         """The step that ends at this position."""
         step, accounts = self.dense.version(), (max(0, stop - samples - skipped), stop, samples, skipped, 0.0)
-        self.log.write(step, (CREW, CREW_LIFE, step, lease_id, 0, 0, *accounts, left_out_words(left_out)))
+        self.log.write(step, (CREW, CREW_INCARNATION, step, lease_id, 0, 0, *accounts, left_out_words(left_out)))
         nothing = np.zeros(self.arena.model.dense.elements, np.float32)
         self.dense.apply_gradient(
             nothing,
             DenseOptimizerSpec(name="sgd"),
             1.0,
             worker=CREW,
-            life=CREW_LIFE,
+            incarnation=CREW_INCARNATION,
             sequence=self.dense.version(),
             lease_id=lease_id,
             stop=stop,
@@ -166,7 +166,7 @@ def test_a_worker_that_leaves_or_dies_hands_its_micro_batches_on(stage: Stage) -
     assert epochs == sorted(set(epochs)), "a newer crew has a larger number"
     late = ProcessId("worker", 0, 9)
     stage.training.drained(late)
-    assert len(stage.to(0, CrewMsg)) == len(epochs), "a life that is not of the crew changes nothing"
+    assert len(stage.to(0, CrewMsg)) == len(epochs), "an incarnation that is not of the crew changes nothing"
 
 
 def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None:
@@ -201,9 +201,9 @@ def key_of(step: int, micro: int) -> int:
 def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> None:
     stage.join("worker", 0)
     stage.training.serve()
-    for life in (1, 2, 3):
-        victim = stage.join("worker", 7, life).process
-        stage.watermarks.note_begun(7, life, key_of(2, 1))
+    for incarnation in (1, 2, 3):
+        victim = stage.join("worker", 7, incarnation).process
+        stage.watermarks.note_begun(7, incarnation, key_of(2, 1))
         assert stage.to(0, CrewMsg)[-1].left_out == ()
         stage.training.lost(victim)
     assert stage.to(0, CrewMsg)[-1].left_out == ((2, 1),)
@@ -221,9 +221,9 @@ def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(s
     """The dead worker had pushed it, and the others were done before they heard of it."""
     stage.join("worker", 0)
     stage.training.serve()
-    for life in (1, 2, 3):
-        victim = stage.join("worker", 7, life).process
-        stage.watermarks.note_begun(7, life, key_of(1, 1))
+    for incarnation in (1, 2, 3):
+        victim = stage.join("worker", 7, incarnation).process
+        stage.watermarks.note_begun(7, incarnation, key_of(1, 1))
         stage.training.lost(victim)
     stage.commit(4, stage.lease_of(4))
     stage.training.committed_step()
@@ -257,8 +257,8 @@ def test_a_worker_that_dies_after_its_step_was_committed_is_not_held_against_it(
     stage.join("worker", 0)
     stage.training.serve()
     stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id)
-    for life in (1, 2, 3, 4):
-        victim = stage.join("worker", 7, life).process
-        stage.watermarks.note_begun(7, life, key_of(1, 1))
+    for incarnation in (1, 2, 3, 4):
+        victim = stage.join("worker", 7, incarnation).process
+        stage.watermarks.note_begun(7, incarnation, key_of(1, 1))
         stage.training.lost(victim)
     assert stage.ledger.quarantined == ()

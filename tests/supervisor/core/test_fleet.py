@@ -13,7 +13,7 @@ from elastichost.wire.facts import StepSample
 SPEC = ProcessSpec("worker", 0, (0,), 1)
 
 
-def test_a_newer_life_takes_the_place_of_the_older() -> None:
+def test_a_newer_incarnation_takes_the_place_of_the_older() -> None:
     fleet = Fleet()
     first, second = ProcessId("worker", 0, 1), ProcessId("worker", 0, 2)
     fleet.request(first, SPEC, 0.0)
@@ -24,7 +24,7 @@ def test_a_newer_life_takes_the_place_of_the_older() -> None:
     assert [record.process for record in fleet] == [second]
 
 
-def test_only_growing_progress_is_a_sign_of_life() -> None:
+def test_only_growing_progress_is_a_sign_of_incarnation() -> None:
     fleet = Fleet()
     record = fleet.request(ProcessId("worker", 0, 1), SPEC, 0.0)
     fleet.heartbeat(record, HeartbeatMsg(5, StepSample()), 1.0)

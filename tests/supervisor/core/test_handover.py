@@ -20,8 +20,8 @@ COMMITTED = (CommittedBatch(0, 1, 17), CommittedBatch(1, 2, 5))
 FIRST = ShardMap(0, ((0, 1, 0, 1), (1, 0)), 0)
 
 
-def server(index: int, life: int = 1) -> ProcessId:
-    return ProcessId("server", index, life)
+def server(index: int, incarnation: int = 1) -> ProcessId:
+    return ProcessId("server", index, incarnation)
 
 
 def settled() -> HandOver:
@@ -93,7 +93,7 @@ def test_a_replaced_ps_is_a_hand_over_without_moves() -> None:
     hand_over.ready(server(1, 2), 3)
     (published,) = hand_over.ready(server(0), 3)
     assert isinstance(published, Publish)
-    assert (published.moved, published.lives) == (0, (server(0), server(1, 2)))
+    assert (published.moved, published.incarnations) == (0, (server(0), server(1, 2)))
 
 
 def test_the_successor_of_one_that_had_to_let_go_takes_it_up_first() -> None:
@@ -109,7 +109,7 @@ def test_the_successor_of_one_that_had_to_let_go_takes_it_up_first() -> None:
     assert asked(hand_over.ready(server(1, 2), 3)).shard_map.epoch == 4
 
 
-def test_answers_to_older_epochs_and_of_older_lives_have_no_effect() -> None:
+def test_answers_to_older_epochs_and_of_older_incarnations_have_no_effect() -> None:
     hand_over = settled()
     hand_over.begin(rebalanced_shard_map(hand_over.present, (0,)), 2.0)
     assert hand_over.ready(server(0), 1) == ()
@@ -281,7 +281,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
     def start(self, servers: int, tables: int) -> None:
         owners = tuple(tuple((t + b) % servers for b in range(6)) for t in range(tables))
         self.hand_over = HandOver(ShardMap(0, owners, 0))
-        self.lives: dict[int, int] = {}
+        self.incarnations: dict[int, int] = {}
         self.servers: dict[int, Server] = {}
         self.wanted = set(range(servers))
         self.published: ShardMap | None = None
@@ -301,7 +301,7 @@ class HandOversUnderFire(RuleBasedStateMachine):
                     if living is not None and living.process == process:
                         living.maps.append(effect)
             else:
-                assert {process.index for process in effect.lives} == effect.shard_map.servers()
+                assert {process.index for process in effect.incarnations} == effect.shard_map.servers()
                 assert self.published is None or effect.shard_map.epoch > self.published.epoch
                 assert not self.lost, "workers would pull rows that nobody has made"
                 self.published = effect.shard_map
@@ -318,8 +318,8 @@ class HandOversUnderFire(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_ps_comes(self, data: st.DataObject) -> None:
         index = data.draw(st.sampled_from(sorted(self.wanting() - set(self.servers))))
-        self.lives[index] = self.lives.get(index, 0) + 1
-        process = server(index, self.lives[index])
+        self.incarnations[index] = self.incarnations.get(index, 0) + 1
+        process = server(index, self.incarnations[index])
         self.servers[index] = Server(process)
         self.now_s += 1
         self.perform(self.hand_over.connected(process, self.now_s))
@@ -421,8 +421,8 @@ class HandOversUnderFire(RuleBasedStateMachine):
             missing = self.wanting() - set(self.servers)
             if missing:
                 index = min(missing)
-                self.lives[index] = self.lives.get(index, 0) + 1
-                self.servers[index] = Server(server(index, self.lives[index]))
+                self.incarnations[index] = self.incarnations.get(index, 0) + 1
+                self.servers[index] = Server(server(index, self.incarnations[index]))
                 self.perform(self.hand_over.connected(self.servers[index].process, self.now_s))
             for index, living in sorted(self.servers.items()):
                 while living.maps:

@@ -8,7 +8,7 @@ from elastichost.errors import IllegalTransitionError
 from elastichost.supervisor.core.lifecycle import LIVE, TRANSITIONS, LifecycleEvent, State, next_state
 
 
-def test_the_life_of_a_worker() -> None:
+def test_the_incarnation_of_a_worker() -> None:
     state = State.REQUESTED
     for event in (
         LifecycleEvent.SPAWNED,

@@ -25,12 +25,12 @@ MOVES = (Move(0, 1, 0, 1), Move(0, 2, 0, 1), Move(1, 0, 2, 3))
 KEYS_OF_0, KEY_OF_2 = ((0, 1), (0, 2)), ((1, 0),)
 
 
-def server(index: int, life: int = 1) -> ProcessId:
-    return ProcessId("server", index, life)
+def server(index: int, incarnation: int = 1) -> ProcessId:
+    return ProcessId("server", index, incarnation)
 
 
-def worker(index: int, life: int = 1) -> ProcessId:
-    return ProcessId("worker", index, life)
+def worker(index: int, incarnation: int = 1) -> ProcessId:
+    return ProcessId("worker", index, incarnation)
 
 
 def planned(*, are_mapped: bool = False) -> Migration:
@@ -112,7 +112,7 @@ def test_whoever_dies_is_asked_again_and_what_it_had_to_do_with_is_copied_anew()
     assert made.connected(server(3, 2)) == (Copy(server(3, 2), 6, ((MOVES[2], server(2)),)),)
 
 
-def test_nothing_is_copied_from_a_life_that_is_not_there() -> None:
+def test_nothing_is_copied_from_a_incarnation_that_is_not_there() -> None:
     made = copying()
     made.lost(server(0))
     made.lost(server(1))
@@ -202,9 +202,9 @@ def test_no_room_and_too_many_deaths() -> None:
     effects = made.copied(server(1), 3, 0, "no room")
     assert isinstance(effects[0], CallBack) and "server-1.1 cannot take its buckets: no room" in made.reason
     mortal = copying()
-    for life in range(1, MOST_DEATHS + 1):
-        assert mortal.lost(server(1, life)) == ()
-        assert mortal.connected(server(1, life + 1))
+    for incarnation in range(1, MOST_DEATHS + 1):
+        assert mortal.lost(server(1, incarnation)) == ()
+        assert mortal.connected(server(1, incarnation + 1))
     assert mortal.lost(server(1, MOST_DEATHS + 1)) != ()
     assert mortal.state == MigrationState.ABORTED
 

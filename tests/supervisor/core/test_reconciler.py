@@ -25,10 +25,10 @@ NOW_S = 1000.0
 
 
 def seen(
-    role: str, state: State, life: int = 1, still_s: float = 0.0, failure: Failure | None = None
+    role: str, state: State, incarnation: int = 1, still_s: float = 0.0, failure: Failure | None = None
 ) -> ObservedProcess:
     at_s = NOW_S - still_s
-    return ObservedProcess(ProcessId(role, 0, life), state, at_s, at_s, failure)
+    return ObservedProcess(ProcessId(role, 0, incarnation), state, at_s, at_s, failure)
 
 
 def died(count: int, kind: str = "exit", ago_s: float = 1.0) -> list[Death]:
@@ -37,7 +37,7 @@ def died(count: int, kind: str = "exit", ago_s: float = 1.0) -> list[Death]:
 
 def test_everything_missing_is_started_ps_first() -> None:
     actions = reconcile((), PLAN, (), LIMITS, NOW_S)
-    assert [(a.spec.role, a.life) for a in actions if isinstance(a, Spawn)] == [("server", 1), ("worker", 1)]
+    assert [(a.spec.role, a.incarnation) for a in actions if isinstance(a, Spawn)] == [("server", 1), ("worker", 1)]
 
 
 def test_nothing_to_do() -> None:
@@ -45,11 +45,11 @@ def test_nothing_to_do() -> None:
     assert reconcile(observed, PLAN, (), LIMITS, NOW_S) == ()
 
 
-def test_a_dead_worker_gets_a_new_life_with_the_reason() -> None:
-    observed = (seen("worker", State.FAILED, life=4), seen("server", State.RUNNING))
+def test_a_dead_worker_gets_a_new_incarnation_with_the_reason() -> None:
+    observed = (seen("worker", State.FAILED, incarnation=4), seen("server", State.RUNNING))
     (action,) = reconcile(observed, PLAN, died(1), LIMITS, NOW_S)
     assert isinstance(action, Spawn)
-    assert action.life == 5
+    assert action.incarnation == 5
     assert "SIGKILL" in action.reason
 
 
@@ -117,10 +117,10 @@ def spec_of(process: str, cores: tuple[int, ...] = (0,), threads: int = 1) -> Pr
     return ProcessSpec(role, int(index), cores, threads)  # type: ignore[arg-type]
 
 
-def at(process: str, state: State = State.RUNNING, life: int = 1, **facts: Any) -> ObservedProcess:
+def at(process: str, state: State = State.RUNNING, incarnation: int = 1, **facts: Any) -> ObservedProcess:
     role, _, index = process.partition("-")
     spec = facts.pop("spec", spec_of(process))
-    return ObservedProcess(ProcessId(role, int(index), life), state, NOW_S, NOW_S, spec=spec, **facts)
+    return ObservedProcess(ProcessId(role, int(index), incarnation), state, NOW_S, NOW_S, spec=spec, **facts)
 
 
 def plan_of(*processes: str) -> Plan:
@@ -181,9 +181,9 @@ def test_wanted_again_while_it_leaves_it_is_stopped_and_comes_again_without_a_re
         assert reconcile((*others, at("worker-1", state)), plan, (), LIMITS, NOW_S) == ()
     (stop,) = reconcile((*others, at("worker-1", State.DRAINED)), plan, (), LIMITS, NOW_S)
     assert isinstance(stop, StopProcess)
-    (spawn,) = reconcile((*others, at("worker-1", State.EXITED, life=3)), plan, died(9), LIMITS, NOW_S)
+    (spawn,) = reconcile((*others, at("worker-1", State.EXITED, incarnation=3)), plan, died(9), LIMITS, NOW_S)
     assert spawn == Spawn(spec_of("worker-1"), 4, "in the plan again; worker-1.3 had stopped")
-    (spawn,) = reconcile((*others, at("worker-1", State.FAILED, life=3)), plan, (), LIMITS, NOW_S)
+    (spawn,) = reconcile((*others, at("worker-1", State.FAILED, incarnation=3)), plan, (), LIMITS, NOW_S)
     assert isinstance(spawn, Spawn)
     assert not spawn.is_restart, "killed because it was not wanted"
 
@@ -198,7 +198,7 @@ def test_what_is_told_to_go_and_stays_is_killed_but_has_not_died() -> None:
 
 
 def test_a_replaced_worker_is_a_restart_that_costs_no_budget() -> None:
-    observed = (seen("worker", State.FAILED, life=9), seen("server", State.RUNNING))
+    observed = (seen("worker", State.FAILED, incarnation=9), seen("server", State.RUNNING))
     deaths = [*died(3), *died(5, kind="slow")]
     (action,) = reconcile(observed, PLAN, deaths, LIMITS, NOW_S)
     assert isinstance(action, Spawn)

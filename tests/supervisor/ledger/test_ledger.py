@@ -16,8 +16,8 @@ from elastichost.supervisor.ledger.state import epoch_order
 from elastichost.wire.facts import AppliedBatch, Lease
 
 
-def worker(index: int, life: int = 1) -> ProcessId:
-    return ProcessId("worker", index, life)
+def worker(index: int, incarnation: int = 1) -> ProcessId:
+    return ProcessId("worker", index, incarnation)
 
 
 def ledger_of(*units: int, epochs: int = 1, batch_size: int = 10, **more: object) -> Ledger:
@@ -29,7 +29,7 @@ def finish(ledger: Ledger, who: ProcessId, lease: Lease) -> None:
 
 
 class ModelWorker:
-    """One life: leases in order, batches applied (at the PS) before they are reported."""
+    """One incarnation: leases in order, batches applied (at the PS) before they are reported."""
 
     def __init__(self, process: ProcessId) -> None:
         self.process = process
@@ -79,7 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         self.ledger = Ledger(self.settings)
         self.workers: dict[int, ModelWorker] = {}
-        self.lives = 0
+        self.incarnations = 0
         self.counted: dict[tuple[int, int, int], int] = {}
         self.late: list[tuple[ProcessId, int, int, int, int]] = []
         self.bad_rows = 0
@@ -92,8 +92,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _alive(self, index: int) -> ModelWorker:
         if index not in self.workers:
-            self.lives += 1
-            self.workers[index] = ModelWorker(worker(index, self.lives))
+            self.incarnations += 1
+            self.workers[index] = ModelWorker(worker(index, self.incarnations))
         return self.workers[index]
 
     @rule(index=st.integers(0, 3), rate=st.floats(0, 200))
@@ -276,13 +276,13 @@ def test_what_a_dead_worker_left_comes_first_and_the_suspect_batch_alone() -> No
     assert (rest.start, rest.stop) == (30, 40)
 
 
-def test_a_batch_that_kills_three_lives_is_quarantined() -> None:
+def test_a_batch_that_kills_three_incarnations_is_quarantined() -> None:
     ledger = ledger_of(30)
-    for life in (1, 2, 3):
-        lease = ledger.request(worker(0, life), 10.0)
+    for incarnation in (1, 2, 3):
+        lease = ledger.request(worker(0, incarnation), 10.0)
         assert lease is not None
         assert (lease.start, lease.stop) == (0, 10)
-        settlement = ledger.give_back(worker(0, life), AppliedBatch(0, 0, 0, 0, 0), failed=True)
+        settlement = ledger.give_back(worker(0, incarnation), AppliedBatch(0, 0, 0, 0, 0), failed=True)
     assert [(entry.start, entry.stop, entry.failures) for entry in settlement.quarantined] == [(0, 10, 3)]
     while (lease := ledger.request(worker(0, 4), 10.0)) is not None:
         finish(ledger, worker(0, 4), lease)
@@ -292,9 +292,9 @@ def test_a_batch_that_kills_three_lives_is_quarantined() -> None:
 
 def test_draining_blames_nobody() -> None:
     ledger = ledger_of(10)
-    for life in range(1, 6):
-        assert ledger.request(worker(0, life), 10.0) is not None
-        assert ledger.give_back(worker(0, life)).quarantined == ()
+    for incarnation in range(1, 6):
+        assert ledger.request(worker(0, incarnation), 10.0) is not None
+        assert ledger.give_back(worker(0, incarnation)).quarantined == ()
 
 
 def test_bad_rows_at_a_lease_end_count_as_skipped_without_a_commit() -> None:
@@ -408,7 +408,7 @@ def test_spans_count_their_samples() -> None:
 # --- a crew: sync mode ------------------------------------------------------------------------------------------------
 
 
-def test_a_crew_that_lives_is_counted_by_the_record_of_its_steps() -> None:
+def test_a_crew_that_incarnations_is_counted_by_the_record_of_its_steps() -> None:
     ledger, crew = ledger_of(40, batch_size=4), worker(255)
     leases = [ledger.request(crew, 8.0) for _ in range(2)]
     assert [(lease.start, lease.stop) for lease in leases if lease] == [(0, 8), (8, 16)]

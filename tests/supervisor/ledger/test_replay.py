@@ -54,12 +54,12 @@ class History:
     trained: set[tuple[int, int, int]] = field(default_factory=set)
     epochs_seen: set[int] = field(default_factory=lambda: {0})
     leases_seen: int = 0
-    lives: dict[int, int] = field(default_factory=dict)
+    incarnations: dict[int, int] = field(default_factory=dict)
     totals: dict[ProcessId, list[int]] = field(default_factory=dict)
 
     def step(self) -> None:
         index = self.draw(st.integers(0, 2))
-        worker = ProcessId("worker", index, self.lives.setdefault(index, 1))
+        worker = ProcessId("worker", index, self.incarnations.setdefault(index, 1))
         lease = self.ledger.request(worker, self.draw(st.sampled_from([0.0, 5.0, 40.0])))
         if lease is None:
             if self.ledger.is_epoch_done and not self.ledger.is_finished:
@@ -87,7 +87,7 @@ class History:
             samples, skipped, carried = samples + good, skipped + bad, carried + bad
             if good:
                 totals[:] = [totals[0] + 1, lease.lease_id, totals[2] + good, stop]
-                book = (worker.index, worker.life, totals[0], lease.lease_id, lease.epoch, lease.unit)
+                book = (worker.index, worker.incarnation, totals[0], lease.lease_id, lease.epoch, lease.unit)
                 self.rows.append((*book, start, stop, good, carried))
                 self.trained |= {(lease.epoch, lease.unit, place) for place in range(applied_stop, stop)}
                 carried, applied_stop = 0, stop
@@ -99,7 +99,7 @@ class History:
         if totals[1] == lease.lease_id:
             applied = AppliedBatch(totals[0], totals[1], totals[3], totals[2], 0)
         self.ledger.give_back(worker, applied, failed=True)
-        self.lives[worker.index] += 1
+        self.incarnations[worker.index] += 1
 
 
 def folded(settings: LedgerSettings, history: History, draw: st.DrawFn) -> Ledger:
@@ -172,7 +172,8 @@ def test_records_and_the_rest_hold_every_position_once(data: st.DataObject) -> N
 
 
 def everything_left(ledger: Ledger, settings: LedgerSettings, before: int) -> set[tuple[int, int, int]]:
-    """Trains what is left, by one new life; no position and no lease, the first `before` included, may come twice."""
+    """Trains what is left, by one new incarnation; no position and no lease, the first `before` included, may come
+    twice."""
     worker, left = ProcessId("worker", 7, 9), set[tuple[int, int, int]]()
     while not ledger.is_finished:
         if ledger.is_epoch_done:

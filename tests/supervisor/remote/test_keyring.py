@@ -8,7 +8,7 @@ from elastichost.supervisor.remote.keyring import Keyring
 WORKER, SECOND, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 0, 2), ProcessId("server", 1, 1)
 
 
-def test_a_life_is_known_to_a_server_that_has_answered_since() -> None:
+def test_a_incarnation_is_known_to_a_server_that_has_answered_since() -> None:
     ring = Keyring()
     ring.issue(SERVER, is_elsewhere=True)
     before = ring.message()
@@ -21,7 +21,7 @@ def test_a_life_is_known_to_a_server_that_has_answered_since() -> None:
     assert ring.is_known_to(WORKER, SERVER)
 
 
-def test_every_life_has_a_key_of_its_own_and_none_when_it_has_ended() -> None:
+def test_every_incarnation_has_a_key_of_its_own_and_none_when_it_has_ended() -> None:
     ring = Keyring()
     first, second = ring.issue(WORKER, is_elsewhere=True), ring.issue(SECOND, is_elsewhere=True)
     assert first.public != second.public
@@ -48,7 +48,7 @@ def test_a_server_reaches_itself() -> None:
     assert Keyring().is_known_to(SERVER, SERVER)
 
 
-def test_the_supervisors_gate_is_for_lives_on_other_machines() -> None:
+def test_the_supervisors_gate_is_for_incarnations_on_other_machines() -> None:
     ring = Keyring()
     keys = ring.issue(WORKER, is_elsewhere=False)
     assert ring.allowed.speaker(keys.public) is None, "it comes by the socket of this machine"

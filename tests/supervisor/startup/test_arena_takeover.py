@@ -96,21 +96,23 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
     dense.load(np.ones(4, np.float32), None, 1, 0, 0)
     left.note(RunStarted("run", "run"))
     left.note(opened(left.arena, "new", Lineage(SETTINGS.data)))
-    for number, (worker, life) in enumerate(((0, 1), (1, 2))):
-        process = ProcessId("worker", worker, life)
+    for number, (worker, incarnation) in enumerate(((0, 1), (1, 2))):
+        process = ProcessId("worker", worker, incarnation)
         left.note(LeaseGranted(process, lease=number + 1, epoch=0, unit=number, start=0, stop=16))
     records = np.zeros(4, APPLIED_RECORD)
-    for version, (worker, life, sequence, unit, start) in enumerate(
+    for version, (worker, incarnation, sequence, unit, start) in enumerate(
         ((0, 1, 1, 0, 0), (1, 2, 1, 1, 0), (0, 1, 2, 0, 4)), 1
     ):
         for name, value in {
-            "worker": worker, "life": life, "sequence": sequence, "lease_id": unit + 1, "unit": unit,
+            "worker": worker, "incarnation": incarnation, "sequence": sequence, "lease_id": unit + 1, "unit": unit,
             "start": start, "stop": start + 4, "samples": 4,
         }.items():  # fmt: skip
             records[name][version] = value
         facts = {"lease_id": unit + 1, "stop": start + 4, "samples": 4, "skipped": 0}
         gradient = np.zeros(4, np.float32)
-        dense.apply_gradient(gradient, DenseOptimizerSpec(), 1.0, worker=worker, life=life, sequence=sequence, **facts)
+        dense.apply_gradient(
+            gradient, DenseOptimizerSpec(), 1.0, worker=worker, incarnation=incarnation, sequence=sequence, **facts
+        )
     (run_dir / "applied.bin").write_bytes(records.tobytes())
     arena.close()
     return left

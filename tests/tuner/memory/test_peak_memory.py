@@ -179,7 +179,7 @@ def freed(number: int) -> TensorEvent:
     return TensorEvent(number, False)
 
 
-def test_what_lives_together_counts_together() -> None:
+def test_what_incarnations_together_counts_together() -> None:
     events = (made(0, 8.0), made(1, 4.0), freed(0), made(2, 6.0, 100.0), freed(1), freed(2))
     assert living_bytes(events, 10, BLOCK) == (200, 0, 200)
     assert living_bytes(events, 100, BLOCK) == (1200, 0, 1200)
@@ -192,7 +192,7 @@ def test_large_tensors_are_apart() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e6)), max_size=30), st.integers(1, 1000), st.floats(1, 1e9))
-def test_no_more_lives_than_was_made(found: list[tuple[int, float]], samples: int, block: float) -> None:
+def test_no_more_incarnations_than_was_made(found: list[tuple[int, float]], samples: int, block: float) -> None:
     """A number that comes again frees the tensor that had it."""
     events, living = list[TensorEvent](), set[int]()
     for number, size in found:

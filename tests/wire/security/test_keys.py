@@ -23,7 +23,7 @@ WORKER, OTHER, SERVER = ProcessId("worker", 0, 1), ProcessId("worker", 1, 1), Pr
 
 
 def hello(process: ProcessId) -> HelloMsg:
-    return HelloMsg(process.role, process.index, process.life, pid=1)
+    return HelloMsg(process.role, process.index, process.incarnation, pid=1)
 
 
 @dataclass(slots=True)

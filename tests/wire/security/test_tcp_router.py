@@ -133,7 +133,7 @@ def test_who_comes_later_under_a_name_does_not_get_its_answers(house: House) -> 
     assert second.receive() is None
 
 
-def test_conversations_with_one_life_are_bounded(house: House) -> None:
+def test_conversations_with_one_incarnation_are_bounded(house: House) -> None:
     keys = new_keys()
     house.allowed.allow(keys.public, str(WORKER))
     peers = []

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.arena import host, life
+from elastichost.arena import directory_lock as incarnation
+from elastichost.arena import host
 from elastichost.arena.owner import owner_of
 from elastichost.errors import ArenaError
 from tests.system.beds import in_another_pid_namespace
@@ -50,17 +51,17 @@ def test_it_is_led_until_its_process_ends_and_kept_by_who_keeps_it(directory: Pa
     assert leader.stdin is not None and leader.stdout is not None
     with leader.stdin, leader.stdout:
         assert leader.stdout.readline() == "made\n"
-        assert life.is_led(directory) and life.is_living(directory)
+        assert incarnation.is_led(directory) and incarnation.is_living(directory)
         tmpdir = str(directory.parent)
         looked = in_another_pid_namespace(sys.executable, "-c", LOOK, str(directory), TMPDIR=tmpdir)
         assert looked.stdout.startswith("[]\n"), looked
         assert "in use" in looked.stdout
         leader.kill()
         leader.wait()
-    assert not life.is_living(directory)
+    assert not incarnation.is_living(directory)
     assert [stale.path for stale in host.stale_arenas()] == [directory]
-    keeping = life.SharedDirectoryLock(directory)
-    assert life.is_living(directory) and not life.is_led(directory)
+    keeping = incarnation.SharedDirectoryLock(directory)
+    assert incarnation.is_living(directory) and not incarnation.is_led(directory)
     assert host.stale_arenas() == []
     with pytest.raises(ArenaError, match="in use"):
         host.reclaim(directory)
@@ -68,26 +69,26 @@ def test_it_is_led_until_its_process_ends_and_kept_by_who_keeps_it(directory: Pa
     assert [one.path for one in held] == [directory], "who resumes the run may have it"
     held[0].take_over(owner_of(os.getpid(), Path("/run/one")))
     held[0].release()
-    assert life.is_led(directory), "although its keeper has not seen it yet"
+    assert incarnation.is_led(directory), "although its keeper has not seen it yet"
     assert host.hold_left(Path("/run/one")) == ()
     keeping.close()
     keeping.close()  # no harm
-    assert life.is_led(directory)
+    assert incarnation.is_led(directory)
     host.reclaim(directory)
     assert not directory.exists()
 
 
 def test_a_keeper_keeps_nothing_that_is_led_or_gone(directory: Path) -> None:
-    life.SharedDirectoryLock(directory).close()
+    incarnation.SharedDirectoryLock(directory).close()
     directory.mkdir()
-    life.lead_directory(directory)
-    keeping = life.SharedDirectoryLock(directory)
-    life.release_directory(directory)
-    assert not life.is_living(directory)
+    incarnation.lead_directory(directory)
+    keeping = incarnation.SharedDirectoryLock(directory)
+    incarnation.release_directory(directory)
+    assert not incarnation.is_living(directory)
     keeping.close()
 
 
-def test_a_directory_without_a_lock_is_its_owners_as_long_as_that_lives(directory: Path, tmp_path: Path) -> None:
+def test_a_directory_without_a_lock_is_its_owners_as_long_as_that_incarnations(directory: Path, tmp_path: Path) -> None:
     leader = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     host.create_directory(directory, owner_of(leader.pid, tmp_path))
     assert host.stale_arenas() == []
