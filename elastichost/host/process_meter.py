@@ -30,8 +30,8 @@ _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS process (
     elapsed_s REAL, role TEXT, idx INTEGER, incarnation INTEGER, pid INTEGER, state TEXT, cpu_percent REAL,
-    pss_bytes INTEGER, rss_bytes INTEGER, context_switches INTEGER, samples_per_s REAL, wait_fraction REAL, compute_ms REAL,
-    gpu_memory_bytes INTEGER);
+    pss_bytes INTEGER, rss_bytes INTEGER, context_switches INTEGER, samples_per_s REAL, wait_fraction REAL,
+    compute_ms REAL, gpu_memory_bytes INTEGER);
 CREATE TABLE IF NOT EXISTS run (
     elapsed_s REAL, state TEXT, epoch INTEGER, samples_trained INTEGER, samples_per_s REAL, loss REAL, test_auc REAL,
     workers INTEGER, servers INTEGER, arena_bytes INTEGER);

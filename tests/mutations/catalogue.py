@@ -397,7 +397,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a reader takes the sequence of one incarnation for another's",
         "arena/dense/watermarks.py",
-        "before == incarnation == load_word(own, _LIFE) else 0",
+        "before == incarnation == load_word(own, _INCARNATION) else 0",
         "before == incarnation else 0",
         ("tests/arena/dense/test_watermarks.py",),
     ),
