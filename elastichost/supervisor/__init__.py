@@ -9,13 +9,18 @@
     memory/          the budget of memory: measured, granted, foreseen
     elastic_hosts/   machines that join and are lost
     autoscale/       the tuner in a live run
+    phases/          what a run does in its turns: describe the model, train, end
     job              opens everything a run needs, and closes it however the run ends
-    event_loop       waits for a message, an exit, a signal or a timer, and calls what handles it
-    message_router   messages of processes; command_handler: commands from outside
-    assembly         makes the components of a run
+    supervisor       a run from its first process to its last: the phases, and the result
+    event_loop       one turn: waits for a message, an exit, a signal or a timer, and calls what handles it
+    message_router   messages of processes, each to the controller it concerns
+    command_handler  commands from outside
+    run_start        the arena, the dense part and the ledger that a run begins with
+    assembly         makes the components of a run and connects them
+    components       what these are
     context          what all parts share: sockets, launcher, journal, fleet
     rebalancer       moves buckets of busy parameter servers
-    rollback, status, run_result, agenda_input, disk_watch, signals    small parts of the loop
+    rollback         back to a checkpoint; status: what is reported; run_result: how it ended; signals: SIGINT, SIGTERM
 
 It never imports `ps` or `worker`: those run in other processes and are named by strings.
 """

@@ -18,7 +18,7 @@ from elastichost.metrics import FrontierPoint
 from elastichost.plan import Plan, ProcessId
 from elastichost.runs.decisions import Recorder
 from elastichost.runs.directory import RunDirectory
-from elastichost.runs.events import AnyEvent, HostLost, PlanChanged, PlanOrigin, ProcessUnreachable
+from elastichost.runs.events import AnyEvent, HostLost, ProcessUnreachable
 from elastichost.runs.journal import Journal
 from elastichost.runs.observer import RunObserver
 from elastichost.runs.result import LostHost, RollBack
@@ -62,7 +62,7 @@ class Run:
     launcher: LocalLauncher | HostsLauncher
     control: ControlServer
     commands: CommandServer
-    plan: Plan
+    plan: Plan  # written by `controllers.plan` alone
     limits: Limits
     fleet: Fleet = field(default_factory=Fleet)
     recorder: Recorder = field(default_factory=Recorder)
@@ -177,25 +177,6 @@ class Run:
 
     def now_s(self) -> float:
         return self.clock.now_s()
-
-    def decided(self, reason: str, origin: PlanOrigin = "", cause: str | None = None) -> None:
-        """The plan is a new one: why. origin: for a resume. cause: of this, and of what follows from the plan later;
-        None: that of what is being handled."""
-        self.last_decision, plan, self.plan_cause = reason, self.plan, self.cause if cause is None else cause
-        if plan.workers:
-            self.size = len(plan.workers), len(plan.servers)
-        self.note(
-            PlanChanged(
-                workers=len(plan.workers),
-                servers=len(plan.servers),
-                worker_cores=max((spec.threads for spec in plan.workers), default=0),
-                processes=tuple(f"{spec.role}-{spec.index}" for spec in plan.processes),
-                access=plan.access,
-                reason=reason,
-                origin=origin,
-            ),
-            self.plan_cause,
-        )
 
     def send(self, process: ProcessId, message: ControlMessage, frames: Sequence[Buffer] = ()) -> bool:
         """False when that incarnation cannot be reached: it is ending, and its exit will be seen."""

@@ -40,7 +40,6 @@ from elastichost.runs.observer import RunObserver, SilentObserver
 from elastichost.runs.result import RunResult
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.reconciler import Limits
-from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.servers import StartServer
@@ -56,6 +55,7 @@ from elastichost.supervisor.startup.arena_takeover import ArenaClaim, claim_aren
 from elastichost.supervisor.startup.emulation import EMULATED
 from elastichost.supervisor.startup.preflight import Preparation, preflight
 from elastichost.supervisor.startup.resume_source import ResumeSource, look_for_checkpoint
+from elastichost.supervisor.supervisor import Supervisor
 from elastichost.wire.applied import is_audited
 from elastichost.wire.commands import CommandServer
 from elastichost.wire.crash import arm

@@ -1,9 +1,8 @@
-"""Messages of processes, each to whom it concerns. A message of an incarnation that is over is dropped, except what the
-ledger can still judge by itself."""
+"""Messages of processes, each to the controller it concerns: one router for each phase of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -42,20 +41,35 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.security.refusals import Refusals
 
-__all__ = ["Described", "MessageRouter"]
+__all__ = ["Described", "MessageRouter", "ProbeRouter", "TrainingRouter"]
 
 MESSAGES_PER_TURN = 1000  # whoever floods the socket keeps nobody from the rest of the loop
 
 Described = tuple[ModelDescribedMsg, "np.ndarray[tuple[int], np.dtype[np.float32]]"]
 
 
-class MessageRouter:
-    """`parts` gives the run's parts, None before the arena exists (the probe is the only process then)."""
+class MessageRouter(ABC):
+    """What is the same in all phases of a run: who a sender is, Hello, signs of life, and why a process will end."""
 
-    def __init__(self, run: Run, recovery: ProcessController, parts: Callable[[], Components | None]) -> None:
-        self._run, self._recovery, self._parts = run, recovery, parts
-        self.described: Described | None = None
+    def __init__(self, run: Run, recovery: ProcessController) -> None:
+        self._run, self._recovery = run, recovery
         self._refusals = Refusals()
+
+    # --- what a phase makes of it -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _connected(self, record: ProcessRecord) -> None:
+        """A process has said Hello, and is not to end."""
+
+    @abstractmethod
+    def _route(self, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]) -> None:
+        """Any other message of a living process. Raises ProtocolError for one its sender may not send now."""
+
+    @abstractmethod
+    def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
+        """What was still on its way when the process had ended."""
+
+    # --- every turn ---------------------------------------------------------------------------------------------------
 
     def take(self) -> None:
         """Handles what has come. What must be refused is noted and dropped."""
@@ -93,19 +107,8 @@ class MessageRouter:
                     raise ProtocolError(f"{record.process} has said before why it will end")
                 _require(record, LifecycleEvent.REPORT)
                 self._recovery.reported(record, report)
-            case ModelDescribedMsg() as described:
-                self._described(record, described, envelope.frames)
             case message:
-                parts = self._parts()
-                if parts is None:
-                    raise ProtocolError(f"{record.process} sent {type(message).__name__} before training was set up")
-                self._part(parts, record, message, envelope.frames)
-
-    def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
-        """What was still on its way when the process was buried: only progress is worth anything."""
-        parts = self._parts()
-        if isinstance(message, LeaseProgressMsg) and parts is not None:
-            parts.training.progressed(record.process, message)
+                self._route(record, message, envelope.frames)
 
     def _hello(self, record: ProcessRecord, hello: HelloMsg) -> None:
         if record.state == State.REQUESTED:  # its Hello was faster than the fork server's answer
@@ -121,13 +124,28 @@ class MessageRouter:
         record.address, record.outer = hello.address, hello.outer
         self._run.fleet.apply(record, LifecycleEvent.HELLO, self._run.now_s())
         self._run.note(ProcessConnected(record.process), record.cause)
-        parts = self._parts()
-        if parts is None or record.state != State.CONNECTED:
-            return
-        if record.process.role == "server":
-            parts.roster.server_connected(record)
-        elif record.process.role == "worker":
-            parts.roster.worker_connected(record)
+        if record.state == State.CONNECTED:
+            self._connected(record)
+
+
+class ProbeRouter(MessageRouter):
+    """While the probe is the only process: it describes the user's model. described: what it said, None: nothing
+    yet."""
+
+    def __init__(self, run: Run, recovery: ProcessController) -> None:
+        super().__init__(run, recovery)
+        self.described: Described | None = None
+
+    def _connected(self, record: ProcessRecord) -> None:
+        """It will describe the model without being asked."""
+
+    def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
+        """A probe that has ended has nothing to say that counts."""
+
+    def _route(self, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]) -> None:
+        if not isinstance(message, ModelDescribedMsg):
+            raise ProtocolError(f"{record.process} sent {type(message).__name__} before training was set up")
+        self._described(record, message, frames)
 
     def _described(self, record: ProcessRecord, message: ModelDescribedMsg, frames: tuple[memoryview, ...]) -> None:
         if record.process.role != "probe" or len(frames) != 1:
@@ -139,18 +157,37 @@ class MessageRouter:
         self._run.fleet.apply(record, LifecycleEvent.READY, now_s)
         self._run.fleet.apply(record, LifecycleEvent.STOP, now_s)  # it exits by itself
 
-    def _part(
-        self, parts: Components, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]
-    ) -> None:
+
+class TrainingRouter(MessageRouter):
+    """While the job trains. A message of an incarnation that is over is dropped, except what the ledger can still judge
+    by itself."""
+
+    def __init__(self, run: Run, recovery: ProcessController, parts: Components) -> None:
+        super().__init__(run, recovery)
+        self._parts = parts
+
+    def _connected(self, record: ProcessRecord) -> None:
+        if record.process.role == "server":
+            self._parts.roster.server_connected(record)
+        elif record.process.role == "worker":
+            self._parts.roster.worker_connected(record)
+
+    def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
+        """Only progress is worth anything."""
+        if isinstance(message, LeaseProgressMsg):
+            self._parts.training.progressed(record.process, message)
+
+    def _route(self, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]) -> None:
+        parts = self._parts
         match message:
             case ReadyMsg() as ready:
-                self._ready(parts, record, ready)
+                self._ready(record, ready)
             case RepinnedMsg(cores=cores):
                 self._repinned(record, cores)
             case LeaseRequestMsg(samples_per_s=rate) if record.process.role == "worker":
                 parts.training.requested(record, rate)
             case LeaseProgressMsg() as progress if record.process.role == "worker":
-                self._progressed(parts, record, progress)
+                self._progressed(record, progress)
             case EvaluationScoresMsg() as scores if record.process.role == "worker":
                 parts.scored(record, scores, frames)
             case PausedMsg(cut=cut) if record.process.role == "worker":
@@ -183,14 +220,15 @@ class MessageRouter:
             case other:
                 raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
 
-    def _progressed(self, parts: Components, record: ProcessRecord, message: LeaseProgressMsg) -> None:
+    def _progressed(self, record: ProcessRecord, message: LeaseProgressMsg) -> None:
         """Whose account cannot be must not go on: its end is settled by what the PS have applied of it."""
         try:
-            parts.training.progressed(record.process, message)
+            self._parts.training.progressed(record.process, message)
         except ProtocolError as error:
             self._recovery.kill_invalid(record.process, error.message)
 
-    def _ready(self, parts: Components, record: ProcessRecord, message: ReadyMsg) -> None:
+    def _ready(self, record: ProcessRecord, message: ReadyMsg) -> None:
+        parts = self._parts
         _require(record, LifecycleEvent.READY)
         was_new = record.state == State.CONNECTED
         self._run.fleet.apply(record, LifecycleEvent.READY, self._run.now_s())

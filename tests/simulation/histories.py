@@ -27,11 +27,11 @@ from elastichost.runs.observer import SilentObserver
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.core.reconciler import Limits
-from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.startup.initial_plan import InitialPlan
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource
+from elastichost.supervisor.supervisor import Supervisor
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.wire.commands import ScaleMsg
 from elastichost.wire.entry import decode_arguments, failure_report
@@ -202,8 +202,8 @@ class Stage:
         world = self.world
         role = "worker" if "worker" in fault.kind else "server"
         living = self.launcher.live(role)
-        if fault.kind == "kill dense owner" and self.supervisor is not None and self.supervisor._parts is not None:
-            owner = self.supervisor._parts.roster.shard_map.dense_owner
+        if fault.kind == "kill dense owner" and self.supervisor is not None and self.supervisor.components is not None:
+            owner = self.supervisor.components.roster.shard_map.dense_owner
             living = [actor for actor in living if actor.process is not None and actor.process.index == owner] or living
         if not living:
             return

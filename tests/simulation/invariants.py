@@ -36,7 +36,7 @@ Rows = dict[tuple[int, int], tuple[tuple[Update, ...], bytes]]  # (table, row) -
 
 def check_end(stage: Stage) -> None:
     """Everything has stopped."""
-    world, parts = stage.world, stage.supervisor._parts if stage.supervisor is not None else None
+    world, parts = stage.world, stage.supervisor.components if stage.supervisor is not None else None
     if stage.result is None or parts is None:
         world.violated("the run has no result")
         return
@@ -78,8 +78,8 @@ def check_cut(stage: Stage, manifest: Any, blocks: dict[tuple[str, int, int], An
     records = _records(stage, version)
     if int(records["samples"].sum()) != record.ledger.trained:
         world.violated(f"L: {what} {record.ledger.trained} samples count, {int(records['samples'].sum())} are recorded")
-    assert stage.supervisor is not None and stage.supervisor._parts is not None
-    ledger = Ledger.from_state(stage.supervisor._parts.training.ledger.settings, record.ledger)
+    assert stage.supervisor is not None and stage.supervisor.components is not None
+    ledger = Ledger.from_state(stage.supervisor.components.training.ledger.settings, record.ledger)
     _check_positions(stage, ledger, records, is_whole=False)
     missing = [bucket for bucket in all_buckets(manifest.model) if ("rows", *bucket) not in blocks]
     if missing or ("dense", 0, 0) not in blocks:
@@ -225,8 +225,8 @@ def _check_bits(stage: Stage, rows: Rows, records: Any, version: int, what: str)
 
 def _twin(stage: Stage) -> Twin:
     """Made once for each set of micro-batches that were left out."""
-    assert stage.supervisor is not None and stage.supervisor._parts is not None
-    training = stage.supervisor._parts.training
+    assert stage.supervisor is not None and stage.supervisor.components is not None
+    training = stage.supervisor.components.training
     records = read_applied(stage.run_dir)
     left_out = frozenset((step, micro) for step, record in enumerate(records) for micro in micros_left_out(record))
     if left_out not in stage.twins:

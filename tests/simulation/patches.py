@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +39,7 @@ class _Log(AppliedLog):
 
 
 class _NoMoving:
-    """`ps.moving.Moving`: all is on one host."""
+    """`ps.transfer.both_ends.BucketTransfers`: all is on one host."""
 
     clients = ()
 
@@ -114,10 +115,10 @@ _REPLACED: dict[str, dict[str, Any]] = {
         "ControlClient": network.SimControlClient,
         "Waiter": network.SimWaiter,
         "AppliedLog": _Log,
-        "Moving": _NoMoving,
+        "BucketTransfers": _NoMoving,
         "move_to_cores": lambda cores: None,
     },
-    "elastichost.supervisor.assembly": {
+    "elastichost.supervisor.run_start": {
         "Arena": memory.SimArena,
         "create_directory": lambda path, owner: None,
         "owner_of": lambda pid, directory: None,
@@ -129,8 +130,8 @@ _REPLACED: dict[str, dict[str, Any]] = {
         "retain": lambda directory, keep, newest, run_id: (),
         "remove_tree": lambda directory: None,
     },
-    "elastichost.supervisor.event_loop": {
-        "WATCHING_TICK_S": 0.05,
+    "elastichost.supervisor.phases.training": {"CHANGING_TICK_S": 0.05},
+    "elastichost.supervisor.supervisor": {
         "Reporter": _NoReporter,
         "reckon": lambda run, prepared, parts, reporter, status, code: (status, code),
     },
@@ -152,8 +153,7 @@ def simulated() -> Iterator[None]:
     try:
         for module_name, names in _REPLACED.items():
             for name, value in names.items():
-                if hasattr(sys.modules[module_name], name):
-                    put(sys.modules[module_name], name, value)
+                put(import_module(module_name), name, value)
         for module_name, module in list(sys.modules.items()):
             is_other = module_name.startswith("elastichost.") and module_name != "elastichost.wire.crash"
             if is_other and hasattr(module, "crash_point"):

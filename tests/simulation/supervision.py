@@ -16,8 +16,8 @@ from elastichost.plan import ProcessId
 from elastichost.ps.snapshot import SnapshotResult
 from elastichost.runs.events import AnyEvent
 from elastichost.runs.events.text import text_of
-from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started
+from elastichost.supervisor.supervisor import Supervisor
 from elastichost.wire.commands import Command
 from elastichost.wire.control import ModelDescribedMsg
 from tests.simulation.computing import DENSE, MODEL
@@ -35,7 +35,6 @@ class SimSupervisor(Supervisor):
     """The real one, but for the probe: the model is known."""
 
     def _describe_model(self) -> tuple[ModelDescribedMsg, Any]:
-        self._run.plan = self._prepared.plan
         return ModelDescribedMsg(MODEL), DENSE.copy()
 
 

@@ -14,7 +14,7 @@ from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.runs.events import MessageRefused
 from elastichost.supervisor.core.fleet import MOST_BEATS, Fleet, ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
-from elastichost.supervisor.message_router import MESSAGES_PER_TURN, MessageRouter
+from elastichost.supervisor.message_router import MESSAGES_PER_TURN, MessageRouter, TrainingRouter
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import (
     AdmittedMsg,
@@ -90,7 +90,7 @@ class Scene:
         recovery: Any = SimpleNamespace(
             reported=reported, kill_invalid=lambda process, reason: self.expelled.append(process)
         )
-        return MessageRouter(run, recovery, lambda: parts)
+        return TrainingRouter(run, recovery, parts)
 
 
 def said(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]:

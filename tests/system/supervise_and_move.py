@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from elastichost.plan import Plan
-from elastichost.supervisor import command_handler as commanding
+from elastichost.supervisor.controllers import plan as plan_controller
 from elastichost.tuner.cold_start import resized_plan
 from tests.system.supervise import main
 
@@ -23,5 +23,5 @@ def moved_plan(plan: Plan, reason: str, **sizes: Any) -> Plan:
 
 
 if __name__ == "__main__":
-    commanding.resized_plan = moved_plan  # type: ignore[attr-defined]
+    plan_controller.resized_plan = moved_plan  # type: ignore[attr-defined]
     sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), None))

@@ -51,4 +51,7 @@ def test_a_run_waits_for_its_input_and_stops_when_asked(folder: Path, mode: str,
 
     looks = [record for record in read_records(run.run_dir / DECISIONS_FILE) if isinstance(record, TunerLooked)]
     totals: Any = looks[-1].look.totals
-    assert totals.reader_s > 3 * totals.compute_s
+    # Bytes take their time; what a worker computes meanwhile, however slow its cores are, it need not wait for.
+    spent_s = totals.reader_s + totals.compute_s + totals.exchange_s
+    assert spent_s >= looks[-1].look.samples / SAMPLES_PER_S - READERS * BURST_S
+    assert totals.reader_s > 0

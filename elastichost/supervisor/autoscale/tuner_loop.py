@@ -12,9 +12,9 @@ from elastichost.runs.journal import utc_now
 from elastichost.supervisor.autoscale.counters import Counter
 from elastichost.supervisor.autoscale.history_writer import record_of, remember
 from elastichost.supervisor.autoscale.plan_trial import Change, begun, failed_newcomer, without, without_room
-from elastichost.supervisor.command_handler import CommandHandler
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run, exit_cause
+from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.core.backoff import Retries, failed, may_try, succeeded, waits_s
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.tuner_settings import Links, configuration_of, tuner_settings
@@ -38,8 +38,8 @@ class AutoTuner:
     """What its models need takes 0.3 s to import, what NSGA-II needs a little more: that is done in a thread, and looks
     begin when it is."""
 
-    def __init__(self, run: Run, parts: Components, commander: CommandHandler, settings: TunerSettings) -> None:
-        self._run, self._parts, self._commander = run, parts, commander
+    def __init__(self, run: Run, parts: Components, changes: PlanChangeController, settings: TunerSettings) -> None:
+        self._run, self._parts, self._changes = run, parts, changes
         self.settings, self.state = settings, TunerState()
         self._dense = DenseStore(parts.arena)
         micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
@@ -61,7 +61,7 @@ class AutoTuner:
             return
         has_stood_still = now_s - self._looked_s > STOOD_STILL_S
         self._next_s, self._looked_s = now_s + EVERY_S, now_s
-        if self._commander.was_asked and not self._only_watches:
+        if self._changes.plans.is_asked and not self._only_watches:
             self._only_watches = True
             self._run.note(TunerOnlyWatches())
         ledger = self._parts.training.ledger
@@ -72,7 +72,7 @@ class AutoTuner:
             samples=self._dense.samples_applied(),
             totals=self._counter.totals(),
             hot_share=self._parts.balancer.hot_share,
-            moving_s=self._commander.take_moved_s(),
+            moving_s=self._changes.take_moved_s(),
             most_workers=self._most_workers(now_s),
         )
         samples_left = ledger.samples_planned - ledger.samples_accounted
@@ -94,7 +94,7 @@ class AutoTuner:
         change = self._change
         if change is None:
             return
-        if self._run.plan is not change.after or self._commander.is_settled:
+        if self._run.plan is not change.after or self._changes.is_settled:
             if self._run.plan is change.after:
                 self._retries = succeeded(self._retries, _servers(len(change.after.servers)))
             self._change = None  # it is done, or somebody else has changed the plan
@@ -107,12 +107,12 @@ class AutoTuner:
                 self._retries, _ = failed(self._retries, _servers(len(change.after.servers)), now_s)
             self._change = None
             with self._run.caused_by(exit_cause(gone.process)):
-                self._commander.follow(without(change, gone), now_s)
+                self._changes.apply(without(change, gone), now_s)
         elif change.more_servers and self._parts.roster.full_s > change.began_s:
             many = _servers(len(change.after.servers))
             self._retries, _ = failed(self._retries, many, now_s)
             self._change = None
-            self._commander.follow(without_room(change, waits_s(self._retries, many, now_s)), now_s)
+            self._changes.apply(without_room(change, waits_s(self._retries, many, now_s)), now_s)
 
     def _may_try(self, wanted: Configuration, present: Configuration | None, now_s: float) -> bool:
         """As many PS, or fewer, could be had when they were tried last, or it is long ago."""
@@ -157,7 +157,7 @@ class AutoTuner:
         plan = self._run.plan
         if plan.workers:
             self._plan = plan
-        return configuration_of(plan) if plan.workers and self._commander.is_settled else None
+        return configuration_of(plan) if plan.workers and self._changes.is_settled else None
 
     def _is_steady(self) -> bool:
         parts = self._parts
@@ -184,12 +184,12 @@ class AutoTuner:
         command = ScaleMsg(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
         try:
             # what pinning warns of, more threads than cores, was weighed by the model
-            plan, _ = self._commander.resized(command, f"the tuner wants {wanted}")
+            plan, _ = self._changes.resized(command, f"the tuner wants {wanted}")
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return
         before = self._run.plan
-        self._commander.follow(plan, now_s, "trial" if decision.kind == "try" else "")
+        self._changes.apply(plan, now_s, "trial" if decision.kind == "try" else "")
         self._change = begun(before, plan, self._run.fleet, now_s)
         self._run.last_decision = text_of(decided)
 
@@ -206,7 +206,7 @@ def _servers(count: int) -> str:
     return f"{count} PS"
 
 
-def open_tuner(run: Run, prepared: Preparation, parts: Components, commander: CommandHandler) -> AutoTuner | None:
+def open_tuner(run: Run, prepared: Preparation, parts: Components, changes: PlanChangeController) -> AutoTuner | None:
     """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
     cores = len(prepared.cores)
     all_cores = run.all_cores(cores)
@@ -215,4 +215,4 @@ def open_tuner(run: Run, prepared: Preparation, parts: Components, commander: Co
     if isinstance(settings, str):
         run.note(TunerOff(settings))
         return None
-    return AutoTuner(run, parts, commander, settings)
+    return AutoTuner(run, parts, changes, settings)

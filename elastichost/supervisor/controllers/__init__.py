@@ -12,5 +12,7 @@ Modules:
     shard_map_messages   a shard map as processes are told of it
     migration            buckets on their way to another host (core.migration)
     admission            which parameter servers let which processes in
-    arena_watch          whether the names of the arena are still there
+    plan                 the only writer of the plan
+    plan_change          a change of the plan while the run trains (core.plan_change)
+    work_gate            whether workers may be given work now
 """

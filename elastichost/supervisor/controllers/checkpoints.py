@@ -35,13 +35,15 @@ from elastichost.runs.events import (
     MirrorFailed,
     MirrorUnfinished,
 )
-from elastichost.runs.facts import EvaluationMemory
 from elastichost.runs.journal import utc_now
 from elastichost.runs.result import Lookups
 from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.evaluations import EvaluationController
+from elastichost.supervisor.controllers.leases import Training
 from elastichost.supervisor.controllers.replication import HostMirror, mirror_of
+from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.checkpoint_cut import (
     Abandon,
     Commit,
@@ -54,10 +56,9 @@ from elastichost.supervisor.core.checkpoint_cut import (
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord
-from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.wire.control import PauseMsg, ProceedMsg, SnapshotCutMsg, SnapshotMsg, SnapshotWrittenMsg
 
-__all__ = ["CheckpointController"]
+__all__ = ["CheckpointController", "CheckpointState"]
 
 RETRY_S = 2.0  # twice as long after each failure in a row, up to
 MAX_RETRY_S = 15.0
@@ -80,24 +81,36 @@ class _OpenCut:
     failure: CheckpointError | None = None  # what a PS said of its disk
 
 
+@dataclass(slots=True)
+class CheckpointState:
+    """The cut that is being taken, None while there is none."""
+
+    open: _OpenCut | None = None
+
+    @property
+    def holds_workers(self) -> bool:
+        return self.open is not None and self.open.cut.holds_workers
+
+
 class CheckpointController:
     """One checkpoint at a time. `not_before_s`: when the next periodic one is due."""
 
     def __init__(
         self,
         run: Run,
+        state: CheckpointState,
         model: ModelSpec,
-        ledger: Ledger,
         dense: DenseStore,
-        counted: Callable[[], tuple[EvaluationMemory, Lookups]],
-        committed_step: Callable[[], int],
-        owners: Callable[[], frozenset[int]],
+        training: Training,
+        judge: EvaluationController,
+        roster: ShardMapController,
+        lookups: Callable[[], Lookups],
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._committed_step, self._owners, self._is_stopping = committed_step, owners, is_stopping
-        self._run, self._model, self._ledger, self._dense, self._counted = run, model, ledger, dense, counted
+        self._run, self._state, self._model, self._dense, self._ledger = run, state, model, dense, training.ledger
+        self._training, self._judge, self._roster = training, judge, roster
+        self._lookups, self._is_stopping = lookups, is_stopping
         self._number, self._cause = 0, ""
-        self._open: _OpenCut | None = None
         self._failed_in_a_row = 0
         self.checkpointed_at: int | None = None
         self.newest: Path | None = None
@@ -120,11 +133,11 @@ class CheckpointController:
 
     @property
     def is_open(self) -> bool:
-        return self._open is not None
+        return self._state.open is not None
 
     @property
     def holds_workers(self) -> bool:
-        return self._open is not None and self._open.cut.holds_workers
+        return self._state.holds_workers
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -136,39 +149,41 @@ class CheckpointController:
         except CheckpointError as error:
             self._failed(error, is_final=is_final)
             return
-        self._open = _OpenCut(Cut(self._number), staging, is_final)
+        self._state.open = _OpenCut(Cut(self._number), staging, is_final)
         self._run.note(CheckpointStarted(self._number, reason), self._cause)
         # A worker that drains may be within its last batch: its Drained is as good as Paused.
         at_work = (State.READY, State.RUNNING, State.DRAINING)
         workers = [record.process for record in self._run.fleet.live("worker") if record.state in at_work]
         # One that owns nothing has nothing to copy, and may be about to go.
-        owners = self._owners()
+        owners = self._roster.holdings.owners
         servers = [record.process for record in self._run.fleet.working("server") if record.process.index in owners]
-        self._perform(self._open.cut.begin(workers, servers, self._run.now_s()))
+        self._perform(self._state.open.cut.begin(workers, servers, self._run.now_s()))
 
     def paused(self, record: ProcessRecord, cut: int) -> None:
-        if self._open is not None:
-            self._perform(self._open.cut.paused(record.process, cut, self._run.now_s()))
+        if self._state.open is not None:
+            self._perform(self._state.open.cut.paused(record.process, cut, self._run.now_s()))
 
     def drained(self, record: ProcessRecord) -> None:
         """It stands at a batch boundary, everything reported, and holds nothing."""
-        if self._open is not None:
-            self._perform(self._open.cut.paused(record.process, self._open.cut.number, self._run.now_s()))
+        if self._state.open is not None:
+            self._perform(self._state.open.cut.paused(record.process, self._state.open.cut.number, self._run.now_s()))
 
     def copied(self, record: ProcessRecord, message: SnapshotCutMsg) -> None:
-        if self._open is not None:
-            effects = self._open.cut.copied(record.process, message.cut, message.rows, message.bytes, self._run.now_s())
+        if self._state.open is not None:
+            effects = self._state.open.cut.copied(
+                record.process, message.cut, message.rows, message.bytes, self._run.now_s()
+            )
             self._perform(effects)
 
     def written(self, record: ProcessRecord, message: SnapshotWrittenMsg, frames: tuple[memoryview, ...]) -> None:
         """Raises ProtocolError when the frame is no list of block records, CheckpointError when the run cannot do
         without this checkpoint and it could not be written."""
-        if self._open is None or message.cut != self._open.cut.number:
+        if self._state.open is None or message.cut != self._state.open.cut.number:
             return
         if message.failure:
             kind = CheckpointSpaceError if message.is_out_of_space else CheckpointError
-            self._open.failure = kind(f"{record.process}: {message.failure}", hint=message.hint)
-            self._perform(self._open.cut.abandon(message.failure))
+            self._state.open.failure = kind(f"{record.process}: {message.failure}", hint=message.hint)
+            self._perform(self._state.open.cut.abandon(message.failure))
             return
         try:
             blocks = msgspec.msgpack.decode(frames[0], type=tuple[BlockRecord, ...])
@@ -181,12 +196,12 @@ class CheckpointController:
 
     def _fetch(self, record: ProcessRecord, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...]) -> None:
         """What a PS of another machine wrote there comes here first."""
-        assert self._open is not None and self._run.machines is not None
+        assert self._state.open is not None and self._run.machines is not None
         files = self._run.machines.launchers[record.spec.host].files
         name = f"server-{record.process.index}.bin"
         files.fetch(
-            f"{_elsewhere(self._open)}/{name}",
-            self._open.staging / name,
+            f"{_elsewhere(self._state.open)}/{name}",
+            self._state.open.staging / name,
             lambda problem: self._whole(record.process, message, blocks, problem),
         )
 
@@ -194,24 +209,24 @@ class CheckpointController:
         self, server: ProcessId, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...], why_not: str
     ) -> None:
         """The file of a PS is here, or could not come."""
-        if self._open is None or message.cut != self._open.cut.number:
+        if self._state.open is None or message.cut != self._state.open.cut.number:
             return
         if why_not:
             kind = CheckpointSpaceError if tells_of_no_space(why_not) else CheckpointError
-            self._open.failure = kind(f"{server}: {why_not}")
-            self._perform(self._open.cut.abandon(why_not))
+            self._state.open.failure = kind(f"{server}: {why_not}")
+            self._perform(self._state.open.cut.abandon(why_not))
             return
-        self._open.blocks += blocks
-        self._perform(self._open.cut.written(server, message.cut, message.dense_version))
+        self._state.open.blocks += blocks
+        self._perform(self._state.open.cut.written(server, message.cut, message.dense_version))
 
     def lost(self, record: ProcessRecord) -> None:
-        if self._open is not None:
-            self._perform(self._open.cut.lost(record.process))
+        if self._state.open is not None:
+            self._perform(self._state.open.cut.lost(record.process))
 
     def close(self) -> None:
         """Removes what is unfinished, and calls a copy to the mirror off. Call when every PS has ended."""
-        if self._open is not None:
-            self._remove(self._open.staging)
+        if self._state.open is not None:
+            self._remove(self._state.open.staging)
         if self._mirror is not None:
             if self._mirror.close():
                 self._run.note(MirrorUnfinished(str(self._mirror.directory)))
@@ -221,8 +236,8 @@ class CheckpointController:
         if self._mirror is not None:
             self._tell_mirrored(self._mirror)
         # Writing takes as long as the disk takes: nobody waits for it.
-        if self.holds_workers and self._open is not None and now_s - self._open.cut.began_s > CUT_TIMEOUT_S:
-            self._perform(self._open.cut.abandon(f"not done after {CUT_TIMEOUT_S:g} s"))
+        if self.holds_workers and self._state.open is not None and now_s - self._state.open.cut.began_s > CUT_TIMEOUT_S:
+            self._perform(self._state.open.cut.abandon(f"not done after {CUT_TIMEOUT_S:g} s"))
 
     # --- effects --------------------------------------------------------------------------------------------
 
@@ -241,14 +256,16 @@ class CheckpointController:
                     self._abandon(reason)
 
     def _take_copies(self, cut: int, servers: tuple[ProcessId, ...]) -> None:
-        assert self._open is not None
-        step = self._committed_step()
-        ledger, dense, (judged, lookups) = self._ledger, self._dense.state_copy(), self._counted()
-        self._open.record = RunRecord(ledger.state(), dense.version, dense.step, dense.samples_applied, judged, lookups)
-        self._open.accounted = ledger.samples_accounted
-        self._open.trained, self._open.epoch = ledger.trained, ledger.epoch
+        assert self._state.open is not None
+        step = self._training.committed_step()
+        ledger, dense, judged = self._ledger, self._dense.state_copy(), self._judge.memory
+        self._state.open.record = RunRecord(
+            ledger.state(), dense.version, dense.step, dense.samples_applied, judged, self._lookups()
+        )
+        self._state.open.accounted = ledger.samples_accounted
+        self._state.open.trained, self._state.open.epoch = ledger.trained, ledger.epoch
         for server in servers:
-            self._run.send(server, SnapshotMsg(cut, self._path_for(server, self._open), step))
+            self._run.send(server, SnapshotMsg(cut, self._path_for(server, self._state.open), step))
 
     def _path_for(self, server: ProcessId, opened: _OpenCut) -> str:
         """Where a PS writes: on its own machine."""
@@ -256,8 +273,8 @@ class CheckpointController:
         return str(opened.staging) if place is None else f"{place.run_dir}/{_elsewhere(opened)}"
 
     def _commit(self) -> None:
-        assert self._open is not None
-        done, self._open = self._open, None
+        assert self._state.open is not None
+        done, self._state.open = self._state.open, None
         final = self._run.directory.checkpoints / checkpoint_name(done.trained)
         try:
             commit(done.staging, final, self._manifest(done))
@@ -327,8 +344,8 @@ class CheckpointController:
         return None
 
     def _abandon(self, reason: str) -> None:
-        assert self._open is not None
-        done, self._open = self._open, None
+        assert self._state.open is not None
+        done, self._state.open = self._state.open, None
         self._forget_elsewhere(done)
         if done.failure is not None:
             self._failed(done.failure, is_final=done.is_final, staging=done.staging)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from elastichost.plan import ProcessId
 from elastichost.quality import auc, evaluate_labels
@@ -16,24 +17,42 @@ from elastichost.supervisor.ledger.early_stopping import EarlyStop, EarlyStopVer
 from elastichost.supervisor.ledger.evaluation import EvaluationRound, ScoreTable
 from elastichost.wire.control import EvaluationScoresMsg
 
-__all__ = ["EvaluationController"]
+__all__ = ["EvaluationController", "EvaluationState"]
+
+
+@dataclass(slots=True)
+class EvaluationState:
+    """The evaluation that is under way, None while there is none. evaluated_at: samples that were accounted for when
+    the newest that is done began."""
+
+    round: EvaluationRound | None = None
+    evaluated_at: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.round is not None
 
 
 class EvaluationController:
     """One evaluation at a time. `units[i]`: samples of test unit i; no units: there is no test set."""
 
-    def __init__(self, run: Run, units: Sequence[int], num_labels: int, may_grant: Callable[[], bool]) -> None:
-        self._run = run
+    def __init__(
+        self,
+        run: Run,
+        state: EvaluationState,
+        units: Sequence[int],
+        num_labels: int,
+        may_grant: Callable[[], bool],
+    ) -> None:
+        self._run, self._state = run, state
         self._units = tuple(units)
         self._num_labels = num_labels
         self._may_grant = may_grant
         settings = run.job.evaluate.early_stop
         self._early_stop = EarlyStop(settings.metric, settings.patience)
-        self._round: EvaluationRound | None = None
         self._number = 0
         self._began_s = 0.0
         self.cause = ""
-        self.evaluated_at: int | None = None
         self._samples = 0
         self.figures: TestFigures | None = None
 
@@ -43,7 +62,11 @@ class EvaluationController:
 
     @property
     def is_open(self) -> bool:
-        return self._round is not None
+        return self._state.is_open
+
+    @property
+    def evaluated_at(self) -> int | None:
+        return self._state.evaluated_at
 
     @property
     def memory(self) -> EvaluationMemory:
@@ -52,13 +75,13 @@ class EvaluationController:
 
     def recall(self, memory: EvaluationMemory) -> None:
         """Goes on where the run that is resumed was at its checkpoint."""
-        self.evaluated_at, self.figures = memory.evaluated_at, memory.figures
+        self._state.evaluated_at, self.figures = memory.evaluated_at, memory.figures
         self._early_stop.recall(memory.best, memory.without_better)
 
     def begin(self, samples: int, reason: str) -> None:
         """samples: what is accounted for when it begins."""
         self._number += 1
-        self._round = EvaluationRound(self._number, self._units, self._run.job.train.batch_size, self._num_labels)
+        self._state.round = EvaluationRound(self._number, self._units, self._run.job.train.batch_size, self._num_labels)
         self._samples, self._began_s = samples, self._run.now_s()
         self.cause = self._run.new_cause("evaluation")
         self._run.note(EvaluationStarted(samples, reason), self.cause)
@@ -66,28 +89,28 @@ class EvaluationController:
 
     def serve(self) -> None:
         """Gives ranges to every worker that has room for one."""
-        if self._round is None or not self._may_grant():
+        if self._state.round is None or not self._may_grant():
             return
         for record in self._run.fleet.working("worker"):
-            while (grant := self._round.request(record.process, record.samples_per_s)) is not None:
+            while (grant := self._state.round.request(record.process, record.samples_per_s)) is not None:
                 self._run.send(record.process, grant)
 
     def lost(self, process: ProcessId) -> None:
-        if self._round is not None:
-            self._round.lost(process)
+        if self._state.round is not None:
+            self._state.round.lost(process)
             self.serve()
 
     def scored(
         self, record: ProcessRecord, message: EvaluationScoresMsg, frames: Sequence[memoryview]
     ) -> EarlyStopVerdict | None:
         """Takes scores; the last ones end the round and give the verdict on an early stop."""
-        if self._round is None or not self._round.scored(record.process, message, frames):
+        if self._state.round is None or not self._state.round.scored(record.process, message, frames):
             return None
-        if not self._round.is_done:
+        if not self._state.round.is_done:
             self.serve()
             return None
-        table, self._round = self._round.result(), None
-        self.figures, self.evaluated_at = figures(table), self._samples
+        table, self._state.round = self._state.round.result(), None
+        self.figures, self._state.evaluated_at = figures(table), self._samples
         value = self.figures.auc if self._early_stop.metric == "auc" else self.figures.logloss
         verdict = self._early_stop.observe(value)
         self._run.note(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
+from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.runs.events import BatchTorn, LeaseGranted, LeasesSettled, SamplesQuarantined
@@ -24,7 +26,25 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.facts import Lease
 
-__all__ = ["Training", "miscount"]
+__all__ = ["HostWatermarks", "Training", "miscount"]
+
+
+class HostWatermarks:
+    """How far workers have changed rows in place, on all hosts of a run. A machine may join, or be lost."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._known: dict[Path, Watermarks] = {}
+
+    def begun(self, worker: int, incarnation: int) -> int:
+        """The batch for which that incarnation changed rows last, 0 for none. It was on one host, and no other
+        incarnation of the run bears its number."""
+        run = self._run
+        others = (path for host, path in run.other_arenas.items() if run.uses(host))
+        for directory in (run.arena, *others):
+            if directory not in self._known:
+                self._known[directory] = Watermarks(directory)
+        return max(marks.begun(worker, incarnation) for marks in self._known.values())
 
 
 class Training:

@@ -2,7 +2,7 @@
 
 Rows of other hosts and the dense part stay as they are, and no sample is trained twice: the buckets of the lost host
 are made anew on host 0, from the newest checkpoint, and shared out from there as any others. In sync mode, where every
-bit depends on all of them, the whole run goes back instead (`rolling_back`).
+bit depends on all of them, the whole run goes back instead (`rollback`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.index import table as index
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.errors import CheckpointError
-from elastichost.plan import Plan
 from elastichost.runs.events import RowsRolledBack
 from elastichost.runs.result import LostHost
 from elastichost.supervisor.context import Run
@@ -23,18 +22,9 @@ from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.ledger.checkpoint_record import find_checkpoint, read_record
 from elastichost.supervisor.memory.monitor import MemoryWatch
 
-__all__ = ["HostLosses", "plan_without"]
+__all__ = ["HostLosses"]
 
 Key = tuple[int, int]  # (table, bucket)
-
-
-def plan_without(plan: Plan, run: Run) -> Plan:
-    """The plan without what is on hosts that the run uses no more; with one worker on host 0 if all were there."""
-    left = tuple(spec for spec in plan.processes if run.uses(spec.host))
-    if plan.workers and not any(spec.role == "worker" for spec in left):
-        one = min(plan.workers, key=lambda spec: spec.index)
-        left = (msgspec.structs.replace(one, host=0, cores=(), gpu=None), *left)
-    return msgspec.structs.replace(plan, processes=left)
 
 
 class HostLosses:

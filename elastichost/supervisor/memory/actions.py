@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -14,13 +14,11 @@ from elastichost.runs.events import MemoryActed, MemoryActionMeasured, MemoryMov
 from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
 from elastichost.specs import TableSpec
 from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemoryLook
 from elastichost.tuner.memory.forecast import MemoryState, predict
 from elastichost.wire.commands import ScaleMsg
-
-if TYPE_CHECKING:
-    from elastichost.supervisor.command_handler import CommandHandler
 
 __all__ = ["MemoryActor", "acted", "relocated", "total_of"]
 
@@ -60,7 +58,12 @@ class MemoryActor:
         return bool(self._effects)
 
     def perform(
-        self, decision: MemoryDecision, look: MemoryLook, state: MemoryState, commander: CommandHandler, now_s: float
+        self,
+        decision: MemoryDecision,
+        look: MemoryLook,
+        state: MemoryState,
+        changes: PlanChangeController,
+        now_s: float,
     ) -> None:
         """decision: of another kind than "stay" and "warn"."""
         match decision.kind:
@@ -71,9 +74,9 @@ class MemoryActor:
                 for board, table in itertools.product(self._boards, self._dynamic):
                     board.set_admit_after(table.index, decision.admit_after)
             case "shrink":
-                self._resize(ScaleMsg(workers=decision.workers), "a worker fewer, to save memory", commander, now_s)
+                self._resize(ScaleMsg(workers=decision.workers), "a worker fewer, to save memory", changes, now_s)
             case "move":
-                self._move(decision, commander, now_s)
+                self._move(decision, changes, now_s)
         due_s = now_s + max(3 * look.action_s, LEAST_EFFECT_S)
         if not any(effect.kind == decision.kind for effect in self._effects):
             effect = _Effect(decision.kind, due_s, state, look, self._evicted(), self._rounds(), self._run.cause)
@@ -93,18 +96,18 @@ class MemoryActor:
             is_own = table.evict_after_samples > 0
             board.set_horizon(table.index, 0 if is_own and not shortens_own else horizon)
 
-    def _resize(self, command: ScaleMsg, reason: str, commander: CommandHandler, now_s: float) -> None:
-        plan, warnings = commander.resized(command, reason)
+    def _resize(self, command: ScaleMsg, reason: str, changes: PlanChangeController, now_s: float) -> None:
+        plan, warnings = changes.resized(command, reason)
         for warning in warnings:
             self._run.note(Warned(warning))
-        commander.follow(plan, now_s)
+        changes.apply(plan, now_s)
 
-    def _move(self, decision: MemoryDecision, commander: CommandHandler, now_s: float) -> None:
+    def _move(self, decision: MemoryDecision, changes: PlanChangeController, now_s: float) -> None:
         """Where no PS is, one is started first: it gets its share of the buckets by the plan."""
         hosts = self._roster.hosts
         if decision.target not in hosts.values():
             servers = len(self._run.plan.servers) + 1
-            self._resize(ScaleMsg(servers=servers), "a PS on another host, which has memory left", commander, now_s)
+            self._resize(ScaleMsg(servers=servers), "a PS on another host, which has memory left", changes, now_s)
             return
         target = relocated(self._roster.shard_map, hosts, decision.host, decision.target, decision.share)
         if not moved_buckets(self._roster.shard_map, target):

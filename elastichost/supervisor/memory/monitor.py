@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from elastichost.resources import bounds_of
 from elastichost.runs.events import Inaction, MemoryBudgetSet, MemoryForecastFailed, MemoryWarned
 from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.memory.actions import MemoryActor, acted
@@ -35,9 +35,6 @@ from elastichost.tuner.memory.forecast import begin, decide, predict
 from elastichost.tuner.memory.growth import GrowthState, is_foreknown
 from elastichost.tuner.memory.prior import learnt
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
-
-if TYPE_CHECKING:
-    from elastichost.supervisor.command_handler import CommandHandler
 
 __all__ = ["MemoryWatch"]
 
@@ -142,8 +139,8 @@ class MemoryWatch:
 
     # --- every turn -------------------------------------------------------------------------------------------
 
-    def look(self, ledger: Ledger, commander: CommandHandler | None, private: Mapping[int, int], now_s: float) -> None:
-        """Call it every turn. commander: None while no plan can change. private: memory of its own of each process that
+    def look(self, ledger: Ledger, changes: PlanChangeController, private: Mapping[int, int], now_s: float) -> None:
+        """Call it every turn. changes: of the plan. private: memory of its own of each process that
         was measured, by pid. Raises MemoryBudgetError."""
         if not self.is_active or now_s < self._grant_at_s:
             return
@@ -160,7 +157,7 @@ class MemoryWatch:
         if self._mode == "off":
             self._tell_budget(facts)
             return
-        look = self._look(facts, ledger, commander, private)
+        look = self._look(facts, ledger, changes, private)
         self.most_workers = self._room_for_workers(facts, look)
         try:
             self._state, decision = decide(self._state, look, now_s)
@@ -176,7 +173,7 @@ class MemoryWatch:
         self._keep_law(ledger, look)
         self._tell_budget(facts)
         self._wants_ages = decision.wants_ages
-        self._follow(decision, look, commander, now_s)
+        self._follow(decision, look, changes, now_s)
 
     def learnt(self, *, is_whole: bool) -> Estimates:
         """What jobs like it may begin with. is_whole: all samples were trained."""
@@ -246,7 +243,7 @@ class MemoryWatch:
     # --- once a second ----------------------------------------------------------------------------------------
 
     def _look(
-        self, facts: Sequence[HostFacts], ledger: Ledger, commander: CommandHandler | None, private: Mapping[int, int]
+        self, facts: Sequence[HostFacts], ledger: Ledger, changes: PlanChangeController, private: Mapping[int, int]
     ) -> MemoryLook:
         assert self._dense is not None
         costs, is_dynamic = self._costs.all, self._granters[0].is_dynamic
@@ -272,7 +269,7 @@ class MemoryWatch:
             live_bytes=float(live.sum()),
             own_bytes=float(live[own].sum()),
             hosts=self._hosts(facts),
-            possible=self._possible(commander),
+            possible=self._possible(changes),
             action_s=self._action_s(facts, grace_s),
             grace_s=grace_s,
             new_ids_until=self._new_ids_until(ledger, samples),
@@ -307,14 +304,14 @@ class MemoryWatch:
         most = look.workers + more
         return most if self._workers_left is None else min(most, self._workers_left)
 
-    def _possible(self, commander: CommandHandler | None) -> tuple[Action, ...]:
-        if self._mode != "act" or commander is None or commander.why_not:
+    def _possible(self, changes: PlanChangeController) -> tuple[Action, ...]:
+        if self._mode != "act" or not changes.is_open:
             return ()
         drops: tuple[Action, ...] = () if self._is_sync else ("evict", "admit")
-        if not commander.is_settled:
+        if not changes.is_settled:
             return drops
         moves: tuple[Action, ...] = ("move",) if len(self._granters) > 1 and self._roster.is_published else ()
-        may_shrink = self._may_resize("workers") and not commander.was_asked
+        may_shrink = self._may_resize("workers") and not changes.plans.is_asked
         shrinks: tuple[Action, ...] = ("shrink",) if may_shrink else ()
         return (*moves, *drops, *shrinks)
 
@@ -368,9 +365,7 @@ class MemoryWatch:
             return "watch"
         return "sync" if self._is_sync else "none_helps"
 
-    def _follow(
-        self, decision: MemoryDecision, look: MemoryLook, commander: CommandHandler | None, now_s: float
-    ) -> None:
+    def _follow(self, decision: MemoryDecision, look: MemoryLook, changes: PlanChangeController, now_s: float) -> None:
         self._actor.measure(self._state, look, now_s)
         if decision.kind == "warn":
             if decision.is_news:
@@ -384,12 +379,12 @@ class MemoryWatch:
                         inaction=self._inaction,
                     )
                 )
-        elif decision.kind != "stay" and commander is not None:
+        elif decision.kind != "stay" and changes.is_open:
             with self._run.caused_by(self._run.new_cause("memory")):
                 self._run.note(acted(decision))
                 if decision.kind == "shrink":
                     self._workers_left = decision.workers
-                self._actor.perform(decision, look, self._state, commander, now_s)
+                self._actor.perform(decision, look, self._state, changes, now_s)
 
 
 def _sums(ages: npt.NDArray[np.float64], tables: set[int]) -> tuple[float, ...]:

@@ -22,8 +22,8 @@ from elastichost.runs.events import HistoryUnavailable
 from elastichost.supervisor.autoscale import history_writer as remembering
 from elastichost.supervisor.autoscale.history_writer import record_of, remember
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner
-from elastichost.supervisor.event_loop import Supervisor
 from elastichost.supervisor.startup.initial_plan import InitialPlan, begin
+from elastichost.supervisor.supervisor import Supervisor
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.memory.forecast import begin as begin_memory
 from elastichost.tuner.memory.growth import GrowthState, is_foreknown, observe
@@ -159,14 +159,16 @@ def test_a_run_that_saw_nothing_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_supervisor_whose_run_fails_remembers_it_and_says_why_it_failed() -> None:
     told: list[dict[str, bool]] = []
-    tuner = SimpleNamespace(remember=lambda features, **how: told.append(how))
+    training = SimpleNamespace(remember=lambda **how: told.append(how))
 
-    def train() -> None:
+    def train(described: object) -> None:
         raise MemoryBudgetError("too little", hint="more")
 
-    prepared = SimpleNamespace(beginning=SimpleNamespace(features=None))
     supervisor: Any = SimpleNamespace(
-        _train=train, _tuner=tuner, _prepared=prepared, _arenas=SimpleNamespace(is_gone=lambda: False)
+        _describe_model=lambda: "described",
+        _train=train,
+        _training=training,
+        _arenas=SimpleNamespace(is_gone=lambda: False),
     )
     with pytest.raises(MemoryBudgetError, match="too little"):
         Supervisor.run(supervisor)

@@ -65,20 +65,20 @@ class Scene:
             memory=SimpleNamespace(most_workers=None, learnt=lambda is_whole: Estimates()),
             roster=SimpleNamespace(full_s=-math.inf),
         )
-        commander: Any = SimpleNamespace(
-            was_asked=False,
+        changes: Any = SimpleNamespace(
+            plans=SimpleNamespace(is_asked=False),
             is_settled=True,
             take_moved_s=lambda: None,
             resized=lambda command, reason: (resized_plan(run.plan, reason, servers=command.servers), ()),
-            follow=self.follow,
+            apply=self.apply,
         )
-        self.run, self.parts, self.commander = run, parts, commander
-        self.tuner = AutoTuner(run, parts, commander, SETTINGS)
+        self.run, self.parts, self.changes = run, parts, changes
+        self.tuner = AutoTuner(run, parts, changes, SETTINGS)
         self.tuner._importing.join()
 
-    def follow(self, plan: Plan, now_s: float, cause: PlanOrigin = "") -> None:
+    def apply(self, plan: Plan, now_s: float, cause: PlanOrigin = "") -> None:
         self.causes.append(cause)
-        self.run.plan, self.commander.is_settled = plan, False
+        self.run.plan, self.changes.is_settled = plan, False
         self.followed.append((now_s, len(plan.servers)))
 
     def wants(self, servers: int, now_s: float, kind: Kind = "try") -> None:
@@ -132,13 +132,13 @@ def test_the_time_in_which_the_supervisor_stood_still_is_not_measured(scene: Sce
 def test_a_plan_for_whose_ps_there_is_no_memory_is_taken_back_and_rests(scene: Scene) -> None:
     now_s = 100.0
     for wait_s in (30.0, 60.0):
-        scene.commander.is_settled = True
+        scene.changes.is_settled = True
         scene.wants(2, now_s)
         scene.parts.roster.full_s = now_s + 1.0
         scene.tuner.take_back(now_s + 2.0)
         assert scene.followed[-2:] == [(now_s, 2), (now_s + 2.0, 1)]
         assert f"and 2 PS are left alone for {wait_s:.0f} s" in scene.run.plan.reason
-        scene.commander.is_settled = True
+        scene.changes.is_settled = True
         scene.tuner.take_back(now_s + 3.0)
         told = len(scene.noted.events)
         for servers in (2, 3):
@@ -153,7 +153,7 @@ def test_a_ps_that_ends_before_it_works_is_not_asked_for_again_at_once(scene: Sc
     scene.run.fleet.request(process, ProcessSpec("server", 1, (0,), 1), 100.0).state = State.FAILED
     scene.tuner.take_back(101.0)
     assert "server-1.1 ended before it worked" in scene.run.plan.reason
-    scene.commander.is_settled = True
+    scene.changes.is_settled = True
     for at_s in (102.0, 130.0, 131.5):
         scene.wants(2, at_s)
     assert scene.followed == [(100.0, 2), (101.0, 1), (131.5, 2)]
@@ -162,7 +162,7 @@ def test_a_ps_that_ends_before_it_works_is_not_asked_for_again_at_once(scene: Sc
 def test_one_that_could_be_had_is_not_held_against_it(scene: Scene) -> None:
     scene.wants(2, 100.0)
     scene.tuner.take_back(101.0)
-    scene.commander.is_settled = True
+    scene.changes.is_settled = True
     scene.tuner.take_back(102.0)
     scene.parts.roster.full_s = 103.0  # something else
     scene.tuner.take_back(104.0)
@@ -172,6 +172,6 @@ def test_one_that_could_be_had_is_not_held_against_it(scene: Scene) -> None:
 def test_a_plan_that_is_only_tried_is_told_from_one_that_is_moved_to(scene: Scene) -> None:
     """Whoever resumes the run begins with none that was only tried."""
     scene.wants(2, 100.0)
-    scene.commander.is_settled = True
+    scene.changes.is_settled = True
     scene.wants(3, 110.0, "move")
     assert scene.causes == ["trial", ""]

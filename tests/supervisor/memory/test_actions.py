@@ -95,9 +95,7 @@ class Scene:
         self.roster: Any = SimpleNamespace(
             hosts=hosts, shard_map=self.shard_map, relocate=self._relocate, refuse=self._refuse
         )
-        self.commander: Any = SimpleNamespace(
-            resized=self._resized, follow=lambda plan, now_s: self.followed.append(plan)
-        )
+        self.changes: Any = SimpleNamespace(resized=self._resized, apply=lambda plan, now_s: self.followed.append(plan))
         self.may_move = may_move
         self.actor = self.again()
 
@@ -119,7 +117,7 @@ class Scene:
         return f"plan of {command}", ("a warning",)
 
     def do(self, kind: MemoryKind, now_s: float = 10.0, *, used: int = 100, **facts: Any) -> None:
-        self.actor.perform(MemoryDecision(kind, "", **facts), look(used), MemoryState(), self.commander, now_s)
+        self.actor.perform(MemoryDecision(kind, "", **facts), look(used), MemoryState(), self.changes, now_s)
 
 
 def look(used: int = 100, samples: int = 50_000) -> MemoryLook:
@@ -222,7 +220,7 @@ def test_rows_that_were_to_be_expected_are_told_beside_what_came(scene: Scene) -
     for second in range(1, 40):
         before = msgspec.structs.replace(look(0, second * 1000), made_bytes=second * 1e5)
         state, _ = decide(state, before, float(second))
-    scene.actor.perform(MemoryDecision("evict", "", horizon=100), before, state, scene.commander, 40.0)
+    scene.actor.perform(MemoryDecision("evict", "", horizon=100), before, state, scene.changes, 40.0)
     scene.actor.measure(state, msgspec.structs.replace(before, samples=59_000), 60.0)
     (told,) = scene.noted.of(MemoryActionMeasured)
     assert told.grown_bytes == 0

@@ -105,6 +105,7 @@ class Scene:
             know_room=lambda left_bytes: None,
             may_take=lambda host: True,
         )
+        self.changes: Any = SimpleNamespace(is_open=False)  # no plan may change yet
         self.ledger: Any = SimpleNamespace(samples_planned=4_000_000, samples_accounted=500_000)
         self.watch = MemoryWatch(
             run, (MemoryGauge(0, self.arena),), roster, (EXPECTED_BYTES + 2 * PRIVATE + budget,), known
@@ -118,7 +119,7 @@ class Scene:
         self.now_s += seconds
         private = {SUPERVISOR: PRIVATE, FORK_SERVER: PRIVATE, 99: 10**12}
         private |= {SERVER: EXPECTED_BYTES} if self.are_measured else {}
-        self.watch.look(self.ledger, None, private, self.now_s)
+        self.watch.look(self.ledger, self.changes, private, self.now_s)
 
     def see(self, count: int = 2000) -> int:
         """New ids; how many got a row."""

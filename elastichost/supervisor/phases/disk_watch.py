@@ -7,7 +7,6 @@ from pathlib import Path
 
 from elastichost.appending import space_words
 from elastichost.errors import DiskFullError
-from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.wire.applied import APPLIED_FILE
 
@@ -16,9 +15,10 @@ __all__ = ["look_at_space", "without_space"]
 STOP_WITHOUT_SPACE_S = 10.0  # whoever asked may free some meanwhile
 
 
-def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None, parts: Components | None) -> None:
+def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None, newest: Path | None) -> None:
     """Call it every turn. others: files without which training goes on -> why they can not be written, "" when they
-    can; stopping_s: since when the run is to stop. Raises DiskFullError when it can not save itself before that."""
+    can; stopping_s: since when the run is to stop; newest: the newest checkpoint. Raises DiskFullError when it can not
+    save itself before that."""
     run.recorder.flush()
     now_s, space = run.now_s(), run.space
     space.look("journal.jsonl", run.journal.problem, now_s, must_wait=True)
@@ -31,7 +31,7 @@ def look_at_space(run: Run, others: Mapping[str, str], stopping_s: float | None,
         run.note(told)
     since_s = space.held_since_s
     if since_s is not None and stopping_s is not None and now_s - max(since_s, stopping_s) > STOP_WITHOUT_SPACE_S:
-        raise without_space(run, parts.checkpointer.newest if parts is not None else None)
+        raise without_space(run, newest)
 
 
 def without_space(run: Run, newest: Path | None) -> DiskFullError:

@@ -6,7 +6,7 @@ What is mapped stays mapped without a name, so who works goes on working; but no
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from elastichost.arena.arena import LAYOUT_FILE
@@ -19,14 +19,17 @@ LOOK_EVERY_S = 0.5
 
 
 class ArenaWatch:
-    """directories: of the arenas on this machine, which are complete now. newest: the newest checkpoint. gone: the
-    first of the directories that is no more."""
+    """gone: the first of the watched directories that is no more."""
 
-    def __init__(self, run: Run, directories: Sequence[Path], newest: Callable[[], Path | None]) -> None:
-        self._known = {path: _number(path) for path in directories}
-        self._run, self._newest = run, newest
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._known: dict[Path, int] = {}
         self._look_at_s = 0.0
         self.gone: Path | None = None
+
+    def watch(self, directories: Iterable[Path]) -> None:
+        """From now on these, of the arenas on this machine, which are complete now; before, nothing is watched."""
+        self._known, self.gone = {path: _number(path) for path in directories}, None
 
     def is_gone(self) -> bool:
         """Whether the files of an arena were removed while the run needs them, as far as was seen."""
@@ -36,9 +39,9 @@ class ArenaWatch:
             self.gone = next((path for path, number in self._known.items() if _number(path) != number), None)
         return self.gone is not None
 
-    def error(self, why_not_saved: str = "") -> ArenaError:
-        """why_not_saved: what ended the run before all that was trained could be saved, or ""."""
-        newest = self._newest()
+    def error(self, newest: Path | None, why_not_saved: str = "") -> ArenaError:
+        """newest: the newest checkpoint. why_not_saved: what ended the run before all that was trained could be saved,
+        or ""."""
         checkpoint = f"the newest checkpoint is {newest}" if newest is not None else "there is no checkpoint"
         if why_not_saved:
             end = f"what was trained last could not be saved ({why_not_saved}); {checkpoint}"

@@ -1,0 +1,52 @@
+"""Whether workers may be given work now: one place that asks everything that can stand against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.checkpoints import CheckpointState
+from elastichost.supervisor.controllers.evaluations import EvaluationState
+from elastichost.supervisor.controllers.shard_map import ShardMapController
+from elastichost.supervisor.ledger.ledger import Ledger
+
+__all__ = ["WorkGate"]
+
+
+class WorkGate:
+    """has_test: there is a test set, so evaluations come due. `checkpoint` and `evaluation` are written by the
+    controllers they belong to, and only read here. is_stopping: the run was asked to stop."""
+
+    def __init__(
+        self,
+        run: Run,
+        ledger: Ledger,
+        roster: ShardMapController,
+        checkpoint: CheckpointState,
+        evaluation: EvaluationState,
+        is_stopping: Callable[[], bool],
+        *,
+        has_test: bool,
+    ) -> None:
+        self._run, self._ledger, self._roster, self._is_stopping = run, ledger, roster, is_stopping
+        self._checkpoint, self._evaluation = checkpoint, evaluation
+        job = run.job
+        every_samples = job.evaluate.every_samples if has_test else 0
+        # A crew is evaluated between two steps: it must come to the end of what it was given.
+        self._waits_for_evaluation = job.train.mode == "sync" and has_test
+        self._evaluate_every_samples = every_samples
+
+    def may_evaluate(self) -> bool:
+        """False while a checkpoint holds the workers, before the PS serve, and when the run is to stop."""
+        return not self._checkpoint.holds_workers and not self._is_stopping() and self._roster.was_published
+
+    def may_train(self) -> bool:
+        """As `may_evaluate`; False also while the journal has no space, because whoever resumes the run has to know of
+        every lease."""
+        if self._run.journal.problem:
+            return False
+        return self.may_evaluate() and not (self._waits_for_evaluation and self._is_evaluation_due())
+
+    def _is_evaluation_due(self) -> bool:
+        since = self._ledger.samples_accounted - (self._evaluation.evaluated_at or 0)
+        return self._evaluation.is_open or 0 < self._evaluate_every_samples <= since

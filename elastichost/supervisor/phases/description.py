@@ -1,0 +1,72 @@
+"""The first phase: the probe builds the user's model once, and says what it consists of."""
+
+from __future__ import annotations
+
+from elastichost.errors import HostLostError
+from elastichost.supervisor.components import Components
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.plan import PlanController
+from elastichost.supervisor.controllers.processes import Holdings, ProcessController
+from elastichost.supervisor.core.fleet import ProcessRecord
+from elastichost.supervisor.elastic_hosts.join import keep_hosts
+from elastichost.supervisor.event_loop import TICK_S, EventLoop
+from elastichost.supervisor.launch.events import AgentLost
+from elastichost.supervisor.message_router import Described, ProbeRouter
+from elastichost.supervisor.phases.disk_watch import look_at_space
+from elastichost.supervisor.signals import StopSignals
+from elastichost.supervisor.status import Reporter
+from elastichost.wire.commands import CommandServer
+
+__all__ = ["DescriptionPhase", "host_lost_error"]
+
+
+class DescriptionPhase:
+    """There is no arena and no ledger yet, and the plan has one process."""
+
+    state = "starting"
+    components: Components | None = None
+
+    def __init__(self, run: Run, plans: PlanController, loop: EventLoop, reporter: Reporter) -> None:
+        self._run, self._plans, self._loop, self._reporter = run, plans, loop, reporter
+        self.processes = ProcessController(run, _nobody_is_concerned, Holdings, self._host_lost)
+        self.router = ProbeRouter(run, self.processes)
+
+    def run(self, signals: StopSignals) -> Described | None:
+        """The model; None: the run was asked to stop before there was anything to keep."""
+        self._plans.probe()
+        while self.router.described is None:
+            self._loop.turn(self)
+            if signals.count:
+                return None
+        return self.router.described
+
+    def tick_s(self, now_s: float) -> float:
+        """Nothing has to be seen at its very moment."""
+        return TICK_S
+
+    def commands(self) -> CommandServer | None:
+        """A plan changes once there is one to change."""
+        return None
+
+    def before_reconcile(self, now_s: float) -> None:
+        """The plan is the probe."""
+
+    def after_reconcile(self, now_s: float) -> None:
+        """Nothing depends on the probe but its answer."""
+        look_at_space(self._run, self._reporter.problems, None, None)
+
+    def _host_lost(self, event: AgentLost) -> None:
+        keep_hosts(self._run)
+        raise host_lost_error(event)
+
+
+def _nobody_is_concerned(record: ProcessRecord, *, asked: bool) -> None:
+    """The probe holds nothing."""
+
+
+def host_lost_error(event: AgentLost) -> HostLostError:
+    """Of a run that cannot go on from what it has."""
+    return HostLostError(
+        f"host {event.name} is lost: {event.reason}",
+        hint="its rows are in the newest checkpoint: `elastichost resume` goes on from there",
+    )

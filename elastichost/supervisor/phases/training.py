@@ -1,0 +1,249 @@
+"""The phase in which the job trains: from the first process to the last one that has ended.
+
+Everything in it exists from its beginning to its end. A run that is rolled back to a checkpoint leaves this phase and
+begins another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from elastichost.errors import HostLostError, NonFiniteError
+from elastichost.plan import Plan
+from elastichost.runs import events
+from elastichost.supervisor.assembly import assemble
+from elastichost.supervisor.autoscale.stragglers import StragglerWatch
+from elastichost.supervisor.autoscale.tuner_loop import AutoTuner, open_tuner
+from elastichost.supervisor.command_handler import CommandHandler
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.plan import PlanController
+from elastichost.supervisor.controllers.plan_change import PlanChangeController
+from elastichost.supervisor.controllers.processes import ProcessController
+from elastichost.supervisor.core.agenda import (
+    BeginCheckpoint,
+    BeginEpoch,
+    BeginEvaluation,
+    Finish,
+    Policy,
+    Wait,
+    next_step,
+)
+from elastichost.supervisor.core.lifecycle import LifecycleEvent
+from elastichost.supervisor.elastic_hosts.join import keep_hosts
+from elastichost.supervisor.event_loop import TICK_S, EventLoop, KilledError
+from elastichost.supervisor.launch.events import AgentLost
+from elastichost.supervisor.message_router import TrainingRouter
+from elastichost.supervisor.phases.agenda_input import situation_of, word_of
+from elastichost.supervisor.phases.description import host_lost_error
+from elastichost.supervisor.phases.disk_watch import look_at_space
+from elastichost.supervisor.phases.stop_request import StopRequest
+from elastichost.supervisor.rollback import roll_back
+from elastichost.supervisor.run_start import RunStart
+from elastichost.supervisor.signals import StopSignals
+from elastichost.supervisor.startup.preflight import Preparation
+from elastichost.supervisor.startup.resume_source import ResumeSource
+from elastichost.supervisor.status import Reporter
+from elastichost.wire.commands import CommandServer
+from elastichost.wire.control import StopMsg
+
+__all__ = ["TrainingPhase"]
+
+CHANGING_TICK_S = 0.005  # while the plan changes: when a newcomer trains first is seen in the arena only
+STOP_GRACE_S = 3.0
+
+
+class TrainingPhase:
+    """stopping_since_s: since when the run is to stop; None while it is to go on."""
+
+    def __init__(
+        self,
+        run: Run,
+        prepared: Preparation,
+        plans: PlanController,
+        start: RunStart,
+        stop: StopRequest,
+        loop: EventLoop,
+        reporter: Reporter,
+    ) -> None:
+        self._run, self._prepared, self._plans = run, prepared, plans
+        self._stop, self._loop, self._reporter = stop, loop, reporter
+        self.components = assemble(run, prepared, start, stop.is_wanted)
+        parts = self.components
+        self.changes = PlanChangeController(run, plans, parts.arena, parts.roster)
+        self.processes = ProcessController(run, parts.ended, lambda: parts.roster.holdings, self._host_lost)
+        self.router = TrainingRouter(run, self.processes, parts)
+        self._commands = CommandHandler(run, parts, self.changes)
+        self._stragglers = StragglerWatch(run)
+        self._tuner: AutoTuner | None = open_tuner(run, prepared, parts, self.changes)
+        self._policy = _policy_of(run, prepared)
+        self.state = "starting"
+        self.stopping_since_s: float | None = None
+
+    # --- the phase ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Finish:
+        """Trains until the job is done or asked to stop. Raises what made it fail."""
+        while True:
+            self._loop.turn(self)
+            self._stop_when_asked()
+            finish = self._advance()
+            if finish is not None:
+                self._run.note(events.RunFinishing(finish.reason))
+                return finish
+
+    def end_processes(self, reason: str, signals: StopSignals) -> None:
+        """Tells every process to stop and waits a moment for the exits; what is left then is killed by the caller."""
+        run, parts, now_s = self._run, self.components, self._run.now_s()
+        self.state = "stopping"
+        self._reporter.report(self.state, parts, now_s, thoroughly=True)
+        self._plans.end(reason)
+        parts.roster.retire()
+        self._close_commands(f"the run ends: {reason}")
+        for record in run.fleet:
+            if record.is_live and record.pid:
+                run.fleet.apply(record, LifecycleEvent.STOP, now_s)
+                run.send(record.process, StopMsg())
+        with contextlib.suppress(KilledError):
+            while run.launcher.processes() and run.now_s() - now_s < STOP_GRACE_S:
+                self._loop.turn(self)
+            asked = signals.count
+            while parts.checkpointer.is_mirroring and signals.count == asked:
+                self._loop.turn(self)
+
+    def roll_back(self, error: NonFiniteError | HostLostError, source: ResumeSource) -> ResumeSource:
+        """What the run begins anew from; this phase is over. source: what it began from. Raises `error` when the job
+        does not want that, or it cannot be."""
+        run = self._run
+        if not isinstance(error, HostLostError) and run.job.train.non_finite != "roll_back":
+            raise error
+        source = roll_back(run, self.components, error, source)
+        self._close_commands("the run is rolled back")
+        self._plans.begin_again(self._wanted_again(), is_host_lost=isinstance(error, HostLostError))
+        keep_hosts(run)  # more than one may be lost
+        self._loop.forget_exits()
+        return source
+
+    def _wanted_again(self) -> Plan:
+        plan = self._run.plan
+        return plan if plan.workers and self.stopping_since_s is None else self._prepared.plan
+
+    def remember(self, *, ended_well: bool = False, has_failed: bool = False) -> None:
+        """What the tuner has learnt, for jobs like it."""
+        if self._tuner is not None:
+            self._tuner.remember(self._prepared.beginning.features, ended_well=ended_well, has_failed=has_failed)
+
+    def close(self) -> None:
+        """Call it when every process has ended."""
+        self.components.checkpointer.close()
+        self.components.memory.close()
+        self.components.arena.close()
+
+    # --- a turn of the event loop -------------------------------------------------------------------------------------
+
+    def tick_s(self, now_s: float) -> float:
+        """Short while the plan changes."""
+        return CHANGING_TICK_S if self.changes.wants_short_turns(now_s) else TICK_S
+
+    def commands(self) -> CommandServer | None:
+        """Commands are taken once the PS of the first plan serve."""
+        return self._run.commands if self.components.roster.was_published else None
+
+    def before_reconcile(self, now_s: float) -> None:
+        """Commands, and plans of the tuner that could not be had."""
+        if self.components.roster.was_published:
+            self.changes.sample(now_s)
+            have_joined = self._commands.turn(now_s)
+            if (reached := self.changes.observe(now_s)) is not None:
+                self._commands.reached(reached)
+            if have_joined:
+                self._open_tuner_anew()
+        if self._tuner is not None:
+            self._tuner.take_back(now_s)
+
+    def after_reconcile(self, now_s: float) -> None:
+        """Buckets, checkpoints, slow workers, the tuner, memory; then whoever waits is answered."""
+        run, parts = self._run, self.components
+        if not parts.checkpointer.is_open:
+            parts.roster.follow_plan()
+            parts.balancer.look(now_s)
+        parts.checkpointer.tick(now_s)
+        stands_still = run.space.holds_training
+        parts.training.measure(now_s, stands_still=stands_still)
+        is_busy = parts.checkpointer.holds_workers or parts.judge.is_open
+        if not is_busy and not stands_still:
+            self._stragglers.look(parts.training, self.processes, now_s)
+        is_tuned = self.stopping_since_s is None and not stands_still and parts.roster.was_published
+        if self._tuner is not None and is_tuned:
+            self._tuner.look(now_s)
+        parts.memory.look(parts.training.ledger, self.changes, self._reporter.private_bytes, now_s)
+        parts.serve()
+        look_at_space(run, self._reporter.problems, self.stopping_since_s, parts.checkpointer.newest)
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def _stop_when_asked(self) -> None:
+        reason = self._stop.reason()
+        if not reason or self.stopping_since_s is not None:
+            return
+        self.stopping_since_s = self._run.now_s()
+        # With the PS there are: nothing has to change hands any more.
+        self.components.roster.stay()
+        self._plans.drain(self.components.roster.servers, reason)
+        self._close_commands("the run was asked to stop")
+
+    def _host_lost(self, event: AgentLost) -> None:
+        """What ran there has ended, and will be told of next. Raises HostLostError in sync mode, which goes back to its
+        checkpoint."""
+        run = self._run
+        if not run.plan.processes:
+            return  # all is trained and saved
+        keep_hosts(run)
+        reason = f"host {event.name} is lost"
+        if self._policy.is_sync:
+            self._plans.give_up_hosts(reason)
+            raise host_lost_error(event)
+        plan = self._plans.without_lost_hosts(reason)
+        if self.stopping_since_s is not None:
+            self._plans.apply(plan)
+        else:
+            self.changes.apply(plan, run.now_s())
+        self.components.losses.lose(event)
+        self._open_tuner_anew()
+
+    def _open_tuner_anew(self) -> None:
+        """For the hosts that the run has now."""
+        self._tuner = open_tuner(self._run, self._prepared, self.components, self.changes)
+
+    def _close_commands(self, why: str) -> None:
+        self.changes.close(why)
+        self._commands.close(why)
+
+    def _advance(self) -> Finish | None:
+        parts, is_stopping = self.components, self.stopping_since_s is not None
+        step = next_step(situation_of(self._run, parts, is_stopping=is_stopping), self._policy, self._run.now_s())
+        match step:
+            case Wait():
+                pass
+            case BeginEpoch(reason=reason):
+                parts.training.ledger.begin_epoch()
+                self._run.note(events.EpochStarted(parts.training.ledger.epoch, reason))
+                parts.training.serve()
+            case BeginEvaluation(reason=reason):
+                parts.judge.begin(parts.training.ledger.samples_accounted, reason)
+            case BeginCheckpoint(reason=reason, is_final=is_final):
+                parts.checkpointer.begin(reason, is_final=is_final)
+            case Finish():
+                return step
+        self.state = word_of(parts, self.state, is_stopping=is_stopping)
+        return None
+
+
+def _policy_of(run: Run, prepared: Preparation) -> Policy:
+    job = run.job
+    return Policy(
+        has_test=prepared.test is not None and prepared.test.samples > 0,
+        evaluate_every_samples=job.evaluate.every_samples,
+        early_stop_patience=job.evaluate.early_stop.patience,
+        checkpoint_every_s=job.checkpoint.every_s,
+        is_sync=job.train.mode == "sync",
+    )

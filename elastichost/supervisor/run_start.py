@@ -1,0 +1,225 @@
+"""What a run begins with: an arena, a dense part and a ledger; anew, from a checkpoint, or from the arena of a
+supervisor that died."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.arena.arena import Arena
+from elastichost.arena.dense.store import DenseStore
+from elastichost.arena.files import MORE_ROOM
+from elastichost.arena.host import create_directory, free_bytes
+from elastichost.arena.layout import ArenaLayout, plan_layout
+from elastichost.arena.least_room import address_bytes, least_room
+from elastichost.arena.owner import owner_of
+from elastichost.checkpoint.format import FoundCheckpoint
+from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
+from elastichost.errors import ArenaFullError
+from elastichost.host.environment import check_address_space
+from elastichost.plan import ProcessId
+from elastichost.runs.events import ArenaOpened, ArenaRejected, ArenaReused, BatchTorn, DirectoryNotRemoved
+from elastichost.runs.facts import ArenaOrigin, Lineage
+from elastichost.sharding import even_shard_map
+from elastichost.specs import ModelSpec
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.controllers.plan import PlanController
+from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.ledger.ledger import Ledger
+from elastichost.supervisor.ledger.state import LedgerSettings
+from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, rescue
+from elastichost.supervisor.startup.preflight import Preparation
+from elastichost.supervisor.startup.resume_source import ResumeSource, newest_kept, starting_point
+
+__all__ = ["RunStart", "start_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """What the components of a run begin with. `restore_from`: the checkpoint PS fill their buckets from; `kept`: the
+    newest one, and its record."""
+
+    model: ModelSpec
+    arena: Arena
+    dense: DenseStore
+    ledger: Ledger
+    lineage: Lineage
+    restore_from: Path | None = None
+    kept: tuple[Path, RunRecord] | None = None
+    taken_over: TakenOver | None = None
+
+
+def start_run(
+    run: Run,
+    prepared: Preparation,
+    plans: PlanController,
+    model: ModelSpec,
+    initial: npt.NDArray[np.float32],
+    source: ResumeSource,
+) -> RunStart:
+    """Makes the arena, or takes one over.
+
+    initial: float32 [dense.elements], the model's own initial dense part. Raises ArenaFullError, CheckpointError.
+    """
+    settings = _ledger_settings(run, prepared)
+    found = _from_arena(run, plans, model, settings, source)
+    if isinstance(found, TakeoverRefusal):
+        return _anew(run, prepared, model, initial, settings, source, found.reason)
+    return found
+
+
+# --- from the arena of a supervisor that died ---------------------------------------------------------------------
+
+
+def _from_arena(
+    run: Run, plans: PlanController, model: ModelSpec, settings: LedgerSettings, heritage: ResumeSource
+) -> RunStart | TakeoverRefusal:
+    """A TakeoverRefusal, with the reason in the journal, when there is no arena to go on from, or it does not fit. The
+    arena is left as it is then, and still held."""
+    claim = heritage.claim
+    if claim is None:
+        return TakeoverRefusal("the run is a new one")
+    rescued = _rescue(run, claim, model, settings)
+    if isinstance(rescued, TakeoverRefusal) and rescued.needs_servers:
+        plans.needs_servers(rescued.needs_servers, f"resume: {rescued.reason}")
+        rescued = _rescue(run, claim, model, settings)
+    if isinstance(rescued, TakeoverRefusal):
+        if not claim.recollection.has_ended:
+            run.note(ArenaRejected(rescued.reason))
+        return rescued
+    run.arena = rescued.arena.directory
+    run.started_from = rescued.lineage.started_from
+    _note_arena(run, rescued.arena, "arena", None)
+    ledger, version = rescued.ledger, rescued.dense.version()
+    ledger.bar(heritage.barred)
+    run.note(ArenaReused(str(run.arena), ledger.trained, version - 1))
+    run.torn_batches += rescued.lineage.torn_batches
+    for torn in rescued.torn:
+        run.torn_batches += torn.batches
+        run.note(BatchTorn(ProcessId("worker", torn.worker, torn.incarnation), torn.batches, with_supervisor=True))
+    kept = newest_kept(heritage)
+    return RunStart(model, rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, taken_over=rescued)
+
+
+def _rescue(run: Run, claim: ArenaClaim, model: ModelSpec, settings: LedgerSettings) -> TakenOver | TakeoverRefusal:
+    job = run.job
+    return rescue(
+        claim,
+        run.directory.path,
+        model,
+        job.job.seed,
+        settings,
+        [spec.index for spec in run.plan.servers],
+        in_place=job.train.mode != "sync",
+        micros=job.train.micro_batches,
+    )
+
+
+def _give_up(run: Run, claim: ArenaClaim) -> None:
+    """Its memory is needed: the checkpoint is what counts from now on."""
+    if claim.held is None:
+        return
+    try:
+        claim.held.remove()
+    except OSError as error:
+        run.note(DirectoryNotRemoved(str(claim.held.path), str(error)))
+    claim.release()
+
+
+# --- anew, or from a checkpoint -----------------------------------------------------------------------------------
+
+
+def _anew(
+    run: Run,
+    prepared: Preparation,
+    model: ModelSpec,
+    initial: npt.NDArray[np.float32],
+    settings: LedgerSettings,
+    heritage: ResumeSource,
+    why_not_arena: str,
+) -> RunStart:
+    source = starting_point(run, model, settings, heritage, why_not_arena)
+    if heritage.claim is not None:  # what was found good replaces the arena, whose memory is needed
+        _give_up(run, heritage.claim)
+    ledger, found = source.ledger, source.found
+    others = [path for host, path in run.other_arenas.items() if run.uses(host)]
+    for directory in (run.arena, *others):
+        create_directory(directory, owner_of(run.supervisor_pid, run.directory.path))
+    budget_bytes = min(prepared.memory_bytes, free_bytes(run.arena))
+    # The bits of a sync run depend on its seed alone; elsewhere nobody must be able to aim at the index.
+    index_key = None if run.job.train.mode == "sync" else secrets.randbits(63)
+    layout = plan_layout(model, run.job.job.seed, budget_bytes, index_key)
+    _check_room(run, layout)
+    # With several hosts the rows of a bucket take memory where its owner is.
+    arena = Arena.create(run.arena, layout, whole=not run.other_arenas)
+    for directory in others:
+        Arena.create(directory, layout, whole=False).close()
+    if run.machines is not None:
+        run.machines.make_arenas(layout)
+        if found is not None:
+            run.machines.send_checkpoint(found.directory, _files_elsewhere(run, found))
+    dense = DenseStore(arena)
+    state = source.dense
+    if found is None or state is None:
+        dense.load(initial, None, 1, 0, 0)
+        lineage = Lineage(settings.data)
+        _note_arena(run, arena, "new", lineage)
+        return RunStart(model, arena, dense, ledger, lineage)
+    dense.load(state.vector, state.state, state.version, state.samples_applied, state.step)
+    _note_arena(run, arena, "checkpoint", source.lineage)
+    kept = (found.directory, source.record) if source.record is not None else None
+    return RunStart(model, arena, dense, ledger, source.lineage, found.directory, kept)
+
+
+def _check_room(run: Run, layout: ArenaLayout) -> None:
+    """Raises ArenaFullError when the file system of the arena could not even hold what every batch needs, and
+    PreflightError when its files cannot be mapped."""
+    if run.job.emulate.enabled:
+        return  # nobody looks up a row
+    workers, servers = (
+        [one for one in processes if one.host == 0] for processes in (run.plan.workers, run.plan.servers)
+    )
+    check_address_space(address_bytes(layout, len(workers)))
+    least, free = least_room(layout, len(workers), len(servers)), free_bytes(run.arena)
+    if least.total > free:
+        raise ArenaFullError(
+            f"the job needs at least {least.total / 1e6:,.1f} MB in {run.arena.parent} to begin with ({least}), "
+            f"{free / 1e6:,.1f} MB are free",
+            hint=MORE_ROOM,
+        )
+
+
+def _files_elsewhere(run: Run, found: FoundCheckpoint) -> dict[int, set[str]]:
+    """What PS of other machines fill their buckets from, by host: the manifest, and the files with their buckets."""
+    model, hosts = found.manifest.model, {spec.index: spec.host for spec in run.plan.servers}
+    owners = even_shard_map(model.tables, tuple(hosts), epoch=0).owners
+    tables = {embedding.index: embedding.table for embedding in model.embeddings}
+    wanted: dict[int, set[str]] = {host: {MANIFEST_NAME, DIGEST_NAME} for host in run.elsewhere}
+    for block in found.manifest.blocks:
+        if block.kind in ("dense", "dense_state"):
+            continue
+        table = tables[block.owner] if block.kind in ("rows", "state") else block.owner
+        host = hosts[owners[table][block.bucket]]
+        if host in wanted:
+            wanted[host].add(block.file)
+    return wanted
+
+
+def _note_arena(run: Run, arena: Arena, origin: ArenaOrigin, lineage: Lineage | None) -> None:
+    run.note(ArenaOpened(str(run.arena), tuple(map(str, run.arenas)), arena.touched_bytes(), origin, lineage))
+
+
+def _ledger_settings(run: Run, prepared: Preparation) -> LedgerSettings:
+    job = run.job
+    return LedgerSettings(
+        units=tuple(unit.samples for unit in prepared.train.units),
+        epochs=job.train.epochs,
+        batch_size=job.train.batch_size,
+        order=job.data.order,
+        in_order=job.train.mode == "sync",
+        seed=job.job.seed,
+    )
