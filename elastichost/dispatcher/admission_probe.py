@@ -89,7 +89,7 @@ def examine(job: JobSpec, arguments: ExamineArguments) -> Examined:
         reader_samples_per_s=_reader_rate(job),
         row_bytes=_row_bytes(job, prepared.tables),
         ids_per_sample=ids,
-        gpus=len(prepared.beginning.request.gpus),
+        gpus=len(prepared.initial_plan.request.gpus),
         size_is_open=least < most,
         breakdown=breakdown,
         warnings=prepared.warnings,

@@ -312,8 +312,7 @@ class ServerLoop:
             self._applier.settle(worker, incarnation, self._dense.applied(worker, incarnation).sequence)
 
     def _ask_about_strangers(self) -> None:
-        """Pushes wait of incarnations that are no members any more: their last words may have gone to the incarnation
-        before."""
+        """Pushes wait of workers that are no members any more: their last words may have gone to this PS before."""
         if self._is_sync:
             return  # micro-batches are nobody's: their step is committed or computed again
         members = self._session.members
@@ -337,14 +336,10 @@ class ServerLoop:
         if self._arguments.access == "direct" and begun > self._dense.applied(worker, incarnation).sequence:
             try:
                 self._service.commit_posted(worker, incarnation)
-            except DiskFullError:
-                self._fences_left.add(
-                    (worker, incarnation)
-                )  # not answered before all that it had released is committed
+            except DiskFullError:  # not answered before all that it had released is committed
+                self._fences_left.add((worker, incarnation))
                 return
-        self._control.send(
-            FencedMsg(worker=worker, incarnation=incarnation, applied=self._dense.applied(worker, incarnation))
-        )
+        self._control.send(FencedMsg(worker, incarnation, self._dense.applied(worker, incarnation)))
 
     def _try_again(self) -> None:
         """What could not be committed for want of space, and nobody may be left to send again."""

@@ -12,17 +12,17 @@ from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.checkpoints import CheckpointController, CheckpointState
 from elastichost.supervisor.controllers.evaluations import EvaluationController, EvaluationState
-from elastichost.supervisor.controllers.leases import HostWatermarks, Training
+from elastichost.supervisor.controllers.leases import HostWatermarks, LeaseController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
-from elastichost.supervisor.controllers.sync_crew import CrewTraining
+from elastichost.supervisor.controllers.sync_crew import CrewLeaseController
 from elastichost.supervisor.controllers.work_gate import WorkGate
-from elastichost.supervisor.elastic_hosts.arena_replica import Double
+from elastichost.supervisor.elastic_hosts.arena_replica import ArenaReplica
 from elastichost.supervisor.elastic_hosts.loss import HostLosses
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.memory.gauge import MemoryGauge
 from elastichost.supervisor.memory.lookups import LookupCount
 from elastichost.supervisor.memory.monitor import MemoryWatch
-from elastichost.supervisor.rebalancer import Balancer
+from elastichost.supervisor.rebalancer import Rebalancer
 from elastichost.supervisor.run_start import RunStart
 from elastichost.supervisor.startup.preflight import Preparation
 
@@ -35,43 +35,43 @@ def assemble(run: Run, prepared: Preparation, start: RunStart, is_stopping: Call
     test_units = tuple(unit.samples for unit in prepared.test.units) if prepared.test is not None else ()
     lookups = LookupCount(run, start.lineage.lookups)
     left = start.taken_over.left if start.taken_over is not None else None
-    roster = ShardMapController(run, model.tables, start.restore_from, left)
+    sharding = ShardMapController(run, model.tables, start.restore_from, left)
     # Whether workers get work depends on a checkpoint and an evaluation, which depend on what workers have: their
     # states come first, and whoever only asks reads these.
     checkpoint, evaluation = CheckpointState(), EvaluationState()
-    gate = WorkGate(run, ledger, roster, checkpoint, evaluation, is_stopping, has_test=bool(test_units))
-    training = _training(run, start, gate)
-    judge = EvaluationController(run, evaluation, test_units, model.num_labels, gate.may_evaluate)
-    checkpointer = CheckpointController(
-        run, checkpoint, model, dense, training, judge, roster, lookups.total, is_stopping
+    gate = WorkGate(run, ledger, sharding, checkpoint, evaluation, is_stopping, has_test=bool(test_units))
+    leases = _leases(run, start, gate)
+    evaluations = EvaluationController(run, evaluation, test_units, model.num_labels, gate.may_evaluate)
+    checkpoints = CheckpointController(
+        run, checkpoint, model, dense, leases, evaluations, sharding, lookups.total, is_stopping
     )
-    _recall(start, training, judge, checkpointer)
+    _recall(start, leases, evaluations, checkpoints)
     gauges = (MemoryGauge(0, start.arena), *_other_gauges(run))
     budgets = _budgets(run, prepared.memory_bytes, gauges)
-    memory = MemoryWatch(run, gauges, roster, budgets, prepared.beginning.first.memory)
-    balancer = Balancer(run, memory, roster)
-    losses = HostLosses(run, start.arena, roster, checkpointer, memory)
-    return Components(run, start.arena, roster, training, judge, checkpointer, balancer, memory, losses, lookups)
+    memory = MemoryWatch(run, gauges, sharding, budgets, prepared.initial_plan.first.memory)
+    rebalancer = Rebalancer(run, memory, sharding)
+    losses = HostLosses(run, start.arena, sharding, checkpoints, memory)
+    return Components(run, start.arena, sharding, leases, evaluations, checkpoints, rebalancer, memory, losses, lookups)
 
 
-def _training(run: Run, start: RunStart, gate: WorkGate) -> Training:
+def _leases(run: Run, start: RunStart, gate: WorkGate) -> LeaseController:
     """Who is given what to train: a range of its own to each worker, or ranges of steps to the whole crew."""
     if run.job.train.mode == "sync":
         watermarks = Watermarks(start.arena.directory)
-        return CrewTraining(run, start.ledger, gate.may_train, gate.may_evaluate, start.dense, watermarks)
-    return Training(run, start.ledger, gate.may_train, HostWatermarks(run).begun)
+        return CrewLeaseController(run, start.ledger, gate.may_train, gate.may_evaluate, start.dense, watermarks)
+    return LeaseController(run, start.ledger, gate.may_train, HostWatermarks(run).begun)
 
 
 def _recall(
-    start: RunStart, training: Training, judge: EvaluationController, checkpointer: CheckpointController
+    start: RunStart, leases: LeaseController, evaluations: EvaluationController, checkpoints: CheckpointController
 ) -> None:
     """What a run that goes on has done before."""
-    judge.recall(start.lineage.evaluations)
+    evaluations.recall(start.lineage.evaluations)
     if start.kept is not None:
         newest, record = start.kept
-        checkpointer.recall(newest, Ledger.from_state(start.ledger.settings, record.ledger).samples_accounted)
+        checkpoints.recall(newest, Ledger.from_state(start.ledger.settings, record.ledger).samples_accounted)
     if start.taken_over is not None:
-        training.recall(start.taken_over.committed, start.taken_over.staged)
+        leases.recall(start.taken_over.committed, start.taken_over.staged)
 
 
 def _other_gauges(run: Run) -> Iterator[MemoryGauge]:
@@ -80,7 +80,7 @@ def _other_gauges(run: Run) -> Iterator[MemoryGauge]:
         if not run.uses(host):
             continue
         arena = Arena.attach(directory)
-        use = Double(arena, run.machines.launchers[host]) if run.machines is not None else None
+        use = ArenaReplica(arena, run.machines.launchers[host]) if run.machines is not None else None
         yield MemoryGauge(host, arena, use)
 
 

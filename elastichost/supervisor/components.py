@@ -10,13 +10,13 @@ from elastichost.runs.events import EarlyStopped
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.checkpoints import CheckpointController
 from elastichost.supervisor.controllers.evaluations import EvaluationController
-from elastichost.supervisor.controllers.leases import Training
+from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.elastic_hosts.loss import HostLosses
 from elastichost.supervisor.memory.lookups import LookupCount
 from elastichost.supervisor.memory.monitor import MemoryWatch
-from elastichost.supervisor.rebalancer import Balancer
+from elastichost.supervisor.rebalancer import Rebalancer
 from elastichost.wire.control import EvaluationScoresMsg
 
 __all__ = ["Components"]
@@ -28,11 +28,11 @@ class Components:
 
     run: Run
     arena: Arena
-    roster: ShardMapController
-    training: Training
-    judge: EvaluationController
-    checkpointer: CheckpointController
-    balancer: Balancer
+    sharding: ShardMapController
+    leases: LeaseController
+    evaluations: EvaluationController
+    checkpoints: CheckpointController
+    rebalancer: Rebalancer
     memory: MemoryWatch
     losses: HostLosses
     lookups: LookupCount
@@ -49,33 +49,33 @@ class Components:
     def ended(self, record: ProcessRecord, *, asked: bool) -> None:
         """An incarnation has ended. A worker that was not asked to may have applied batches that it never reported."""
         if not asked or record.process.role == "server":
-            self.checkpointer.lost(record)
+            self.checkpoints.lost(record)
         if record.process.role == "server":
-            self.roster.server_gone(record.process)
-            if asked or record.process.index not in self.roster.holdings.owners:
-                self.training.server_gone(record.process)
+            self.sharding.server_gone(record.process)
+            if asked or record.process.index not in self.sharding.holdings.owners:
+                self.leases.server_gone(record.process)
         if record.process.role == "worker":
-            self.judge.lost(record.process)
-            self.roster.worker_gone(record.process)
+            self.evaluations.lost(record.process)
+            self.sharding.worker_gone(record.process)
             if not asked:
-                self.training.lost(record.process)
+                self.leases.lost(record.process)
 
     def made_anew(self) -> None:
         """Buckets of a lost host are there again, and workers learn where."""
         self.losses.made_anew(DenseStore(self.arena).samples_applied())
 
     def drained(self, record: ProcessRecord) -> None:
-        self.judge.lost(record.process)
-        self.training.drained(record.process)
-        self.checkpointer.drained(record)
+        self.evaluations.lost(record.process)
+        self.leases.drained(record.process)
+        self.checkpoints.drained(record)
 
     def scored(self, record: ProcessRecord, message: EvaluationScoresMsg, frames: tuple[memoryview, ...]) -> None:
-        verdict = self.judge.scored(record, message, frames)
-        if verdict is not None and verdict.stop and not self.training.ledger.is_finished:
-            dropped = self.training.ledger.stop_early()
-            self.run.note(EarlyStopped(verdict.reason, dropped), self.judge.cause)
+        verdict = self.evaluations.scored(record, message, frames)
+        if verdict is not None and verdict.stop and not self.leases.ledger.is_finished:
+            dropped = self.leases.ledger.stop_early()
+            self.run.note(EarlyStopped(verdict.reason, dropped), self.evaluations.cause)
 
     def serve(self) -> None:
         """After a pause, at a new epoch, when an evaluation begins: whoever waits is answered."""
-        self.judge.serve()
-        self.training.serve()
+        self.evaluations.serve()
+        self.leases.serve()

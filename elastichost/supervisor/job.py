@@ -144,11 +144,11 @@ class _Opened:
     run_id: str
     directory: RunDirectory
     prepared: Preparation
-    heritage: ResumeSource
+    resume_source: ResumeSource
 
     def close(self) -> None:
-        if self.heritage.claim is not None:
-            self.heritage.claim.release()
+        if self.resume_source.claim is not None:
+            self.resume_source.claim.release()
         self.directory.close()
 
 
@@ -164,8 +164,8 @@ def _open_new(
     prepared = preflight(job, lent=lent, elsewhere=elsewhere)
     run_id = _new_run_id()
     path = run_dir or new_run_path(Path.cwd(), job.job.name, run_id)
-    heritage = ResumeSource(source, found=found, trains_anew=source is not None)
-    return _Opened(run_id, RunDirectory.open(path, job, resume=False, run_id=run_id), prepared, heritage)
+    resume_source = ResumeSource(source, found=found, trains_anew=source is not None)
+    return _Opened(run_id, RunDirectory.open(path, job, resume=False, run_id=run_id), prepared, resume_source)
 
 
 def _open_again(
@@ -188,12 +188,12 @@ def _open_again(
             claim = claim.without_arena(f"the checkpoint in {source} was asked for")
         elif job.resources.hosts > 1 and claim.held is not None:
             claim = claim.without_arena(f"its rows are to lie in the arenas of {job.resources.hosts} hosts now")
-        prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.recollection), lent, elsewhere)
+        prepared = preflight(job, claim.bytes, _ended_size(directory, job, claim.replayed), lent, elsewhere)
         found = look_for_checkpoint(source, claim) if claim.held is None else None
         remove_staging(directory.checkpoints)
-        known = claim.recollection
-        heritage = ResumeSource(source, claim, found, known.next_lease_id, barred(known.roll_backs))
-        return _Opened(run_id, directory, prepared, heritage)
+        known = claim.replayed
+        resume_source = ResumeSource(source, claim, found, known.next_lease_id, barred(known.roll_backs))
+        return _Opened(run_id, directory, prepared, resume_source)
     except ElastichostError:
         for one in (*held, *((claim.held,) if claim is not None and claim.held is not None else ())):
             one.release()
@@ -238,14 +238,14 @@ def _open(
     *,
     shares_host: bool,
 ) -> Run:
-    directory, run_id, heritage = opened.directory, opened.run_id, opened.heritage
+    directory, run_id, resume_source = opened.directory, opened.run_id, opened.resume_source
     sockets, arena = socket_directory(run_id), arena_directory(run_id)
     others = {host: arena_directory(run_id, host) for host in range(1, job.resources.hosts)}
     if machines is not None:
         files = (*files_for_others(job, Path.cwd()), SourceFile(RUN_FILE, (directory.path / RUN_FILE).read_bytes()))
         machines.open(run_id, files, entries.imports, entries.calls)
         others = {host: double_directory(run_id, host) for host in others}
-    held = heritage.claim.held if heritage.claim is not None else None
+    held = resume_source.claim.held if resume_source.claim is not None else None
     kept = (arena, held.path) if held is not None else (arena,)
     if others:  # rows of several hosts are not resumed from: the checkpoint is
         launcher.clean_when_lost((sockets, arena, *others.values()), (), 0.0)
@@ -295,13 +295,13 @@ def _gate(machines: Machines | None, keyring: Keyring | None) -> Gate | None:
 
 
 def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> RunResult:
-    prepared, heritage = opened.prepared, opened.heritage
+    prepared, resume_source = opened.prepared, opened.resume_source
     for warning in prepared.warnings:
         run.note(Warned(warning))
-    if heritage.claim is not None:
-        _remember(run, heritage.claim.recollection)
+    if resume_source.claim is not None:
+        _remember(run, resume_source.claim.replayed)
     try:
-        return _supervise(run, Supervisor(run, prepared, heritage, signals))
+        return _supervise(run, Supervisor(run, prepared, resume_source, signals))
     finally:
         run.commands.close()
         run.control.close()
@@ -311,11 +311,11 @@ def _supervise_and_close(run: Run, opened: _Opened, signals: StopSignals) -> Run
             print(f"the end of {run.directory.journal} is not written: {run.journal.problem}", file=sys.stderr)
 
 
-def _remember(run: Run, recollection: ReplayedJournal) -> None:
+def _remember(run: Run, replayed: ReplayedJournal) -> None:
     """What the supervisor before this one had counted."""
-    run.roll_backs += recollection.roll_backs
-    run.supervisor_number = recollection.supervisors + 1
-    for name, incarnation in recollection.incarnations.items():
+    run.roll_backs += replayed.roll_backs
+    run.supervisor_number = replayed.supervisors + 1
+    for name, incarnation in replayed.incarnations.items():
         role, _, index = name.rpartition("-")
         run.fleet.remember(
             msgspec.convert({"role": role, "index": int(index), "incarnation": incarnation}, ProcessId), run.now_s()

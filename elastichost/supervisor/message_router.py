@@ -51,8 +51,8 @@ Described = tuple[ModelDescribedMsg, "np.ndarray[tuple[int], np.dtype[np.float32
 class MessageRouter(ABC):
     """What is the same in all phases of a run: who a sender is, Hello, signs of life, and why a process will end."""
 
-    def __init__(self, run: Run, recovery: ProcessController) -> None:
-        self._run, self._recovery = run, recovery
+    def __init__(self, run: Run, processes: ProcessController) -> None:
+        self._run, self._processes = run, processes
         self._refusals = Refusals()
 
     # --- what a phase makes of it -------------------------------------------------------------------------------------
@@ -106,18 +106,18 @@ class MessageRouter(ABC):
                 if record.failure is not None:
                     raise ProtocolError(f"{record.process} has said before why it will end")
                 _require(record, LifecycleEvent.REPORT)
-                self._recovery.reported(record, report)
+                self._processes.reported(record, report)
             case message:
                 self._route(record, message, envelope.frames)
 
     def _hello(self, record: ProcessRecord, hello: HelloMsg) -> None:
         if record.state == State.REQUESTED:  # its Hello was faster than the fork server's answer
             for event in self._run.launcher.events():
-                self._recovery.launch_event(event)
+                self._processes.launch_event(event)
             if not record.is_live:  # they told of its end, too
                 return
         if record.state == State.REQUESTED and self._run.place_elsewhere(record.process) is not None:
-            self._recovery.launch_event(Started(record.process, hello.pid))  # its agent's words are still on their way
+            self._processes.launch_event(Started(record.process, hello.pid))  # its agent's words are still on their way
         _require(record, LifecycleEvent.HELLO)
         if hello.pid != record.pid:
             raise ProtocolError(f"{record.process} says Hello with pid {hello.pid} instead of {record.pid}")
@@ -132,8 +132,8 @@ class ProbeRouter(MessageRouter):
     """While the probe is the only process: it describes the user's model. described: what it said, None: nothing
     yet."""
 
-    def __init__(self, run: Run, recovery: ProcessController) -> None:
-        super().__init__(run, recovery)
+    def __init__(self, run: Run, processes: ProcessController) -> None:
+        super().__init__(run, processes)
         self.described: Described | None = None
 
     def _connected(self, record: ProcessRecord) -> None:
@@ -162,73 +162,73 @@ class TrainingRouter(MessageRouter):
     """While the job trains. A message of an incarnation that is over is dropped, except what the ledger can still judge
     by itself."""
 
-    def __init__(self, run: Run, recovery: ProcessController, parts: Components) -> None:
-        super().__init__(run, recovery)
-        self._parts = parts
+    def __init__(self, run: Run, processes: ProcessController, components: Components) -> None:
+        super().__init__(run, processes)
+        self._components = components
 
     def _connected(self, record: ProcessRecord) -> None:
         if record.process.role == "server":
-            self._parts.roster.server_connected(record)
+            self._components.sharding.server_connected(record)
         elif record.process.role == "worker":
-            self._parts.roster.worker_connected(record)
+            self._components.sharding.worker_connected(record)
 
     def _last_words(self, record: ProcessRecord, message: ControlMessage) -> None:
         """Only progress is worth anything."""
         if isinstance(message, LeaseProgressMsg):
-            self._parts.training.progressed(record.process, message)
+            self._components.leases.progressed(record.process, message)
 
     def _route(self, record: ProcessRecord, message: ControlMessage, frames: tuple[memoryview, ...]) -> None:
-        parts = self._parts
+        components = self._components
         match message:
             case ReadyMsg() as ready:
                 self._ready(record, ready)
             case RepinnedMsg(cores=cores):
                 self._repinned(record, cores)
             case LeaseRequestMsg(samples_per_s=rate) if record.process.role == "worker":
-                parts.training.requested(record, rate)
+                components.leases.requested(record, rate)
             case LeaseProgressMsg() as progress if record.process.role == "worker":
                 self._progressed(record, progress)
             case EvaluationScoresMsg() as scores if record.process.role == "worker":
-                parts.scored(record, scores, frames)
+                components.scored(record, scores, frames)
             case PausedMsg(cut=cut) if record.process.role == "worker":
-                parts.checkpointer.paused(record, cut)
+                components.checkpoints.paused(record, cut)
             case DrainedMsg() if record.process.role == "worker":
                 _require(record, LifecycleEvent.DRAINED)
                 self._run.fleet.apply(record, LifecycleEvent.DRAINED, self._run.now_s())
                 if record.state == State.DRAINED:  # else it is being killed: it is settled as a lost one
-                    parts.drained(record)
+                    components.drained(record)
             case SnapshotCutMsg() as copied if record.process.role == "server":
-                parts.checkpointer.copied(record, copied)
+                components.checkpoints.copied(record, copied)
             case SnapshotWrittenMsg() as written if record.process.role == "server":
-                parts.checkpointer.written(record, written, frames)
+                components.checkpoints.written(record, written, frames)
             case FencedMsg() as fenced if record.process.role == "server":
-                if record.process.index != parts.roster.shard_map.dense_owner:
+                if record.process.index != components.sharding.shard_map.dense_owner:
                     raise ProtocolError(f"{record.process} does not own the dense vector: it settles nobody")
-                parts.training.fenced(fenced)
+                components.leases.fenced(fenced)
             case AdmittedMsg(number=number) if record.process.role == "server":
                 if self._run.keyring is not None:
                     self._run.keyring.admitted(record.process, number)
-                    parts.roster.admitted()
+                    components.sharding.admitted()
             case UnmappedMsg(shard_map_epoch=epoch) if record.process.role == "worker":
-                parts.roster.unmapped(record.process, epoch)
+                components.sharding.unmapped(record.process, epoch)
             case (BucketsMeasuredMsg() | CopiedMsg() | ForgottenMsg()) as answer if record.process.role == "server":
-                parts.roster.moving(record, answer)
+                components.sharding.moving(record, answer)
             case SettledMsg() as settled if record.process.role == "server":
-                parts.training.rows_settled(record.process, settled)
+                components.leases.rows_settled(record.process, settled)
             case UnsettledMsg() as unsettled if record.process.role == "server":
-                parts.training.rows_unsettled(record.process, unsettled)
+                components.leases.rows_unsettled(record.process, unsettled)
             case other:
                 raise ProtocolError(f"{record.process} may not send {type(other).__name__}")
 
     def _progressed(self, record: ProcessRecord, message: LeaseProgressMsg) -> None:
         """Whose account cannot be must not go on: its end is settled by what the PS have applied of it."""
         try:
-            self._parts.training.progressed(record.process, message)
+            self._components.leases.progressed(record.process, message)
         except ProtocolError as error:
-            self._recovery.kill_invalid(record.process, error.message)
+            self._processes.kill_invalid(record.process, error.message)
 
     def _ready(self, record: ProcessRecord, message: ReadyMsg) -> None:
-        parts = self._parts
+        components = self._components
         _require(record, LifecycleEvent.READY)
         was_new = record.state == State.CONNECTED
         self._run.fleet.apply(record, LifecycleEvent.READY, self._run.now_s())
@@ -236,15 +236,15 @@ class TrainingRouter(MessageRouter):
             self._run.note(ProcessReady(record.process), record.cause)
         if record.process.role == "server":
             if was_new:
-                parts.training.server_ready(record.process)
-            published = parts.roster.server_ready(record, message)
+                components.leases.server_ready(record.process)
+            published = components.sharding.server_ready(record, message)
             if published is not None and published.remade:
-                parts.made_anew()
-            if published is not None and (owner := parts.roster.dense_owner) is not None:
-                parts.training.server_ready(owner)  # what was asked of the owner before may be unanswered
+                components.made_anew()
+            if published is not None and (owner := components.sharding.dense_owner) is not None:
+                components.leases.server_ready(owner)  # what was asked of the owner before may be unanswered
         elif was_new and record.state == State.READY:
-            parts.training.worker_ready(record)
-            parts.judge.serve()
+            components.leases.worker_ready(record)
+            components.evaluations.serve()
 
     def _repinned(self, record: ProcessRecord, cores: tuple[int, ...]) -> None:
         if self._run.fleet.repinned(record, cores):

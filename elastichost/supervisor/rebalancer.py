@@ -25,18 +25,18 @@ from elastichost.tuner.placement.heat import BucketKey, HeatState, fold
 from elastichost.tuner.placement.rebalance import BalanceState, Rebalance, Stay, decide
 from elastichost.tuner.records import BalanceLooked, BalanceOpened, moves_of
 
-__all__ = ["Balancer"]
+__all__ = ["Rebalancer"]
 
 EVERY_S = 3.0
 HALF_LIFE_S = 6.0
 MOST_COPY_S = 10.0  # over the slowest link; buckets are copied while the job trains, but take its bandwidth
 
 
-class Balancer:
+class Rebalancer:
     """`look` does nothing until a few seconds have passed, nor with one PS. memory: has the arenas of all hosts."""
 
-    def __init__(self, run: Run, memory: MemoryWatch, roster: ShardMapController) -> None:
-        self._run, self._memory, self._roster = run, memory, roster
+    def __init__(self, run: Run, memory: MemoryWatch, sharding: ShardMapController) -> None:
+        self._run, self._memory, self._sharding = run, memory, sharding
         model = memory.arenas[0].model
         self._tables, self._row_bytes = model.tables, row_costs(model).copy
         self._counted: dict[BucketKey, int] = {}
@@ -54,7 +54,7 @@ class Balancer:
         if total <= 0:
             return None
         loads: dict[int, float] = {}
-        for key, owner in _owners(self._roster.shard_map).items():
+        for key, owner in _owners(self._sharding.shard_map).items():
             loads[owner] = loads.get(owner, 0.0) + heat.get(key, 0.0) / self._speeds.get(owner, 1.0)
         return max(loads.values()) / sum(loads.values())
 
@@ -75,9 +75,9 @@ class Balancer:
                 run.note(BalancingOff(blind))
             self._said_blind = True
             return
-        owners = _owners(self._roster.shard_map)
+        owners = _owners(self._sharding.shard_map)
         arenas = self._arenas(hosts)
-        if not workers or not set(owners.values()) <= set(arenas) or not self._roster.is_published:
+        if not workers or not set(owners.values()) <= set(arenas) or not self._sharding.is_published:
             return
         # A PS that a part of the workers asks can own so much more before it has as much to do.
         speeds = self._speeds = {server: 1.0 / askers.share(server) for server in hosts}
@@ -96,13 +96,13 @@ class Balancer:
     def _begin(self, decision: Rebalance, hosts: dict[int, int], arenas: dict[int, Arena]) -> bool:
         """Within hosts at once; between them rows are copied first, if memory is left there and the links are quick
         enough for it."""
-        roster = self._roster
-        target = _shard_map(roster.shard_map, decision)
-        moves = moves_between(roster.shard_map, target, hosts)
+        sharding = self._sharding
+        target = _shard_map(sharding.shard_map, decision)
+        moves = moves_between(sharding.shard_map, target, hosts)
         if not moves:
             with self._run.caused_by(self._run.new_cause("balance")):
-                return roster.rebalance(target, decision.reason)
-        if not all(roster.may_take(host) for host in {hosts[move.target] for move in moves}):
+                return sharding.rebalance(target, decision.reason)
+        if not all(sharding.may_take(host) for host in {hosts[move.target] for move in moves}):
             return False
         size_bytes, speed = sum(self._bytes_of(move, arenas) for move in moves), self._run.bandwidth_bytes_per_s
         if speed > 0 and size_bytes > MOST_COPY_S * speed:
@@ -112,7 +112,7 @@ class Balancer:
             self._said_dear = True
             return False
         with self._run.caused_by(self._run.new_cause("balance")):
-            return roster.relocate(target, decision.reason)
+            return sharding.relocate(target, decision.reason)
 
     def _bytes_of(self, move: Move, arenas: dict[int, Arena]) -> float:
         table, header = self._tables[move.table], arenas[move.source].header(move.table, move.bucket)

@@ -54,7 +54,7 @@ def barred(earlier: Iterable[RollBack]) -> tuple[SampleRange, ...]:
 
 
 def roll_back(
-    run: Run, parts: Components, error: NonFiniteError | HostLostError, heritage: ResumeSource
+    run: Run, components: Components, error: NonFiniteError | HostLostError, resume_source: ResumeSource
 ) -> ResumeSource:
     """Ends what there is, and gives what the run begins anew from. `parts` cannot be used any more. Machines that are
     lost meanwhile are used no more; the plan may still have processes there.
@@ -71,7 +71,7 @@ def roll_back(
     cause = run.new_cause("roll-back")
     with run.caused_by(cause):
         _end_processes(run)
-    source = _source(run, parts, heritage)
+    source = _source(run, components, resume_source)
     found = find_checkpoint(source) if source is not None else None
     entry = RollBack(
         epoch=failed.epoch,
@@ -79,19 +79,19 @@ def roll_back(
         start=failed.start,
         stop=failed.stop,
         checkpoint=found.directory.name if found is not None else "",
-        samples=DenseStore(parts.arena).samples_applied() - _samples_of(found),
+        samples=DenseStore(components.arena).samples_applied() - _samples_of(found),
         reason=error.message,
     )
     run.roll_backs.append(entry)
     number = len(barred(run.roll_backs)) if entry.stop else 0
     run.note(RolledBack(entry, number, MAX_ROLL_BACKS), cause)  # a resumed run leaves the positions out as well
-    _clear_away(run, parts)
+    _clear_away(run, components)
     return ResumeSource(
         source=source,
         found=found,
-        next_lease_id=parts.training.ledger.next_lease_id,
+        next_lease_id=components.leases.ledger.next_lease_id,
         barred=barred(run.roll_backs),
-        trains_anew=heritage.trains_anew and source is not run.directory.checkpoint_source,
+        trains_anew=resume_source.trains_anew and source is not run.directory.checkpoint_source,
     )
 
 
@@ -111,13 +111,13 @@ def _end_processes(run: Run) -> None:
     run.deaths.clear()
 
 
-def _source(run: Run, parts: Components, heritage: ResumeSource) -> CheckpointSource | None:
+def _source(run: Run, components: Components, resume_source: ResumeSource) -> CheckpointSource | None:
     """Where checkpoints of this run may be; None: it has made none, and began from none."""
-    newest = parts.checkpointer.newest
+    newest = components.checkpoints.newest
     if newest is not None and newest.parent in run.directory.checkpoint_source.places:
         return run.directory.checkpoint_source
-    if heritage.found is not None:  # that of another run, which it began from
-        return CheckpointSource((heritage.found.directory,))
+    if resume_source.found is not None:  # that of another run, which it began from
+        return CheckpointSource((resume_source.found.directory,))
     return None
 
 
@@ -125,10 +125,10 @@ def _samples_of(found: FoundCheckpoint | None) -> int:
     return read_record(found.manifest).samples_applied if found is not None else 0
 
 
-def _clear_away(run: Run, parts: Components) -> None:
-    parts.checkpointer.close()
-    parts.memory.close()
-    parts.arena.close()
+def _clear_away(run: Run, components: Components) -> None:
+    components.checkpoints.close()
+    components.memory.close()
+    components.arena.close()
     for problem in remove_directories(*run.arenas):
         run.note(DirectoryLeftBehind(problem))
     run.arena = arena_directory(run.run_id)

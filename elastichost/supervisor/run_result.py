@@ -15,13 +15,18 @@ from elastichost.supervisor.memory.lookups import why_incomplete
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.status import Reporter
 
-__all__ = ["Conclusion", "conclude", "reckon"]
+__all__ = ["Conclusion", "conclude", "result_of"]
 
 
-def reckon(
-    run: Run, prepared: Preparation, parts: Components | None, reporter: Reporter, status: RunOutcome, code: ExitCode
+def result_of(
+    run: Run,
+    prepared: Preparation,
+    components: Components | None,
+    reporter: Reporter,
+    status: RunOutcome,
+    code: ExitCode,
 ) -> RunResult:
-    """`parts` None: it ended before the model was known."""
+    """`components` None: it ended before the model was known."""
     common = RunResult(
         status=status,
         exit_code=int(code),
@@ -40,18 +45,18 @@ def reckon(
         rolled_back=tuple(run.roll_backs),
         lost_hosts=tuple(run.lost_hosts),
     )
-    return common if parts is None else _with_training(common, parts)
+    return common if components is None else _with_training(common, components)
 
 
-def _with_training(result: RunResult, parts: Components) -> RunResult:
-    ledger, newest = parts.training.ledger, parts.checkpointer.newest
+def _with_training(result: RunResult, components: Components) -> RunResult:
+    ledger, newest = components.leases.ledger, components.checkpoints.newest
     return msgspec.structs.replace(
         result,
         samples=SampleCounts(ledger.samples_planned, ledger.trained, ledger.skipped, ledger.samples_quarantined),
-        lookups=parts.lookups.total(),
-        test=parts.judge.figures,
-        samples_per_s=parts.training.samples_per_s,
-        arena_bytes=max(result.arena_bytes, parts.arena_bytes()),
+        lookups=components.lookups.total(),
+        test=components.evaluations.figures,
+        samples_per_s=components.leases.samples_per_s,
+        arena_bytes=max(result.arena_bytes, components.arena_bytes()),
         checkpoint=str(newest) if newest is not None else "",
         quarantined=ledger.quarantined,
     )

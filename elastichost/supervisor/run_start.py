@@ -31,7 +31,7 @@ from elastichost.supervisor.controllers.plan import PlanController
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.ledger.state import LedgerSettings
-from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, rescue
+from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, take_over_arena
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource, newest_kept, starting_point
 
@@ -76,38 +76,40 @@ def start_run(
 
 
 def _from_arena(
-    run: Run, plans: PlanController, model: ModelSpec, settings: LedgerSettings, heritage: ResumeSource
+    run: Run, plans: PlanController, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource
 ) -> RunStart | TakeoverRefusal:
     """A TakeoverRefusal, with the reason in the journal, when there is no arena to go on from, or it does not fit. The
     arena is left as it is then, and still held."""
-    claim = heritage.claim
+    claim = resume_source.claim
     if claim is None:
         return TakeoverRefusal("the run is a new one")
-    rescued = _rescue(run, claim, model, settings)
-    if isinstance(rescued, TakeoverRefusal) and rescued.needs_servers:
-        plans.needs_servers(rescued.needs_servers, f"resume: {rescued.reason}")
-        rescued = _rescue(run, claim, model, settings)
-    if isinstance(rescued, TakeoverRefusal):
-        if not claim.recollection.has_ended:
-            run.note(ArenaRejected(rescued.reason))
-        return rescued
-    run.arena = rescued.arena.directory
-    run.started_from = rescued.lineage.started_from
-    _note_arena(run, rescued.arena, "arena", None)
-    ledger, version = rescued.ledger, rescued.dense.version()
-    ledger.bar(heritage.barred)
+    taken_over = _take_over(run, claim, model, settings)
+    if isinstance(taken_over, TakeoverRefusal) and taken_over.needs_servers:
+        plans.needs_servers(taken_over.needs_servers, f"resume: {taken_over.reason}")
+        taken_over = _take_over(run, claim, model, settings)
+    if isinstance(taken_over, TakeoverRefusal):
+        if not claim.replayed.has_ended:
+            run.note(ArenaRejected(taken_over.reason))
+        return taken_over
+    run.arena = taken_over.arena.directory
+    run.started_from = taken_over.lineage.started_from
+    _note_arena(run, taken_over.arena, "arena", None)
+    ledger, version = taken_over.ledger, taken_over.dense.version()
+    ledger.bar(resume_source.barred)
     run.note(ArenaReused(str(run.arena), ledger.trained, version - 1))
-    run.torn_batches += rescued.lineage.torn_batches
-    for torn in rescued.torn:
+    run.torn_batches += taken_over.lineage.torn_batches
+    for torn in taken_over.torn:
         run.torn_batches += torn.batches
         run.note(BatchTorn(ProcessId("worker", torn.worker, torn.incarnation), torn.batches, with_supervisor=True))
-    kept = newest_kept(heritage)
-    return RunStart(model, rescued.arena, rescued.dense, ledger, rescued.lineage, kept=kept, taken_over=rescued)
+    kept = newest_kept(resume_source)
+    return RunStart(
+        model, taken_over.arena, taken_over.dense, ledger, taken_over.lineage, kept=kept, taken_over=taken_over
+    )
 
 
-def _rescue(run: Run, claim: ArenaClaim, model: ModelSpec, settings: LedgerSettings) -> TakenOver | TakeoverRefusal:
+def _take_over(run: Run, claim: ArenaClaim, model: ModelSpec, settings: LedgerSettings) -> TakenOver | TakeoverRefusal:
     job = run.job
-    return rescue(
+    return take_over_arena(
         claim,
         run.directory.path,
         model,
@@ -139,12 +141,12 @@ def _anew(
     model: ModelSpec,
     initial: npt.NDArray[np.float32],
     settings: LedgerSettings,
-    heritage: ResumeSource,
+    resume_source: ResumeSource,
     why_not_arena: str,
 ) -> RunStart:
-    source = starting_point(run, model, settings, heritage, why_not_arena)
-    if heritage.claim is not None:  # what was found good replaces the arena, whose memory is needed
-        _give_up(run, heritage.claim)
+    source = starting_point(run, model, settings, resume_source, why_not_arena)
+    if resume_source.claim is not None:  # what was found good replaces the arena, whose memory is needed
+        _give_up(run, resume_source.claim)
     ledger, found = source.ledger, source.found
     others = [path for host, path in run.other_arenas.items() if run.uses(host)]
     for directory in (run.arena, *others):

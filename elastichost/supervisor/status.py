@@ -39,13 +39,13 @@ class Reporter:
     def elapsed_s(self) -> float:
         return self._run.now_s() - self._began_s
 
-    def tick(self, state: str, parts: Components | None, now_s: float) -> None:
-        if parts is not None:  # each turn, which every message begins: some of it is there for a moment only
-            self._copies_bytes = parts.copies_bytes()
+    def tick(self, state: str, components: Components | None, now_s: float) -> None:
+        if components is not None:  # each turn, which every message begins: some of it is there for a moment only
+            self._copies_bytes = components.copies_bytes()
             self._takes(self._meter.private_bytes())
         if now_s >= self._next_s:
             self._next_s = now_s + EVERY_S
-            self.report(state, parts, now_s)
+            self.report(state, components, now_s)
         else:
             self._meter.ahead(self._pids(), now_s)
 
@@ -56,18 +56,18 @@ class Reporter:
         of_fleet = [record.pid for record in here if record.is_live and record.pid]
         return [run.supervisor_pid, run.launcher.server_pid, *of_fleet]
 
-    def report(self, state: str, parts: Components | None, now_s: float, *, thoroughly: bool = False) -> None:
+    def report(self, state: str, components: Components | None, now_s: float, *, thoroughly: bool = False) -> None:
         """thoroughly: with all memory as it is now."""
         live = [record for record in self._run.fleet if record.is_live]
         usage = self._meter.measure(self._pids(), now_s, thoroughly=thoroughly)
         self.private_bytes = {pid: one.private_bytes for pid, one in usage.items() if one.private_bytes}
         processes = tuple(_with_usage(record, self._usage(record, usage)) for record in live)
-        if parts is not None:
-            self.arena_bytes = max(self.arena_bytes, parts.arena_bytes())
-            self._copies_bytes = parts.copies_bytes()
+        if components is not None:
+            self.arena_bytes = max(self.arena_bytes, components.arena_bytes())
+            self._copies_bytes = components.copies_bytes()
         self._elsewhere_bytes = self._private_elsewhere(live)
         self._takes(sum(self.private_bytes.values()))
-        status = self._status(state, parts, processes)
+        status = self._status(state, components, processes)
         self._write_status(status)
         self._store.add(status)
         self.problems["metrics.db"] = self._store.problem
@@ -101,7 +101,7 @@ class Reporter:
         own = sum(machines.own_private_bytes(host) for host in self._run.elsewhere)
         return own + sum(usage.private_bytes for usage in away if usage is not None)
 
-    def _status(self, state: str, parts: Components | None, processes: tuple[ProcessStatus, ...]) -> RunStatus:
+    def _status(self, state: str, components: Components | None, processes: tuple[ProcessStatus, ...]) -> RunStatus:
         run = self._run
         common = RunStatus(
             run_dir=str(run.directory.path),
@@ -118,7 +118,7 @@ class Reporter:
             arena_bytes=self.arena_bytes,
             private_bytes=sum(self.private_bytes.values()) + self._elsewhere_bytes + self._copies_bytes,
         )
-        return common if parts is None else _with_progress(common, parts, run)
+        return common if components is None else _with_progress(common, components, run)
 
     def _takes(self, private_bytes: int) -> None:
         used_bytes = self.arena_bytes + self._copies_bytes + private_bytes + self._elsewhere_bytes
@@ -140,8 +140,8 @@ def _with_usage(record: ProcessRecord, usage: Usage) -> ProcessStatus:
     )
 
 
-def _with_progress(status: RunStatus, parts: Components, run: Run) -> RunStatus:
-    ledger = parts.training.ledger
+def _with_progress(status: RunStatus, components: Components, run: Run) -> RunStatus:
+    ledger = components.leases.ledger
     rate = sum(record.samples_per_s for record in run.fleet.working("worker"))
     losses = [record.losses for record in run.fleet if record.process.role == "worker"]
     loss_sum, loss_samples = sum(loss for loss, _ in losses), sum(samples for _, samples in losses)
@@ -154,5 +154,5 @@ def _with_progress(status: RunStatus, parts: Components, run: Run) -> RunStatus:
         samples_per_s=rate,
         eta_s=left / rate if rate > 0 else None,
         loss=loss_sum / loss_samples if loss_samples else None,
-        test_auc=parts.judge.figures.auc if parts.judge.figures is not None else None,
+        test_auc=components.evaluations.figures.auc if components.evaluations.figures is not None else None,
     )

@@ -21,7 +21,7 @@ from elastichost.supervisor.phases.arena_watch import ArenaWatch
 from elastichost.supervisor.phases.description import DescriptionPhase
 from elastichost.supervisor.phases.stop_request import StopRequest
 from elastichost.supervisor.phases.training import TrainingPhase
-from elastichost.supervisor.run_result import conclude, reckon
+from elastichost.supervisor.run_result import conclude, result_of
 from elastichost.supervisor.run_start import RunStart, start_run
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.startup.preflight import Preparation
@@ -37,8 +37,8 @@ class Supervisor:
 
     def __init__(self, run: Run, prepared: Preparation, source: ResumeSource, signals: StopSignals) -> None:
         self._run, self._prepared, self._source, self._signals = run, prepared, source, signals
-        gpus = tuple(gpu.index for gpu in prepared.beginning.request.gpus)
-        self._plans = PlanController(run, prepared.cores, gpus, is_asked=prepared.beginning.first.is_asked)
+        gpus = tuple(gpu.index for gpu in prepared.initial_plan.request.gpus)
+        self._plans = PlanController(run, prepared.cores, gpus, is_asked=prepared.initial_plan.first.is_asked)
         self._reporter = Reporter(run)
         self._loop = EventLoop(run, signals, self._reporter)
         self._arenas = ArenaWatch(run)
@@ -76,7 +76,7 @@ class Supervisor:
     def _train(self, described: Described) -> tuple[TrainingPhase, Finish]:
         message, initial = described
         run, prepared = self._run, self._prepared
-        run.recorder.write(FirstPlanMade(prepared.beginning.request, prepared.beginning.first.plan))
+        run.recorder.write(FirstPlanMade(prepared.initial_plan.request, prepared.initial_plan.first.plan))
         self._plans.begin(prepared.plan)
         for warning in message.warnings:
             run.note(events.Warned(warning))
@@ -102,9 +102,9 @@ class Supervisor:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _conclude(self, training: TrainingPhase, finish: Finish) -> RunResult:
-        parts = training.components
-        lookups, most = parts.lookups.total(), self._run.job.resources.most_without_row
-        end = conclude(parts.training.ledger, lookups, most, is_stopped=finish.status == "stopped")
+        components = training.components
+        lookups, most = components.lookups.total(), self._run.job.resources.most_without_row
+        end = conclude(components.leases.ledger, lookups, most, is_stopped=finish.status == "stopped")
         training.remember(ended_well=end.status in ("done", "quarantined"))
         result = self._result(end.status, end.code)
         if not end.message:
@@ -113,10 +113,10 @@ class Supervisor:
         return msgspec.structs.replace(result, message=end.message)
 
     def _newest(self) -> Path | None:
-        return self.components.checkpointer.newest if self.components is not None else None
+        return self.components.checkpoints.newest if self.components is not None else None
 
     def _result(self, status: RunOutcome, code: ExitCode) -> RunResult:
-        return reckon(self._run, self._prepared, self.components, self._reporter, status, code)
+        return result_of(self._run, self._prepared, self.components, self._reporter, status, code)
 
     def failed(self, error: ElastichostError) -> RunResult:
         """What result.json says of a run that raised."""

@@ -108,8 +108,8 @@ class Stage:
         access = "direct" if chosen.mode == "direct" else "served"
         request = FirstPlanRequest(cores=CORES, workers=chosen.workers, servers=chosen.servers, access=access)
         first = first_plan(request)
-        beginning = InitialPlan(request, first, pin(first.plan, CORES).plan, JobFeatures("simulated"), ())
-        prepared = Preparation(MODEL.tables, description(self.samples), None, CORES, 1 << 28, beginning, ())
+        initial_plan = InitialPlan(request, first, pin(first.plan, CORES).plan, JobFeatures("simulated"), ())
+        prepared = Preparation(MODEL.tables, description(self.samples), None, CORES, 1 << 28, initial_plan, ())
         self.supervisor = SimSupervisor(run, prepared, ResumeSource(), self.signals)
         result: Any = self.supervisor.run()
         self.result = result
@@ -203,7 +203,7 @@ class Stage:
         role = "worker" if "worker" in fault.kind else "server"
         living = self.launcher.live(role)
         if fault.kind == "kill dense owner" and self.supervisor is not None and self.supervisor.components is not None:
-            owner = self.supervisor.components.roster.shard_map.dense_owner
+            owner = self.supervisor.components.sharding.shard_map.dense_owner
             living = [actor for actor in living if actor.process is not None and actor.process.index == owner] or living
         if not living:
             return

@@ -36,8 +36,8 @@ Rows = dict[tuple[int, int], tuple[tuple[Update, ...], bytes]]  # (table, row) -
 
 def check_end(stage: Stage) -> None:
     """Everything has stopped."""
-    world, parts = stage.world, stage.supervisor.components if stage.supervisor is not None else None
-    if stage.result is None or parts is None:
+    world, components = stage.world, stage.supervisor.components if stage.supervisor is not None else None
+    if stage.result is None or components is None:
         world.violated("the run has no result")
         return
     status = stage.result[0]
@@ -51,7 +51,7 @@ def check_end(stage: Stage) -> None:
         world.violated(f"the run ended as {status}")
     if status == "killed":
         return
-    ledger, dense = parts.training.ledger, stage.dense()
+    ledger, dense = components.leases.ledger, stage.dense()
     version = dense.version()
     records = _records(stage, version)
     if dense.samples_applied() != ledger.trained:
@@ -79,7 +79,7 @@ def check_cut(stage: Stage, manifest: Any, blocks: dict[tuple[str, int, int], An
     if int(records["samples"].sum()) != record.ledger.trained:
         world.violated(f"L: {what} {record.ledger.trained} samples count, {int(records['samples'].sum())} are recorded")
     assert stage.supervisor is not None and stage.supervisor.components is not None
-    ledger = Ledger.from_state(stage.supervisor.components.training.ledger.settings, record.ledger)
+    ledger = Ledger.from_state(stage.supervisor.components.leases.ledger.settings, record.ledger)
     _check_positions(stage, ledger, records, is_whole=False)
     missing = [bucket for bucket in all_buckets(manifest.model) if ("rows", *bucket) not in blocks]
     if missing or ("dense", 0, 0) not in blocks:
@@ -226,7 +226,7 @@ def _check_bits(stage: Stage, rows: Rows, records: Any, version: int, what: str)
 def _twin(stage: Stage) -> Twin:
     """Made once for each set of micro-batches that were left out."""
     assert stage.supervisor is not None and stage.supervisor.components is not None
-    training = stage.supervisor.components.training
+    training = stage.supervisor.components.leases
     records = read_applied(stage.run_dir)
     left_out = frozenset((step, micro) for step, record in enumerate(records) for micro in micros_left_out(record))
     if left_out not in stage.twins:

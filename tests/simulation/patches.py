@@ -133,7 +133,7 @@ _REPLACED: dict[str, dict[str, Any]] = {
     "elastichost.supervisor.phases.training": {"CHANGING_TICK_S": 0.05},
     "elastichost.supervisor.supervisor": {
         "Reporter": _NoReporter,
-        "reckon": lambda run, prepared, parts, reporter, status, code: (status, code),
+        "result_of": lambda run, prepared, components, reporter, status, code: (status, code),
     },
 }
 

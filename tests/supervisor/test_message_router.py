@@ -72,13 +72,13 @@ class Scene:
             record.failure = report  # type: ignore[assignment]
             self.told.append("failure")
 
-        training = SimpleNamespace(
+        leases = SimpleNamespace(
             progressed=self.progressed,
             fenced=lambda message: self.told.append("fenced"),
             requested=lambda record, rate: self.told.append("request"),
         )
-        roster: Any = SimpleNamespace(shard_map=SimpleNamespace(dense_owner=0))
-        parts: Any = SimpleNamespace(training=training, roster=roster)
+        sharding: Any = SimpleNamespace(shard_map=SimpleNamespace(dense_owner=0))
+        components: Any = SimpleNamespace(leases=leases, sharding=sharding)
         control = SimpleNamespace(receive=lambda: self.queue.pop(0) if self.queue else None)
         run: Any = SimpleNamespace(
             fleet=self.fleet,
@@ -87,10 +87,10 @@ class Scene:
             now_s=lambda: 1.0,
             **self.noted.attributes,
         )
-        recovery: Any = SimpleNamespace(
+        processes: Any = SimpleNamespace(
             reported=reported, kill_invalid=lambda process, reason: self.expelled.append(process)
         )
-        return TrainingRouter(run, recovery, parts)
+        return TrainingRouter(run, processes, components)
 
 
 def said(sender: ProcessId, message: ControlMessage) -> Envelope[ControlMessage]:

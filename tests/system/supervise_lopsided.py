@@ -10,7 +10,7 @@ import msgspec
 
 from elastichost.sharding import ShardMap, even_shard_map
 from elastichost.specs import TableSpec
-from elastichost.supervisor.controllers import shard_map as roster
+from elastichost.supervisor.controllers import shard_map as sharding
 from elastichost.tuner.placement import rebalance
 from tests.system.supervise import main
 
@@ -24,6 +24,6 @@ def lopsided(tables: tuple[TableSpec, ...], servers: tuple[int, ...], epoch: int
 
 
 if __name__ == "__main__":
-    roster.even_shard_map = lopsided  # type: ignore[attr-defined]
+    sharding.even_shard_map = lopsided  # type: ignore[attr-defined]
     rebalance.BUSY = 0.02
     sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), None))

@@ -74,12 +74,12 @@ def _foresee(job: JobSpec, prepared: Preparation) -> Foresight | None:
     from elastichost.supervisor.startup.tuner_settings import workload_of
     from elastichost.tuner.plan_preview import foresee, measured_before
 
-    beginning = prepared.beginning
-    if beginning.request.bounds is None or beginning.request.features is None:
+    initial_plan = prepared.initial_plan
+    if initial_plan.request.bounds is None or initial_plan.request.features is None:
         return None
-    known = measured_before(beginning.features, beginning.request.records)
+    known = measured_before(initial_plan.features, initial_plan.request.records)
     workload = workload_of(job, None, prepared.plan, len(prepared.cores))
-    bounds, prior = beginning.request.bounds, beginning.first.prior
+    bounds, prior = initial_plan.request.bounds, initial_plan.first.prior
     return foresee(job.tuner.model, workload, bounds, known, prior, job.tuner.min_gain)
 
 
@@ -88,7 +88,7 @@ def _lines(job: JobSpec, prepared: Preparation, found: Foresight | None) -> list
     lines = [("job", job.job.name), ("samples", count_words(samples)), ("starts with", prepared.plan.reason)]
     if job.tuner.mode == "off":
         return [*lines, ("then", 'stays so: tuner.mode = "off"')]
-    if prepared.beginning.request.features is None:
+    if prepared.initial_plan.request.features is None:
         return [*lines, ("then", "stays so: the job file leaves nothing to choose")]
     if found is None:
         text = "nothing like it was measured before: after a few seconds of training the tuner knows, and says, more"
@@ -135,7 +135,7 @@ def _facts(job: JobSpec, prepared: Preparation, found: Foresight | None, memory:
         "job": job.job.name,
         "samples": prepared.train.samples * job.train.epochs,
         "first_plan": msgspec.to_builtins(prepared.plan),
-        "similar_jobs": len(prepared.beginning.request.records),
+        "similar_jobs": len(prepared.initial_plan.request.records),
         "foresight": msgspec.to_builtins(found),
         "memory": {
             "host_bytes": memory.host_bytes,

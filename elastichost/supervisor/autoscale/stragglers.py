@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elastichost.runs.events import ProcessSlow
 from elastichost.supervisor.context import Run, exit_cause
-from elastichost.supervisor.controllers.leases import Training
+from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.processes import ProcessController
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
@@ -31,14 +31,14 @@ class StragglerWatch:
         self._recorded_s = 0.0
         self._workers: tuple[tuple[int, int], ...] | None = None  # of that look
 
-    def look(self, training: Training, recovery: ProcessController, now_s: float) -> None:
+    def look(self, leases: LeaseController, processes: ProcessController, now_s: float) -> None:
         """Call it only while workers are free to train."""
         if self._settings.after_s <= 0 or now_s < self._next_s:
             return
         self._next_s = now_s + EVERY_S
         is_sync = self._run.job.train.mode == "sync"
         speeds = [
-            speed_of(record, has_work=training.has_work(record.process), is_sync=is_sync)
+            speed_of(record, has_work=leases.has_work(record.process), is_sync=is_sync)
             for record in self._run.fleet.working("worker")
             if record.state == State.RUNNING and record.signs.has_worked
         ]
@@ -48,7 +48,7 @@ class StragglerWatch:
         self._record(speeds, remarks, now_s)
         for remark in remarks:
             if remark.replace:
-                recovery.replace(remark.process, f"replaced: {remark.reason}")
+                processes.replace(remark.process, f"replaced: {remark.reason}")
             else:
                 self._run.note(ProcessSlow(remark.process, remark.reason), exit_cause(remark.process))
 

@@ -38,10 +38,12 @@ class AutoTuner:
     """What its models need takes 0.3 s to import, what NSGA-II needs a little more: that is done in a thread, and looks
     begin when it is."""
 
-    def __init__(self, run: Run, parts: Components, changes: PlanChangeController, settings: TunerSettings) -> None:
-        self._run, self._parts, self._changes = run, parts, changes
+    def __init__(
+        self, run: Run, components: Components, changes: PlanChangeController, settings: TunerSettings
+    ) -> None:
+        self._run, self._components, self._changes = run, components, changes
         self.settings, self.state = settings, TunerState()
-        self._dense = DenseStore(parts.arena)
+        self._dense = DenseStore(components.arena)
         micro_batches = run.job.train.micro_batches if run.job.train.mode == "sync" else 0
         self._counter = Counter(run.fleet, micro_batches, run.plan.access != "direct", run.cpu_elsewhere_s)
         self._plan = run.plan  # the newest that trains
@@ -64,14 +66,14 @@ class AutoTuner:
         if self._changes.plans.is_asked and not self._only_watches:
             self._only_watches = True
             self._run.note(TunerOnlyWatches())
-        ledger = self._parts.training.ledger
+        ledger = self._components.leases.ledger
         look = ProfileSample(
             at_s=now_s,
             configuration=self._configuration(),
             is_steady=not has_stood_still and self._is_steady(),
             samples=self._dense.samples_applied(),
             totals=self._counter.totals(),
-            hot_share=self._parts.balancer.hot_share,
+            hot_share=self._components.rebalancer.hot_share,
             moving_s=self._changes.take_moved_s(),
             most_workers=self._most_workers(now_s),
         )
@@ -108,7 +110,7 @@ class AutoTuner:
             self._change = None
             with self._run.caused_by(exit_cause(gone.process)):
                 self._changes.apply(without(change, gone), now_s)
-        elif change.more_servers and self._parts.roster.full_s > change.began_s:
+        elif change.more_servers and self._components.sharding.full_s > change.began_s:
             many = _servers(len(change.after.servers))
             self._retries, _ = failed(self._retries, many, now_s)
             self._change = None
@@ -123,7 +125,7 @@ class AutoTuner:
 
     def _most_workers(self, now_s: float) -> int | None:
         """What memory has room for, and what could be started."""
-        found = self._parts.memory.most_workers
+        found = self._components.memory.most_workers
         if self._failed_beyond is not None:
             had, at_s = self._failed_beyond
             if now_s - at_s < FAILED_FOR_S:
@@ -137,10 +139,10 @@ class AutoTuner:
     def record(self, features: JobFeatures, *, ended_well: bool, has_failed: bool = False) -> JobRecord | None:
         """For the history; None: nothing was learnt. has_failed: the run did, and its plans are nothing to begin with;
         how its memory grew is."""
-        final, ledger = configuration_of(self._plan), self._parts.training.ledger
+        final, ledger = configuration_of(self._plan), self._components.leases.ledger
         state = TunerState() if has_failed or self._has_failed else self.state
         try:
-            memory = self._parts.memory.learnt(is_whole=ended_well)
+            memory = self._components.memory.learnt(is_whole=ended_well)
             if not ended_well:
                 memory = widened(memory, ledger.samples_accounted / max(1, ledger.samples_planned))
             return record_of(features, state, self.settings, final, utc_now(), memory, ended_well=ended_well)
@@ -160,10 +162,10 @@ class AutoTuner:
         return configuration_of(plan) if plan.workers and self._changes.is_settled else None
 
     def _is_steady(self) -> bool:
-        parts = self._parts
-        if parts.checkpointer.is_open or parts.judge.is_open:
+        components = self._components
+        if components.checkpoints.is_open or components.evaluations.is_open:
             return False
-        return all(parts.training.has_work(record.process) for record in self._run.fleet.working("worker"))
+        return all(components.leases.has_work(record.process) for record in self._run.fleet.working("worker"))
 
     def _follow(self, decision: Decision, now_s: float) -> None:
         if not self._may_try(decision.configuration, self._configuration(), now_s):
@@ -206,13 +208,15 @@ def _servers(count: int) -> str:
     return f"{count} PS"
 
 
-def open_tuner(run: Run, prepared: Preparation, parts: Components, changes: PlanChangeController) -> AutoTuner | None:
+def open_tuner(
+    run: Run, prepared: Preparation, components: Components, changes: PlanChangeController
+) -> AutoTuner | None:
     """For the hosts that the run has now. None, with the reason in the journal: there is nothing to tune."""
     cores = len(prepared.cores)
     all_cores = run.all_cores(cores)
-    prior, links = prepared.beginning.first.prior, Links(run.bandwidth_bytes_per_s, run.capacity(cores))
-    settings = tuner_settings(run.job, parts.arena.model, run.plan, all_cores, prior, links)
+    prior, links = prepared.initial_plan.first.prior, Links(run.bandwidth_bytes_per_s, run.capacity(cores))
+    settings = tuner_settings(run.job, components.arena.model, run.plan, all_cores, prior, links)
     if isinstance(settings, str):
         run.note(TunerOff(settings))
         return None
-    return AutoTuner(run, parts, changes, settings)
+    return AutoTuner(run, components, changes, settings)

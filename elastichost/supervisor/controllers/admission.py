@@ -11,10 +11,10 @@ from elastichost.plan import ProcessId
 from elastichost.supervisor.context import Run
 from elastichost.wire.control import ShardMapUpdateMsg
 
-__all__ = ["Introductions"]
+__all__ = ["Admission"]
 
 
-class Introductions:
+class Admission:
     """Without other machines everybody is told at once."""
 
     def __init__(self, run: Run) -> None:

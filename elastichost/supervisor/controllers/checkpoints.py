@@ -41,7 +41,7 @@ from elastichost.sharding import bucket_count
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.evaluations import EvaluationController
-from elastichost.supervisor.controllers.leases import Training
+from elastichost.supervisor.controllers.leases import LeaseController
 from elastichost.supervisor.controllers.replication import HostMirror, mirror_of
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.checkpoint_cut import (
@@ -101,14 +101,14 @@ class CheckpointController:
         state: CheckpointState,
         model: ModelSpec,
         dense: DenseStore,
-        training: Training,
-        judge: EvaluationController,
-        roster: ShardMapController,
+        leases: LeaseController,
+        evaluations: EvaluationController,
+        sharding: ShardMapController,
         lookups: Callable[[], Lookups],
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._run, self._state, self._model, self._dense, self._ledger = run, state, model, dense, training.ledger
-        self._training, self._judge, self._roster = training, judge, roster
+        self._run, self._state, self._model, self._dense, self._ledger = run, state, model, dense, leases.ledger
+        self._leases, self._evaluations, self._sharding = leases, evaluations, sharding
         self._lookups, self._is_stopping = lookups, is_stopping
         self._number, self._cause = 0, ""
         self._failed_in_a_row = 0
@@ -155,7 +155,7 @@ class CheckpointController:
         at_work = (State.READY, State.RUNNING, State.DRAINING)
         workers = [record.process for record in self._run.fleet.live("worker") if record.state in at_work]
         # One that owns nothing has nothing to copy, and may be about to go.
-        owners = self._roster.holdings.owners
+        owners = self._sharding.holdings.owners
         servers = [record.process for record in self._run.fleet.working("server") if record.process.index in owners]
         self._perform(self._state.open.cut.begin(workers, servers, self._run.now_s()))
 
@@ -257,8 +257,8 @@ class CheckpointController:
 
     def _take_copies(self, cut: int, servers: tuple[ProcessId, ...]) -> None:
         assert self._state.open is not None
-        step = self._training.committed_step()
-        ledger, dense, judged = self._ledger, self._dense.state_copy(), self._judge.memory
+        step = self._leases.committed_step()
+        ledger, dense, judged = self._ledger, self._dense.state_copy(), self._evaluations.memory
         self._state.open.record = RunRecord(
             ledger.state(), dense.version, dense.step, dense.samples_applied, judged, self._lookups()
         )

@@ -26,7 +26,7 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.facts import Lease
 
-__all__ = ["HostWatermarks", "Training", "miscount"]
+__all__ = ["HostWatermarks", "LeaseController", "miscount"]
 
 
 class HostWatermarks:
@@ -47,7 +47,7 @@ class HostWatermarks:
         return max(marks.begun(worker, incarnation) for marks in self._known.values())
 
 
-class Training:
+class LeaseController:
     """`may_grant` is False while an answer would cross a Pause, the journal has no space, or the run is stopping.
     begun: the batch for which an incarnation (worker, incarnation) changed rows in place last, 0 for none."""
 

@@ -28,8 +28,8 @@ class PlanChangeController:
     """Of a run that trains. arena: of host 0. number: counts the changes. why_closed: why no plan may change any more,
     "" while it may."""
 
-    def __init__(self, run: Run, plans: PlanController, arena: Arena, roster: ShardMapController) -> None:
-        self._run, self._roster, self.plans = run, roster, plans
+    def __init__(self, run: Run, plans: PlanController, arena: Arena, sharding: ShardMapController) -> None:
+        self._run, self._sharding, self.plans = run, sharding, plans
         self._dense, self._watermarks = DenseStore(arena), Watermarks(arena.directory)
         self._pace = Pace()
         self._sampled_s = 0.0
@@ -43,7 +43,7 @@ class PlanChangeController:
     @property
     def is_open(self) -> bool:
         """A plan may change: the PS of the present one serve, and the run does not stop."""
-        return self._roster.was_published and not self.why_closed
+        return self._sharding.was_published and not self.why_closed
 
     @property
     def is_under_way(self) -> bool:
@@ -91,7 +91,7 @@ class PlanChangeController:
         if self._watch is not None or now_s - self._sampled_s >= SAMPLE_S:
             self._sampled_s = now_s
             self._pace.add(now_s, self._dense.samples_applied())
-        moves = self._roster.take_moves()
+        moves = self._sharding.take_moves()
         if self._watch is not None:
             self._watch.hand_overs += moves
 
@@ -133,4 +133,4 @@ class PlanChangeController:
                 return False
         wanted = {(spec.role, spec.index) for spec in plan.processes}
         live = {(record.process.role, record.process.index) for record in fleet if record.is_live}
-        return live <= wanted and self._roster.holdings.is_handed_over
+        return live <= wanted and self._sharding.holdings.is_handed_over

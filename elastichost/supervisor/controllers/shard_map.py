@@ -6,18 +6,17 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.errors import JobFailedError
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.runs.events import BucketsMoving, HandoverReverted, HandoverStarted, ShardMapPublished
 from elastichost.sharding import ShardMap, even_shard_map, rebalanced_shard_map
 from elastichost.specs import TableSpec
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.admission import Introductions
+from elastichost.supervisor.controllers.admission import Admission
 from elastichost.supervisor.controllers.migration import MigrationController, moves_between, partly_moved
 from elastichost.supervisor.controllers.processes import Holdings
 from elastichost.supervisor.controllers.shard_map_messages import for_servers, for_workers, owner_frames
 from elastichost.supervisor.core.fleet import ProcessRecord
-from elastichost.supervisor.core.handover import HandOver, HandOverEffect, Publish, SendMap
+from elastichost.supervisor.core.handover import HandOver, HandOverEffect, Publish, SendMap, with_dense_owner_on_host_0
 from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
 from elastichost.supervisor.remote.hosts import RESTORED
 from elastichost.wire.control import (
@@ -64,7 +63,7 @@ class ShardMapController:
         self._published: tuple[ProcessId, ...] = ()
         self._moves: list[tuple[int, float]] = []
         self._members: dict[int, int] = {}
-        self._introductions = Introductions(run)
+        self._admission = Admission(run)
         self._member_epoch = 0
 
     # --- PS -------------------------------------------------------------------------------------------------
@@ -149,7 +148,7 @@ class ShardMapController:
         if self._is_reached or self._waits:
             return
         there = {r.process.index for r in fleet.live("server") if r.state == State.CONNECTED or r.can_work}
-        if not wanted <= there or not self._introductions.servers_know_each_other:
+        if not wanted <= there or not self._admission.servers_know_each_other:
             return
         goal = self._goal(wanted)
         hosts = self.hosts
@@ -254,19 +253,12 @@ class ShardMapController:
         self._perform(self._hand_over.call_back())
 
     def _goal(self, wanted: frozenset[int]) -> ShardMap:
-        """Who is to own what. The dense vector lies in the arena of host 0."""
-        goal, hosts = rebalanced_shard_map(self.shard_map, sorted(wanted)), self.hosts
-        if self._relocation is not None:
+        """Who is to own what."""
+        if self._relocation is None:
+            goal = rebalanced_shard_map(self.shard_map, sorted(wanted))
+        else:
             goal = msgspec.structs.replace(self._relocation[0], epoch=self.shard_map.epoch, served=())
-        if hosts[goal.dense_owner] == 0:
-            return goal
-        owners = [index for index in sorted(wanted) if hosts[index] == 0]
-        if not owners:
-            raise JobFailedError(
-                f"the plan has PS {sorted(wanted)}, none of which is on host 0, where the dense vector is",
-                hint="this is a fault of whoever made the plan",
-            )
-        return msgspec.structs.replace(goal, dense_owner=owners[0])
+        return with_dense_owner_on_host_0(goal, wanted, self.hosts)
 
     @property
     def hosts(self) -> dict[int, int]:
@@ -280,7 +272,7 @@ class ShardMapController:
 
     def server_connected(self, record: ProcessRecord) -> None:
         """A PS said Hello: it learns its buckets (and what to fill them from), and answers Ready."""
-        self._introductions.greet(record.process)
+        self._admission.greet(record.process)
         is_first = not self.was_published and record.process.index not in self._restored
         if self._restore_from is not None and is_first:
             place = self._run.elsewhere.get(record.spec.host)
@@ -341,7 +333,7 @@ class ShardMapController:
                 self._run.fleet.apply(record, LifecycleEvent.WORK, now_s)
         for record in self._run.fleet.live("worker"):
             if record.state not in (State.REQUESTED, State.STARTED, State.KILLING):
-                self._introductions.tell(record.process, update, frames)
+                self._admission.tell(record.process, update, frames)
         took_s = now_s - published.began_s
         if published.moved and published.shard_map.epoch > 1:
             self._moves.append((published.moved, took_s))
@@ -372,18 +364,18 @@ class ShardMapController:
 
     def admitted(self) -> None:
         """A PS has let somebody in: workers that waited for that learn where the PS are."""
-        for process in self._introductions.waiting if self.is_published else ():
+        for process in self._admission.waiting if self.is_published else ():
             self._tell(process)
 
     def _tell(self, worker: ProcessId) -> None:
-        self._introductions.tell(worker, self._update(self.shard_map), owner_frames(self.shard_map))
+        self._admission.tell(worker, self._update(self.shard_map), owner_frames(self.shard_map))
 
     def unmapped(self, worker: ProcessId, shard_map_epoch: int) -> None:
         """It uses no row in place any more by a map older than this one."""
         self._mover.unmapped(worker, shard_map_epoch)
 
     def worker_gone(self, process: ProcessId) -> None:
-        self._introductions.forget(process)
+        self._admission.forget(process)
         self._mover.worker_lost(process)
         if self._members.get(process.index) == process.incarnation:
             del self._members[process.index]

@@ -16,14 +16,14 @@ from elastichost.plan import ProcessId
 from elastichost.runs.events import MicroBatchesAssigned, PositionsLeftOut
 from elastichost.runs.facts import Quarantined
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.leases import Training, miscount
+from elastichost.supervisor.controllers.leases import LeaseController, miscount
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.wire.applied import micros_left_out, read_applied_record
 from elastichost.wire.control import CrewMsg, FenceMsg, StepsGrantMsg
 
-__all__ = ["CrewTraining"]
+__all__ = ["CrewLeaseController"]
 
 CREW_ID = ProcessId("worker", CREW, CREW_INCARNATION)
 REASSIGN_EVERY_S = 2.0
@@ -31,7 +31,7 @@ REASSIGN_EVERY_S = 2.0
 WORTH_IT = 0.85
 
 
-class CrewTraining(Training):
+class CrewLeaseController(LeaseController):
     """`may_tell`: False while a checkpoint holds the workers: nobody may learn of ranges under way. `dense`: where the
     number of committed steps is read; `watermarks`: what a dead worker was computing."""
 

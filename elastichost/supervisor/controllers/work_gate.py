@@ -21,14 +21,14 @@ class WorkGate:
         self,
         run: Run,
         ledger: Ledger,
-        roster: ShardMapController,
+        sharding: ShardMapController,
         checkpoint: CheckpointState,
         evaluation: EvaluationState,
         is_stopping: Callable[[], bool],
         *,
         has_test: bool,
     ) -> None:
-        self._run, self._ledger, self._roster, self._is_stopping = run, ledger, roster, is_stopping
+        self._run, self._ledger, self._sharding, self._is_stopping = run, ledger, sharding, is_stopping
         self._checkpoint, self._evaluation = checkpoint, evaluation
         job = run.job
         every_samples = job.evaluate.every_samples if has_test else 0
@@ -38,7 +38,7 @@ class WorkGate:
 
     def may_evaluate(self) -> bool:
         """False while a checkpoint holds the workers, before the PS serve, and when the run is to stop."""
-        return not self._checkpoint.holds_workers and not self._is_stopping() and self._roster.was_published
+        return not self._checkpoint.holds_workers and not self._is_stopping() and self._sharding.was_published
 
     def may_train(self) -> bool:
         """As `may_evaluate`; False also while the journal has no space, because whoever resumes the run has to know of

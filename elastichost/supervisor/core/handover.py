@@ -14,17 +14,17 @@ make it anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from elastichost.errors import IllegalTransitionError
+from elastichost.errors import IllegalTransitionError, JobFailedError
 from elastichost.plan import ProcessId
 from elastichost.sharding import NOBODY, ShardMap, moved_buckets, taken_over, without_moving, without_servers
 from elastichost.wire.facts import CommittedBatch
 
-__all__ = ["TRANSITIONS", "HandOver", "HandOverEffect", "HandOverState", "Publish", "SendMap"]
+__all__ = ["TRANSITIONS", "HandOver", "HandOverEffect", "HandOverState", "Publish", "SendMap", "with_dense_owner_on_host_0"]
 
 
 class HandOverState(StrEnum):
@@ -257,3 +257,17 @@ def _losers(before: ShardMap, after: ShardMap) -> frozenset[int]:
     for row, now in zip(before.owners, after.owners, strict=True):
         pairs += zip(row, now, strict=True)
     return frozenset(old for old, new in pairs if old not in (new, NOBODY))
+
+
+def with_dense_owner_on_host_0(goal: ShardMap, wanted: Collection[int], hosts: Mapping[int, int]) -> ShardMap:
+    """The dense vector lies in the arena of host 0, so a PS there has to own it. wanted: the PS of the plan; hosts:
+    PS -> its host. Raises JobFailedError when no PS of the plan is there."""
+    if hosts[goal.dense_owner] == 0:
+        return goal
+    owners = [index for index in sorted(wanted) if hosts[index] == 0]
+    if not owners:
+        raise JobFailedError(
+            f"the plan has PS {sorted(wanted)}, none of which is on host 0, where the dense vector is",
+            hint="this is a fault of whoever made the plan",
+        )
+    return msgspec.structs.replace(goal, dense_owner=owners[0])

@@ -10,10 +10,10 @@ from elastichost.arena.double import ChangedWords, Changes, set_words
 from elastichost.supervisor.remote.messages import WordsChangedMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 
-__all__ = ["Double"]
+__all__ = ["ArenaReplica"]
 
 
-class Double:
+class ArenaReplica:
     """Of one host. arena: has headers, memory board and watermarks of the other, no rows. `memory_gauge.ArenaUse`."""
 
     def __init__(self, arena: Arena, launcher: RemoteLauncher) -> None:

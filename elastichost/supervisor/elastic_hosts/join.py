@@ -31,7 +31,7 @@ from elastichost.runs.cpu_check import needs_same_cpu
 from elastichost.runs.directory import package_versions
 from elastichost.runs.events import HostJoined, HostsFileNotWritten
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.elastic_hosts.arena_replica import Double
+from elastichost.supervisor.elastic_hosts.arena_replica import ArenaReplica
 from elastichost.supervisor.memory.gauge import MemoryGauge
 from elastichost.supervisor.remote.hosts import Machines, file_problems
 from elastichost.supervisor.remote.messages import ArenaRefusedMsg
@@ -186,7 +186,7 @@ class HostJoin:
             Arena.create(double, self._layout, whole=False).close()
             arena = Arena.attach(double)
             budget_bytes = memory_budget_bytes(run.job.resources.memory, self._machines.memory_bytes()[number])
-            self._gain(MemoryGauge(number, arena, Double(arena, launcher)), budget_bytes)
+            self._gain(MemoryGauge(number, arena, ArenaReplica(arena, launcher)), budget_bytes)
             run.elsewhere[number] = self._machines.place_of(number, run.control.outer_address)
             with contextlib.suppress(PreflightError):  # it is lost: that will be seen, and told
                 self._machines.measure_link(number)

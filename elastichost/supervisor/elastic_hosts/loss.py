@@ -34,23 +34,23 @@ class HostLosses:
         self,
         run: Run,
         arena: Arena,
-        roster: ShardMapController,
-        checkpointer: CheckpointController,
+        sharding: ShardMapController,
+        checkpoints: CheckpointController,
         memory: MemoryWatch,
     ) -> None:
-        self._run, self._arena, self._roster = run, arena, roster
-        self._checkpointer, self._memory = checkpointer, memory
+        self._run, self._arena, self._sharding = run, arena, sharding
+        self._checkpoints, self._memory = checkpoints, memory
         self._open: list[tuple[int, tuple[Key, ...], FoundCheckpoint | None, str]] = []  # places in run.lost_hosts
 
     def lose(self, event: AgentLost) -> None:
         """The host is used no more; the plan is without it already. What becomes of its processes follows."""
-        run, roster, memory = self._run, self._roster, self._memory
+        run, sharding, memory = self._run, self._sharding, self._memory
         for record in run.fleet:
             if record.spec.host == event.host and record.is_live:
                 record.kill_reason = f"host {event.name} is lost"
-                self._checkpointer.lost(record)  # nothing that it still says of its file counts
-        servers = frozenset(server for server, host in roster.hosts.items() if host == event.host)
-        buckets = tuple(key for server in sorted(servers) for key in roster.shard_map.buckets_of(server))
+                self._checkpoints.lost(record)  # nothing that it still says of its file counts
+        servers = frozenset(server for server, host in sharding.hosts.items() if host == event.host)
+        buckets = tuple(key for server in sorted(servers) for key in sharding.shard_map.buckets_of(server))
         gauge = memory.gauge_of(event.host)
         rows = _rows_of(gauge.arena, buckets) if gauge is not None else 0
         found = self._newest()
@@ -59,7 +59,7 @@ class HostLosses:
         if buckets:
             self._open.append((len(run.lost_hosts) - 1, buckets, found, run.cause))
         memory.lose(event.host)
-        roster.lose(servers, found.directory if found is not None else None, f"host {event.name} is lost")
+        sharding.lose(servers, found.directory if found is not None else None, f"host {event.name} is lost")
 
     def _newest(self) -> FoundCheckpoint | None:
         """Verified: a bad one is passed over."""

@@ -31,7 +31,7 @@ class RunRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dense_version: int
     dense_step: int  # updates of the dense optimizer so far (Adam's bias correction)
     samples_applied: int
-    judge: EvaluationMemory = EvaluationMemory()
+    evaluations: EvaluationMemory = EvaluationMemory()
     lookups: Lookups = Lookups()
 
 

@@ -114,6 +114,6 @@ def _floats(frame: memoryview, count: int, where: str) -> FloatArray:
     return np.frombuffer(frame, dtype="<f4").astype(np.float32, copy=True)
 
 
-def _joined(parts: Sequence[FloatArray | None]) -> FloatArray | None:
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known) if known and len(known) == len(parts) else None
+def _joined(components: Sequence[FloatArray | None]) -> FloatArray | None:
+    known = [part for part in components if part is not None]
+    return np.concatenate(known) if known and len(known) == len(components) else None

@@ -108,8 +108,8 @@ def without_barred(epoch: int, span: Span, barred: Iterable[SampleRange]) -> tup
     for entry in barred:
         if (entry.epoch, entry.unit) != (epoch, span.unit):
             continue
-        parts, rests = rests, []
-        for part in parts:
+        components, rests = rests, []
+        for part in components:
             start, stop = max(part.start, entry.start), min(part.stop, entry.stop)
             if start >= stop:
                 rests.append(part)

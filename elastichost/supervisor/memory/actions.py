@@ -42,9 +42,9 @@ class MemoryActor:
     """boards: of the arenas of all hosts. What is in force outlives a supervisor, in the boards."""
 
     def __init__(
-        self, run: Run, roster: ShardMapController, boards: Sequence[MemoryBoard], tables: Sequence[TableSpec]
+        self, run: Run, sharding: ShardMapController, boards: Sequence[MemoryBoard], tables: Sequence[TableSpec]
     ) -> None:
-        self._run, self._roster, self._boards = run, roster, boards
+        self._run, self._sharding, self._boards = run, sharding, boards
         self._dynamic = [table for table in tables if table.is_dynamic]
         ages = [(table, boards[0].horizon(table.index)) for table in self._dynamic]
         self.horizon = max((age for _, age in ages), default=0)
@@ -104,16 +104,16 @@ class MemoryActor:
 
     def _move(self, decision: MemoryDecision, changes: PlanChangeController, now_s: float) -> None:
         """Where no PS is, one is started first: it gets its share of the buckets by the plan."""
-        hosts = self._roster.hosts
+        hosts = self._sharding.hosts
         if decision.target not in hosts.values():
             servers = len(self._run.plan.servers) + 1
             self._resize(ScaleMsg(servers=servers), "a PS on another host, which has memory left", changes, now_s)
             return
-        target = relocated(self._roster.shard_map, hosts, decision.host, decision.target, decision.share)
-        if not moved_buckets(self._roster.shard_map, target):
-            if self._roster.refuse(decision.target):
+        target = relocated(self._sharding.shard_map, hosts, decision.host, decision.target, decision.share)
+        if not moved_buckets(self._sharding.shard_map, target):
+            if self._sharding.refuse(decision.target):
                 self._run.note(MemoryMoveRefused(decision.host, too_few=True))
-        elif not self._roster.relocate(target, f"host {decision.target} has memory left"):
+        elif not self._sharding.relocate(target, f"host {decision.target} has memory left"):
             self._run.note(MemoryMoveRefused(decision.host, too_few=False))
 
     # --- effects ----------------------------------------------------------------------------------------------

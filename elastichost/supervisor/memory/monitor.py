@@ -56,13 +56,13 @@ class MemoryWatch:
         self,
         run: Run,
         gauges: Sequence[MemoryGauge],
-        roster: ShardMapController,
+        sharding: ShardMapController,
         budgets_bytes: Sequence[int],
         memory: Estimates = Estimates(),  # noqa: B008, frozen
     ) -> None:
         job = run.job
         arenas = tuple(gauge.arena for gauge in gauges)
-        self._run, self._roster, self._known = run, roster, memory
+        self._run, self._sharding, self._known = run, sharding, memory
         self._mode = job.tuner.memory
         model = arenas[0].model
         self._costs = row_costs(model)
@@ -80,7 +80,7 @@ class MemoryWatch:
         self._own_age = {t.index for t in model.tables if t.is_dynamic and t.evict_after_samples > 0}
         self._dense = DenseStore(arenas[0]) if self.is_active else None
         self._boards = [arena.board for arena in arenas]  # the very list that both of these look at
-        self._actor = MemoryActor(run, roster, self._boards, model.tables)
+        self._actor = MemoryActor(run, sharding, self._boards, model.tables)
         may_leave_out = self._mode == "act" and not self._is_sync
         self._shortage = Shortage(run, self._boards, self._error, may_leave_out=may_leave_out)
         self._state = begin(memory)
@@ -148,12 +148,12 @@ class MemoryWatch:
         self._grants_took_s.append(self._run.now_s() - now_s)
         wait_s = max(GRANT_EVERY_S, min(self._grants_took_s) / GRANT_TIME_SHARE)
         self._grant_at_s = now_s + min(wait_s, MOST_BETWEEN_GRANTS_S)
-        is_busy = self._mode == "act" and (self._actor.is_busy or not self._roster.holdings.is_handed_over)
+        is_busy = self._mode == "act" and (self._actor.is_busy or not self._sharding.holdings.is_handed_over)
         self._shortage.look(facts, now_s, is_measured=not self._private.unmeasured, is_busy=is_busy)
-        if now_s < self._look_at_s or not self._roster.was_published:
+        if now_s < self._look_at_s or not self._sharding.was_published:
             return
         self._look_at_s = now_s + LOOK_EVERY_S
-        self._roster.know_room({fact.host: fact.left_bytes for fact in facts})
+        self._sharding.know_room({fact.host: fact.left_bytes for fact in facts})
         if self._mode == "off":
             self._tell_budget(facts)
             return
@@ -217,7 +217,7 @@ class MemoryWatch:
         return predict(self._state, look, look.samples + look.samples_left)
 
     def _grant(self, private: Mapping[int, int]) -> list[HostFacts]:
-        hosts, facts = self._roster.hosts, list[HostFacts]()
+        hosts, facts = self._sharding.hosts, list[HostFacts]()
         wanted = {spec.index for spec in self._run.plan.servers}
         wanted |= {record.process.index for record in self._run.fleet.live("server")}
         self._private.begin()
@@ -233,7 +233,7 @@ class MemoryWatch:
         """Of several hosts: those whose rows count on this one."""
         if len(self._granters) == 1:
             return None
-        shard_map = self._roster.shard_map
+        shard_map = self._sharding.shard_map
         known = self._own.get(gauge.host)
         if known is None or known[0] != shard_map.epoch:
             owners = {(t, b): owner for t, row in enumerate(shard_map.owners) for b, owner in enumerate(row)}
@@ -289,8 +289,8 @@ class MemoryWatch:
     def _hosts(self, facts: Sequence[HostFacts]) -> tuple[HostLook, ...]:
         live = np.array([(fact.reading.live * self._costs.all).sum() for fact in facts])
         shares = live / live.sum() if live.sum() > 0 else np.full(len(facts), 1.0 / len(facts))
-        served = set(self._roster.hosts.values())
-        may_start, may_take = self._may_resize("servers"), self._roster.may_take
+        served = set(self._sharding.hosts.values())
+        may_start, may_take = self._may_resize("servers"), self._sharding.may_take
         return tuple(
             granter.look(fact, float(share), may_take=(fact.host in served or may_start) and may_take(fact.host))
             for granter, fact, share in zip(self._granters, facts, shares, strict=True)
@@ -310,7 +310,7 @@ class MemoryWatch:
         drops: tuple[Action, ...] = () if self._is_sync else ("evict", "admit")
         if not changes.is_settled:
             return drops
-        moves: tuple[Action, ...] = ("move",) if len(self._granters) > 1 and self._roster.is_published else ()
+        moves: tuple[Action, ...] = ("move",) if len(self._granters) > 1 and self._sharding.is_published else ()
         may_shrink = self._may_resize("workers") and not changes.plans.is_asked
         shrinks: tuple[Action, ...] = ("shrink",) if may_shrink else ()
         return (*moves, *drops, *shrinks)

@@ -9,9 +9,9 @@ from elastichost.supervisor.core.agenda import Situation
 __all__ = ["situation_of", "word_of"]
 
 
-def situation_of(run: Run, parts: Components, *, is_stopping: bool) -> Situation:
+def situation_of(run: Run, components: Components, *, is_stopping: bool) -> Situation:
     """is_stopping: the run was asked to."""
-    ledger, fleet = parts.training.ledger, run.fleet
+    ledger, fleet = components.leases.ledger, run.fleet
     return Situation(
         is_stopping=is_stopping,
         is_epoch_done=ledger.is_epoch_done,
@@ -19,23 +19,23 @@ def situation_of(run: Run, parts: Components, *, is_stopping: bool) -> Situation
         has_outstanding=ledger.has_outstanding,
         samples=ledger.samples_accounted,
         live_workers=sum(record.state.value != "drained" for record in fleet.live("worker")),
-        unsettled_workers=parts.training.unsettled,
-        servers_ready=parts.roster.is_published and parts.roster.may_cut,
-        checkpoint_open=parts.checkpointer.is_open,
-        evaluation_open=parts.judge.is_open,
-        checkpointed_at=parts.checkpointer.checkpointed_at,
-        evaluated_at=parts.judge.evaluated_at,
-        checkpoint_not_before_s=parts.checkpointer.not_before_s,
-        retry_not_before_s=parts.checkpointer.retry_not_before_s,
+        unsettled_workers=components.leases.unsettled,
+        servers_ready=components.sharding.is_published and components.sharding.may_cut,
+        checkpoint_open=components.checkpoints.is_open,
+        evaluation_open=components.evaluations.is_open,
+        checkpointed_at=components.checkpoints.checkpointed_at,
+        evaluated_at=components.evaluations.evaluated_at,
+        checkpoint_not_before_s=components.checkpoints.not_before_s,
+        retry_not_before_s=components.checkpoints.retry_not_before_s,
     )
 
 
-def word_of(parts: Components, before: str, *, is_stopping: bool) -> str:
+def word_of(components: Components, before: str, *, is_stopping: bool) -> str:
     """What the run does, for people. before: the word of the turn before."""
     if is_stopping:
         return "stopping"
-    if parts.checkpointer.is_open:
+    if components.checkpoints.is_open:
         return "checkpointing"
-    if parts.judge.is_open:
+    if components.evaluations.is_open:
         return "evaluating"
-    return "training" if parts.training.ledger.has_outstanding else before
+    return "training" if components.leases.ledger.has_outstanding else before

@@ -68,13 +68,13 @@ class TrainingPhase:
         self._run, self._prepared, self._plans = run, prepared, plans
         self._stop, self._loop, self._reporter = stop, loop, reporter
         self.components = assemble(run, prepared, start, stop.is_wanted)
-        parts = self.components
-        self.changes = PlanChangeController(run, plans, parts.arena, parts.roster)
-        self.processes = ProcessController(run, parts.ended, lambda: parts.roster.holdings, self._host_lost)
-        self.router = TrainingRouter(run, self.processes, parts)
-        self._commands = CommandHandler(run, parts, self.changes)
+        components = self.components
+        self.changes = PlanChangeController(run, plans, components.arena, components.sharding)
+        self.processes = ProcessController(run, components.ended, lambda: components.sharding.holdings, self._host_lost)
+        self.router = TrainingRouter(run, self.processes, components)
+        self._commands = CommandHandler(run, components, self.changes)
         self._stragglers = StragglerWatch(run)
-        self._tuner: AutoTuner | None = open_tuner(run, prepared, parts, self.changes)
+        self._tuner: AutoTuner | None = open_tuner(run, prepared, components, self.changes)
         self._policy = _policy_of(run, prepared)
         self.state = "starting"
         self.stopping_since_s: float | None = None
@@ -93,11 +93,11 @@ class TrainingPhase:
 
     def end_processes(self, reason: str, signals: StopSignals) -> None:
         """Tells every process to stop and waits a moment for the exits; what is left then is killed by the caller."""
-        run, parts, now_s = self._run, self.components, self._run.now_s()
+        run, components, now_s = self._run, self.components, self._run.now_s()
         self.state = "stopping"
-        self._reporter.report(self.state, parts, now_s, thoroughly=True)
+        self._reporter.report(self.state, components, now_s, thoroughly=True)
         self._plans.end(reason)
-        parts.roster.retire()
+        components.sharding.retire()
         self._close_commands(f"the run ends: {reason}")
         for record in run.fleet:
             if record.is_live and record.pid:
@@ -107,7 +107,7 @@ class TrainingPhase:
             while run.launcher.processes() and run.now_s() - now_s < STOP_GRACE_S:
                 self._loop.turn(self)
             asked = signals.count
-            while parts.checkpointer.is_mirroring and signals.count == asked:
+            while components.checkpoints.is_mirroring and signals.count == asked:
                 self._loop.turn(self)
 
     def roll_back(self, error: NonFiniteError | HostLostError, source: ResumeSource) -> ResumeSource:
@@ -130,11 +130,11 @@ class TrainingPhase:
     def remember(self, *, ended_well: bool = False, has_failed: bool = False) -> None:
         """What the tuner has learnt, for jobs like it."""
         if self._tuner is not None:
-            self._tuner.remember(self._prepared.beginning.features, ended_well=ended_well, has_failed=has_failed)
+            self._tuner.remember(self._prepared.initial_plan.features, ended_well=ended_well, has_failed=has_failed)
 
     def close(self) -> None:
         """Call it when every process has ended."""
-        self.components.checkpointer.close()
+        self.components.checkpoints.close()
         self.components.memory.close()
         self.components.arena.close()
 
@@ -146,11 +146,11 @@ class TrainingPhase:
 
     def commands(self) -> CommandServer | None:
         """Commands are taken once the PS of the first plan serve."""
-        return self._run.commands if self.components.roster.was_published else None
+        return self._run.commands if self.components.sharding.was_published else None
 
     def before_reconcile(self, now_s: float) -> None:
         """Commands, and plans of the tuner that could not be had."""
-        if self.components.roster.was_published:
+        if self.components.sharding.was_published:
             self.changes.sample(now_s)
             have_joined = self._commands.turn(now_s)
             if (reached := self.changes.observe(now_s)) is not None:
@@ -162,22 +162,22 @@ class TrainingPhase:
 
     def after_reconcile(self, now_s: float) -> None:
         """Buckets, checkpoints, slow workers, the tuner, memory; then whoever waits is answered."""
-        run, parts = self._run, self.components
-        if not parts.checkpointer.is_open:
-            parts.roster.follow_plan()
-            parts.balancer.look(now_s)
-        parts.checkpointer.tick(now_s)
+        run, components = self._run, self.components
+        if not components.checkpoints.is_open:
+            components.sharding.follow_plan()
+            components.rebalancer.look(now_s)
+        components.checkpoints.tick(now_s)
         stands_still = run.space.holds_training
-        parts.training.measure(now_s, stands_still=stands_still)
-        is_busy = parts.checkpointer.holds_workers or parts.judge.is_open
+        components.leases.measure(now_s, stands_still=stands_still)
+        is_busy = components.checkpoints.holds_workers or components.evaluations.is_open
         if not is_busy and not stands_still:
-            self._stragglers.look(parts.training, self.processes, now_s)
-        is_tuned = self.stopping_since_s is None and not stands_still and parts.roster.was_published
+            self._stragglers.look(components.leases, self.processes, now_s)
+        is_tuned = self.stopping_since_s is None and not stands_still and components.sharding.was_published
         if self._tuner is not None and is_tuned:
             self._tuner.look(now_s)
-        parts.memory.look(parts.training.ledger, self.changes, self._reporter.private_bytes, now_s)
-        parts.serve()
-        look_at_space(run, self._reporter.problems, self.stopping_since_s, parts.checkpointer.newest)
+        components.memory.look(components.leases.ledger, self.changes, self._reporter.private_bytes, now_s)
+        components.serve()
+        look_at_space(run, self._reporter.problems, self.stopping_since_s, components.checkpoints.newest)
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -187,8 +187,8 @@ class TrainingPhase:
             return
         self.stopping_since_s = self._run.now_s()
         # With the PS there are: nothing has to change hands any more.
-        self.components.roster.stay()
-        self._plans.drain(self.components.roster.servers, reason)
+        self.components.sharding.stay()
+        self._plans.drain(self.components.sharding.servers, reason)
         self._close_commands("the run was asked to stop")
 
     def _host_lost(self, event: AgentLost) -> None:
@@ -219,22 +219,22 @@ class TrainingPhase:
         self._commands.close(why)
 
     def _advance(self) -> Finish | None:
-        parts, is_stopping = self.components, self.stopping_since_s is not None
-        step = next_step(situation_of(self._run, parts, is_stopping=is_stopping), self._policy, self._run.now_s())
+        components, is_stopping = self.components, self.stopping_since_s is not None
+        step = next_step(situation_of(self._run, components, is_stopping=is_stopping), self._policy, self._run.now_s())
         match step:
             case Wait():
                 pass
             case BeginEpoch(reason=reason):
-                parts.training.ledger.begin_epoch()
-                self._run.note(events.EpochStarted(parts.training.ledger.epoch, reason))
-                parts.training.serve()
+                components.leases.ledger.begin_epoch()
+                self._run.note(events.EpochStarted(components.leases.ledger.epoch, reason))
+                components.leases.serve()
             case BeginEvaluation(reason=reason):
-                parts.judge.begin(parts.training.ledger.samples_accounted, reason)
+                components.evaluations.begin(components.leases.ledger.samples_accounted, reason)
             case BeginCheckpoint(reason=reason, is_final=is_final):
-                parts.checkpointer.begin(reason, is_final=is_final)
+                components.checkpoints.begin(reason, is_final=is_final)
             case Finish():
                 return step
-        self.state = word_of(parts, self.state, is_stopping=is_stopping)
+        self.state = word_of(components, self.state, is_stopping=is_stopping)
         return None
 
 

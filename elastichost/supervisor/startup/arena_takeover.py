@@ -1,9 +1,9 @@
 """Going on from the arena of a supervisor that died: nothing trained is lost, and nothing is trained twice.
 
-`claim_arena` holds it, at the very beginning of a resume, before the arena reaper removes it. `rescue` looks whether it
-fits once the model is known, and takes it over. Its rows, dense vector and applied records are as its processes left
-them: the PS repair what is theirs when they open it, as the successors of killed ones do. The ledger is rebuilt from
-the committed batches that the dense vector's version names.
+`claim_arena` holds it, at the very beginning of a resume, before the arena reaper removes it. `take_over_arena` looks
+whether it fits once the model is known, and takes it over. Its rows, dense vector and applied records are as its
+processes left them: the PS repair what is theirs when they open it, as the successors of killed ones do. The ledger is
+rebuilt from the committed batches that the dense vector's version names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from elastichost.supervisor.ledger.state import LedgerSettings
 from elastichost.wire.applied import AppliedFold, AppliedRecords, micros_left_out, read_applied_content
 from elastichost.wire.facts import CommittedBatch
 
-__all__ = ["ArenaClaim", "TakenOver", "TakeoverRefusal", "claim_arena", "model_difference", "rescue"]
+__all__ = ["ArenaClaim", "TakenOver", "TakeoverRefusal", "claim_arena", "model_difference", "take_over_arena"]
 
 USERS_END_S = 10.0  # a process with a large arena mapped takes a while to end
 LOOK_EVERY_S = 0.02
@@ -50,7 +50,7 @@ WorkerIncarnation = tuple[int, int]  # (worker, incarnation)
 class ArenaClaim:
     """What is left of the run that is resumed. `held`: its arena, or None, and `reason` says why."""
 
-    recollection: ReplayedJournal
+    replayed: ReplayedJournal
     held: Hold | None = None
     reason: str = ""
 
@@ -64,7 +64,7 @@ class ArenaClaim:
     def without_arena(self, reason: str) -> ArenaClaim:
         """Its arena is let go of."""
         self.release()
-        return ArenaClaim(self.recollection, None, reason)
+        return ArenaClaim(self.replayed, None, reason)
 
     def release(self) -> None:
         """Lets go of the arena; it is its guardian's again, unless it was taken over."""
@@ -115,7 +115,7 @@ def claim_arena(run_dir: Path, early: Sequence[Hold] = ()) -> ArenaClaim:
         if held is not claim.held:
             held.release()
     for left in left_of(run_dir):
-        is_claimed = str(left.path) == claim.recollection.arena and claim.recollection.hosts == 1
+        is_claimed = str(left.path) == claim.replayed.arena and claim.replayed.hosts == 1
         if not is_claimed:
             _remove_remains(left.path)
     return claim
@@ -176,10 +176,10 @@ def _remove_remains(path: Path) -> None:
         print(f"warning: {error}", flush=True)
 
 
-# --- the rescue -------------------------------------------------------------------------------------------------
+# --- the takeover -----------------------------------------------------------------------------------------------
 
 
-def rescue(
+def take_over_arena(
     claim: ArenaClaim,
     run_dir: Path,
     model: ModelSpec,
@@ -196,7 +196,7 @@ def rescue(
     The arena is let go of in both cases, in the second one still held by `claim`. Raises ArenaError when it cannot be
     taken over.
     """
-    held, known = claim.held, claim.recollection
+    held, known = claim.held, claim.replayed
     if held is None:
         return TakeoverRefusal(claim.reason)
     if not known.is_whole:

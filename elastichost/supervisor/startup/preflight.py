@@ -40,13 +40,13 @@ class Preparation:
     test: DatasetDescription | None
     cores: tuple[int, ...]
     memory_bytes: int
-    beginning: InitialPlan
+    initial_plan: InitialPlan
     warnings: tuple[str, ...]
 
     @property
     def plan(self) -> Plan:
         """The first one, pinned."""
-        return self.beginning.plan
+        return self.initial_plan.plan
 
 
 def preflight(
@@ -72,15 +72,15 @@ def preflight(
     cores = core_budget(job.resources.cores, host.cores)
     memory_bytes = min(memory_budget_bytes(job.resources.memory, host.memory_bytes), host.memory_bytes)
     small = _check_room(job, () if is_emulated else tables, memory_bytes, spare_bytes)  # an emulated job has its own
-    beginning = _begin(job, tables, checked.train, host, cores, ended, elsewhere)
+    initial_plan = _begin(job, tables, checked.train, host, cores, ended, elsewhere)
     return Preparation(
         tables=tables,
         train=checked.train,
         test=None if is_emulated else checked.test,  # who learns nothing has nothing to be tested
         cores=cores,
         memory_bytes=memory_bytes,
-        beginning=beginning,
-        warnings=(*filter(None, [kernel_cache().problem]), *checked.warnings, *small, *beginning.warnings),
+        initial_plan=initial_plan,
+        warnings=(*filter(None, [kernel_cache().problem]), *checked.warnings, *small, *initial_plan.warnings),
     )
 
 

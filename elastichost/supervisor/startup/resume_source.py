@@ -66,29 +66,29 @@ def look_for_checkpoint(source: CheckpointSource, claim: ArenaClaim | None) -> F
     try:
         return find_checkpoint(source)
     except CheckpointError as error:
-        if claim is None or claim.recollection.has_ended:
+        if claim is None or claim.replayed.has_ended:
             raise
         raise CheckpointError(f"{error.message}, and there is no arena: {claim.reason}", hint=error.hint) from error
 
 
-def newest_kept(heritage: ResumeSource) -> tuple[Path, RunRecord] | None:
+def newest_kept(resume_source: ResumeSource) -> tuple[Path, RunRecord] | None:
     """The newest checkpoint and its record. Not verified: it is not read now."""
-    if heritage.source is not None:
+    if resume_source.source is not None:
         with contextlib.suppress(CheckpointError):
-            found = find_checkpoint(heritage.source, verify=False)
+            found = find_checkpoint(resume_source.source, verify=False)
             return found.directory, read_record(found.manifest)
     return None
 
 
 def starting_point(
-    run: Run, model: ModelSpec, settings: LedgerSettings, heritage: ResumeSource, why_not_arena: str
+    run: Run, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource, why_not_arena: str
 ) -> StartingPoint:
     """The checkpoint that the run goes on from, read and checked. Raises CheckpointError where there is none, or it
     does not fit the model or the data, and CpuDiffersError: an arena that is left stays there then."""
     try:
-        point = _read(run, model, settings, heritage)
+        point = _read(run, model, settings, resume_source)
     except CheckpointError as error:
-        held = heritage.claim.held if heritage.claim is not None else None
+        held = resume_source.claim.held if resume_source.claim is not None else None
         if held is None:
             raise
         kept_s = run.job.supervision.keep_arena_s
@@ -102,12 +102,12 @@ def starting_point(
     return point
 
 
-def _read(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: ResumeSource) -> StartingPoint:
-    found = heritage.found
-    if found is None and heritage.source is not None:
-        found = look_for_checkpoint(heritage.source, heritage.claim)
+def _read(run: Run, model: ModelSpec, settings: LedgerSettings, resume_source: ResumeSource) -> StartingPoint:
+    found = resume_source.found
+    if found is None and resume_source.source is not None:
+        found = look_for_checkpoint(resume_source.source, resume_source.claim)
     if found is None:
-        return StartingPoint(_ledger(settings, Ledger(settings).state(), heritage))
+        return StartingPoint(_ledger(settings, Ledger(settings).state(), resume_source))
     if found.manifest.model != model:
         raise CheckpointError(
             f"{found.directory} holds another model: {model_difference(found.manifest.model, model)}",
@@ -116,22 +116,22 @@ def _read(run: Run, model: ModelSpec, settings: LedgerSettings, heritage: Resume
     require_same_cpu(run.job, found.manifest.cpu, present_cpu(), str(found.directory))
     record = read_record(found.manifest)
     dense = load_dense(found, record)
-    if heritage.trains_anew:
+    if resume_source.trains_anew:
         anew = DenseState(dense.vector, dense.state, version=1, step=dense.step, samples_applied=0)
-        ledger = _ledger(settings, Ledger(settings).state(), heritage)
+        ledger = _ledger(settings, Ledger(settings).state(), resume_source)
         return StartingPoint(
-            ledger, found, anew, Lineage(settings.data, started_from=_started_from(run, found, heritage))
+            ledger, found, anew, Lineage(settings.data, started_from=_started_from(run, found, resume_source))
         )
-    ledger, left = _ledger(settings, record.ledger, heritage), record.ledger
+    ledger, left = _ledger(settings, record.ledger, resume_source), record.ledger
     keep_applied(run.directory.path, settings, record, is_own=_is_own(run, found))
     lineage = Lineage(
         settings.data,
         ledger.epoch,
         left.quarantined,
         left.dropped > 0,
-        record.judge,
+        record.evaluations,
         lookups=record.lookups,
-        started_from=_started_from(run, found, heritage),
+        started_from=_started_from(run, found, resume_source),
     )
     return StartingPoint(ledger, found, dense, lineage, record)
 
@@ -140,11 +140,11 @@ def _is_own(run: Run, found: FoundCheckpoint) -> bool:
     return found.manifest.run_id == run.directory.identity.run_id
 
 
-def _started_from(run: Run, found: FoundCheckpoint, heritage: ResumeSource) -> str:
+def _started_from(run: Run, found: FoundCheckpoint, resume_source: ResumeSource) -> str:
     """In words; "": the run has begun from nobody else's checkpoint."""
     if not _is_own(run, found):
         return f"{found.directory} of run {found.manifest.run_id} (job {found.manifest.job_name})"
-    known = heritage.claim.recollection.lineage.started_from if heritage.claim is not None else ""
+    known = resume_source.claim.replayed.lineage.started_from if resume_source.claim is not None else ""
     return run.started_from or known
 
 
@@ -157,9 +157,9 @@ def _tell(run: Run, found: FoundCheckpoint, lineage: Lineage) -> None:
         run.note(StartedFromCheckpoint(lineage.started_from, is_foreign=True))
 
 
-def _ledger(settings: LedgerSettings, state: LedgerState, heritage: ResumeSource) -> Ledger:
+def _ledger(settings: LedgerSettings, state: LedgerState, resume_source: ResumeSource) -> Ledger:
     """Raises CheckpointError when the state is of other data."""
-    number = max(state.next_lease_id, heritage.next_lease_id)
+    number = max(state.next_lease_id, resume_source.next_lease_id)
     ledger = Ledger.from_state(settings, msgspec.structs.replace(state, next_lease_id=number))
-    ledger.bar(heritage.barred)
+    ledger.bar(resume_source.barred)
     return ledger

@@ -71,7 +71,7 @@ def job(directory: Path, **facts: Any) -> JobSpec:
     return load_job(path, environ={})
 
 
-def beginning(spec: JobSpec) -> InitialPlan:
+def initial_plan(spec: JobSpec) -> InitialPlan:
     train = open_reader(spec, "train").describe()
     return begin(spec, resolve_tables(spec, train.key_kinds), train, CORES, (), 1.0)
 
@@ -109,9 +109,9 @@ class Ended:
         self.state = TunerState(observations=(seen,) if is_measured else ())
         specs = (ProcessSpec("worker", 0, (0,), 1), ProcessSpec("server", 0, (0,), 1))
         self._plan, self._has_failed = Plan(specs, "direct", "a test"), False
-        self._parts = SimpleNamespace(
+        self._components = SimpleNamespace(
             memory=SimpleNamespace(learnt=lambda *, is_whole: learnt(grown(), 5e7 if is_whole else 0.0)),
-            training=SimpleNamespace(ledger=SimpleNamespace(samples_planned=2_400_000, samples_accounted=800_000)),
+            leases=SimpleNamespace(ledger=SimpleNamespace(samples_planned=2_400_000, samples_accounted=800_000)),
         )
 
     def record(self, features: JobFeatures, **how: bool) -> JobRecord | None:
@@ -123,13 +123,13 @@ def test_a_run_that_was_killed_for_memory_teaches_how_memory_grows(
     tmp_path: Path, history: Path, is_measured: bool
 ) -> None:
     spec = job(tmp_path)
-    first, whole = beginning(spec), learnt(grown())
+    first, whole = initial_plan(spec), learnt(grown())
     kept = Ended(is_measured=is_measured).record(first.features, ended_well=False, has_failed=True)
     assert kept is not None and not kept.is_measured and kept.parameters == Estimates() and not kept.ended_well
     assert kept.memory.mean == whole.mean, "what it grew by in all is not known"
     assert all(kept.memory.sd[name] > whole.sd[name] for name in (ROWS, BETA))
     remember(Noted(), kept)  # type: ignore[arg-type]
-    second = beginning(spec)
+    second = initial_plan(spec)
     assert second.first.memory.mean == pytest.approx(whole.mean) and second.first.prior is None
     assert "how its memory grew is known" in second.plan.reason
     assert second.plan.reason.startswith(first.plan.reason.partition(" (")[0]), "its plan is not taken"
@@ -137,7 +137,7 @@ def test_a_run_that_was_killed_for_memory_teaches_how_memory_grows(
 
 
 def test_a_run_that_ended_before_its_speed_was_measured_teaches_how_memory_grows(tmp_path: Path) -> None:
-    features = beginning(job(tmp_path)).features
+    features = initial_plan(job(tmp_path)).features
     stopped = Ended(is_measured=False).record(features, ended_well=False)
     done = Ended(is_measured=False).record(features, ended_well=True)
     assert stopped is not None and done is not None and not done.is_measured
@@ -153,8 +153,8 @@ def test_a_run_that_ended_before_its_speed_was_measured_teaches_how_memory_grows
 
 def test_a_run_that_saw_nothing_leaves_nothing(tmp_path: Path) -> None:
     ended = Ended(is_measured=False)
-    ended._parts.memory.learnt = lambda *, is_whole: Estimates()
-    assert ended.record(beginning(job(tmp_path)).features, ended_well=True) is None
+    ended._components.memory.learnt = lambda *, is_whole: Estimates()
+    assert ended.record(initial_plan(job(tmp_path)).features, ended_well=True) is None
 
 
 def test_a_supervisor_whose_run_fails_remembers_it_and_says_why_it_failed() -> None:
@@ -186,7 +186,7 @@ def test_a_memory_of_it_does_not_keep_a_failed_run_waiting(
         return History(path, wait_s=0.0)
 
     monkeypatch.setattr(remembering, "History", opened)
-    kept = Ended(is_measured=False).record(beginning(job(tmp_path)).features, ended_well=False, has_failed=True)
+    kept = Ended(is_measured=False).record(initial_plan(job(tmp_path)).features, ended_well=False, has_failed=True)
     with History(history):
         other = sqlite3.connect(history, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -201,14 +201,14 @@ def test_a_memory_of_it_does_not_keep_a_failed_run_waiting(
 
 def test_the_next_run_of_a_job_begins_with_what_the_last_one_learnt(tmp_path: Path, history: Path) -> None:
     spec = job(tmp_path)
-    first = beginning(spec)
+    first = initial_plan(spec)
     assert first.first.memory == Estimates(), "there is no history"
     found = learnt(grown(), 5e7)
     end(None, first, found)
     with History(history) as kept:
         (record,) = kept.records()
     assert record.memory == found
-    second = beginning(spec).first.memory
+    second = initial_plan(spec).first.memory
     assert second.mean == pytest.approx(found.mean)
     assert all(second.sd[name] >= found.sd[name] for name in found.sd), "another run is another draw"
     state = begin_memory(second).growth
@@ -218,22 +218,22 @@ def test_the_next_run_of_a_job_begins_with_what_the_last_one_learnt(tmp_path: Pa
 
 def test_a_larger_job_like_it_knows_the_law_and_less_surely(tmp_path: Path, history: Path) -> None:
     found = learnt(grown(), 5e7)
-    end(None, beginning(job(tmp_path)), found)
-    same = beginning(job(tmp_path)).first.memory
-    larger = beginning(job(tmp_path, rows=1_600_000)).first.memory
+    end(None, initial_plan(job(tmp_path)), found)
+    same = initial_plan(job(tmp_path)).first.memory
+    larger = initial_plan(job(tmp_path, rows=1_600_000)).first.memory
     assert math.exp(larger.mean["beta"]) == pytest.approx(0.7, abs=0.03)
     assert larger.sd["beta"] > same.sd["beta"]
 
 
 @pytest.mark.parametrize("facts", [{"warm_start": "false"}, {"workers": "2"}])
 def test_without_the_history_nothing_is_known(tmp_path: Path, history: Path, facts: dict[str, str]) -> None:
-    end(None, beginning(job(tmp_path)), learnt(grown(), 5e7))
-    assert beginning(job(tmp_path, **facts)).first.memory == Estimates()
+    end(None, initial_plan(job(tmp_path)), learnt(grown(), 5e7))
+    assert initial_plan(job(tmp_path, **facts)).first.memory == Estimates()
 
 
 def test_a_history_that_cannot_be_written_is_told(tmp_path: Path, history: Path) -> None:
     run = Noted()
     history.parent.mkdir()
     history.write_bytes(np.random.default_rng(1).bytes(9000))
-    end(run, beginning(job(tmp_path, warm_start="false")), Estimates())
+    end(run, initial_plan(job(tmp_path, warm_start="false")), Estimates())
     assert run.kinds == ["history_unavailable"]

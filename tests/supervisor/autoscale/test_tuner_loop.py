@@ -56,14 +56,14 @@ class Scene:
         )
         idle = SimpleNamespace(is_open=False)
         ledger = SimpleNamespace(samples_planned=1000, samples_accounted=0)
-        parts: Any = SimpleNamespace(
+        components: Any = SimpleNamespace(
             arena=self.arena,
-            checkpointer=idle,
-            judge=idle,
-            training=SimpleNamespace(ledger=ledger, has_work=lambda process: True),
-            balancer=SimpleNamespace(hot_share=None),
+            checkpoints=idle,
+            evaluations=idle,
+            leases=SimpleNamespace(ledger=ledger, has_work=lambda process: True),
+            rebalancer=SimpleNamespace(hot_share=None),
             memory=SimpleNamespace(most_workers=None, learnt=lambda is_whole: Estimates()),
-            roster=SimpleNamespace(full_s=-math.inf),
+            sharding=SimpleNamespace(full_s=-math.inf),
         )
         changes: Any = SimpleNamespace(
             plans=SimpleNamespace(is_asked=False),
@@ -72,8 +72,8 @@ class Scene:
             resized=lambda command, reason: (resized_plan(run.plan, reason, servers=command.servers), ()),
             apply=self.apply,
         )
-        self.run, self.parts, self.changes = run, parts, changes
-        self.tuner = AutoTuner(run, parts, changes, SETTINGS)
+        self.run, self.components, self.changes = run, components, changes
+        self.tuner = AutoTuner(run, components, changes, SETTINGS)
         self.tuner._importing.join()
 
     def apply(self, plan: Plan, now_s: float, cause: PlanOrigin = "") -> None:
@@ -134,7 +134,7 @@ def test_a_plan_for_whose_ps_there_is_no_memory_is_taken_back_and_rests(scene: S
     for wait_s in (30.0, 60.0):
         scene.changes.is_settled = True
         scene.wants(2, now_s)
-        scene.parts.roster.full_s = now_s + 1.0
+        scene.components.sharding.full_s = now_s + 1.0
         scene.tuner.take_back(now_s + 2.0)
         assert scene.followed[-2:] == [(now_s, 2), (now_s + 2.0, 1)]
         assert f"and 2 PS are left alone for {wait_s:.0f} s" in scene.run.plan.reason
@@ -164,7 +164,7 @@ def test_one_that_could_be_had_is_not_held_against_it(scene: Scene) -> None:
     scene.tuner.take_back(101.0)
     scene.changes.is_settled = True
     scene.tuner.take_back(102.0)
-    scene.parts.roster.full_s = 103.0  # something else
+    scene.components.sharding.full_s = 103.0  # something else
     scene.tuner.take_back(104.0)
     assert scene.followed == [(100.0, 2)]
 

@@ -1,4 +1,5 @@
-"""Buckets move between hosts, by the real roster: every PS may die at any moment, the plan may change at any moment.
+"""Buckets move between hosts, by the real shard map controller: every PS may die at any moment, the plan may change at
+any moment.
 
 PS are models: each has what the arena of its host holds, and takes messages in order. A bucket's rows are a number,
 which grows with every update.
@@ -107,9 +108,9 @@ class World(RuleBasedStateMachine):
             elsewhere={},
             address_of=self.address_of,
         )
-        self.roster = ShardMapController(self.run, TABLES, None)  # type: ignore[arg-type]
+        self.sharding = ShardMapController(self.run, TABLES, None)  # type: ignore[arg-type]
 
-    # --- what the roster does -------------------------------------------------------------------------------
+    # --- what the controller does -----------------------------------------------------------------------------
 
     def address_of(self, record: Any, process: ProcessId) -> ServerAddress:
         return ServerAddress(process.index, process.incarnation, record.address if record is not None else "")
@@ -131,7 +132,7 @@ class World(RuleBasedStateMachine):
             assert event.durability == "at_once", "the line is on the disk before any process acts by it"
             self.moved.append(event.buckets)
         if isinstance(event, ShardMapPublished):
-            present = self.roster.shard_map
+            present = self.sharding.shard_map
             owners = {
                 (table, bucket): owner for table, row in enumerate(present.owners) for bucket, owner in enumerate(row)
             }
@@ -143,7 +144,7 @@ class World(RuleBasedStateMachine):
     # --- what PS do -----------------------------------------------------------------------------------------
 
     def wanting(self) -> set[int]:
-        return {one.index for one in self.run.plan.servers} | set(self.roster.holdings.owners)
+        return {one.index for one in self.run.plan.servers} | set(self.sharding.holdings.owners)
 
     def begin_incarnation(self, index: int) -> None:
         self.incarnations[index] = self.incarnations.get(index, 0) + 1
@@ -153,13 +154,13 @@ class World(RuleBasedStateMachine):
         for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO):
             self.run.fleet.apply(record, event, self.now_s)
         record.address = f"ipc://{process}"
-        self.roster.server_connected(record)
+        self.sharding.server_connected(record)
 
     def end_incarnation(self, index: int) -> None:
         living = self.servers.pop(index)
         record = self.run.fleet.find(living.process)
         self.run.fleet.apply(record, LifecycleEvent.EXIT_OTHER, self.now_s)
-        self.roster.server_gone(living.process)
+        self.sharding.server_gone(living.process)
 
     def take(self, living: Server) -> None:
         message, frames = living.inbox.popleft()
@@ -253,9 +254,9 @@ class World(RuleBasedStateMachine):
         record = self.run.fleet.find(living.process)
         if isinstance(answer, ReadyMsg):
             self.run.fleet.apply(record, LifecycleEvent.READY, self.now_s)
-            self.roster.server_ready(record, answer)
+            self.sharding.server_ready(record, answer)
         else:
-            self.roster.moving(record, answer)
+            self.sharding.moving(record, answer)
 
     def copy_on(self, living: Server, failure: str = "") -> None:
         """All that was ordered is copied, from incarnations that are there; or there is no room for it."""
@@ -339,7 +340,7 @@ class World(RuleBasedStateMachine):
     @rule()
     def a_turn(self) -> None:
         self.now_s += 0.5
-        self.roster.follow_plan()
+        self.sharding.follow_plan()
         for index in sorted(set(self.servers) - self.wanting()):
             assert not self.servers[index].owned, "nobody is stopped who owns something"
             self.end_incarnation(index)
@@ -385,8 +386,8 @@ class World(RuleBasedStateMachine):
                 step()
             self.now_s += 30.0
             self.a_turn()
-        assert self.roster.holdings.is_handed_over
-        assert self.roster.shard_map.served == ()
+        assert self.sharding.holdings.is_handed_over
+        assert self.sharding.shard_map.served == ()
         counts = [len(living.owned) for living in self.servers.values()]
         assert sum(counts) == len(BUCKETS) and max(counts) - min(counts) <= 1
         assert not any(self.halves)
@@ -453,7 +454,7 @@ class MappedWorld(World):
         self.living[index] = Worker(record, index)
         for event in (LifecycleEvent.SPAWNED, LifecycleEvent.HELLO):
             self.run.fleet.apply(record, event, self.now_s)
-        self.roster.worker_connected(record)
+        self.sharding.worker_connected(record)
 
     def learns(self, worker: Worker) -> None:
         update, frames = worker.inbox.popleft()
@@ -489,7 +490,7 @@ class MappedWorld(World):
             worker.answers.append(epoch)
 
     def is_heard(self, worker: Worker) -> None:
-        self.roster.unmapped(worker.record.process, worker.answers.popleft())
+        self.sharding.unmapped(worker.record.process, worker.answers.popleft())
 
     def is_copied(self, key: Key) -> bool:
         """Some PS of another host fetches it."""
@@ -525,7 +526,7 @@ class MappedWorld(World):
     def a_worker_dies(self, data: st.DataObject) -> None:
         worker = self.living.pop(data.draw(st.sampled_from(sorted(self.living))))
         self.run.fleet.apply(worker.record, LifecycleEvent.EXIT_OTHER, self.now_s)
-        self.roster.worker_gone(worker.record.process)
+        self.sharding.worker_gone(worker.record.process)
 
 
 MappedWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
@@ -574,21 +575,21 @@ def test_a_plan_for_which_there_is_no_room_is_tried_ever_more_seldom_and_told_on
     waits = [after - before for before, after in zip(full.at_s, full.at_s[1:], strict=False)]
     assert [round(wait / 30.0) for wait in waits] == [1, 2, 4, 8, 16, 20]
     assert [kind for _, kind in full.world.said] == ["buckets_moving", "move_aborted"]
-    assert full.world.roster.may_cut, "checkpoints are taken meanwhile"
+    assert full.world.sharding.may_cut, "checkpoints are taken meanwhile"
     full.is_full = False
     full.turns(700.0)
     assert sum(full.world.moved) == len(BUCKETS) // 2
-    assert full.world.roster.may_take(1)
+    assert full.world.sharding.may_take(1)
 
 
 def test_memory_that_becomes_free_is_seen_before_the_time_is_over() -> None:
     full = Full(set())
     full.world.run.plan = plan({0, 1})
-    full.world.roster.know_room({0: 1 << 30, 1: 1 << 20})
+    full.world.sharding.know_room({0: 1 << 30, 1: 1 << 20})
     full.turns(100.0)
     asked = len(full.at_s)
     full.is_full = False
-    full.world.roster.know_room({0: 1 << 30, 1: (1 << 20) + FREED_BYTES})
+    full.world.sharding.know_room({0: 1 << 30, 1: (1 << 20) + FREED_BYTES})
     full.turns(5.0)
     assert len(full.at_s) > asked and full.world.moved
 
@@ -599,8 +600,8 @@ def test_another_plan_need_not_wait() -> None:
     full.turns(5.0)
     full.world.run.plan = plan({0, 2})
     full.turns(5.0)
-    assert full.world.roster.holdings.is_handed_over
-    assert {owner for row in full.world.roster.shard_map.owners for owner in row} == {0, 2}
+    assert full.world.sharding.holdings.is_handed_over
+    assert {owner for row in full.world.sharding.shard_map.owners for owner in row} == {0, 2}
 
 
 def test_a_relocation_for_which_there_is_no_room_is_dropped() -> None:
@@ -609,14 +610,14 @@ def test_a_relocation_for_which_there_is_no_room_is_dropped() -> None:
     full.is_full = False
     full.turns(20.0)
     full.is_full = True
-    roster = full.world.roster
-    assert roster.may_take(1)
-    target = relocated(roster.shard_map, roster.hosts, 0, 1, 0.5)
+    sharding = full.world.sharding
+    assert sharding.may_take(1)
+    target = relocated(sharding.shard_map, sharding.hosts, 0, 1, 0.5)
     moved = len(full.world.moved)
-    assert roster.relocate(target, "host 1 has memory left")
+    assert sharding.relocate(target, "host 1 has memory left")
     full.turns(5.0)
-    assert roster.holdings.is_handed_over and not roster.may_take(1)
+    assert sharding.holdings.is_handed_over and not sharding.may_take(1)
     assert len(full.world.moved) == moved
     full.turns(600.0)
-    assert roster.holdings.is_handed_over and roster.may_take(1)
+    assert sharding.holdings.is_handed_over and sharding.may_take(1)
     assert len(full.world.moved) == moved

@@ -19,7 +19,7 @@ from elastichost.micro_batches import CREW, CREW_INCARNATION
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.runs.events import MicroBatchesAssigned, SamplesQuarantined
-from elastichost.supervisor.controllers.sync_crew import REASSIGN_EVERY_S, CrewTraining
+from elastichost.supervisor.controllers.sync_crew import REASSIGN_EVERY_S, CrewLeaseController
 from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.ledger.ledger import Ledger, LedgerSettings
@@ -57,7 +57,7 @@ class Stage:
         self.ledger = Ledger(LedgerSettings(units=(12, 20), epochs=1, batch_size=BATCH))
         self.may_tell = True
         may_grant, may_tell = lambda: self.may_grant, lambda: self.may_tell
-        self.training = CrewTraining(run, self.ledger, may_grant, may_tell, self.dense, self.watermarks)
+        self.leases = CrewLeaseController(run, self.ledger, may_grant, may_tell, self.dense, self.watermarks)
 
     def join(self, role: str, index: int, incarnation: int = 1) -> ProcessRecord:
         process = ProcessId(role, index, incarnation)
@@ -65,7 +65,7 @@ class Stage:
         record = self.fleet.request(process, spec, self.now_s)
         record.state = State.READY
         if role == "worker":
-            self.training.worker_ready(record)
+            self.leases.worker_ready(record)
         return record
 
     def beat(self, record: ProcessRecord, samples: int, seconds: float) -> None:
@@ -110,7 +110,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_on(stage: Stage) -> None:
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     first, second = stage.to(0, StepsGrantMsg)
     assert (first.first_step, first.lease.start, second.first_step) == (1, 0, 1 + (first.lease.stop // BATCH))
     stage.join("worker", 1)
@@ -120,26 +120,26 @@ def test_ranges_go_to_the_whole_crew_and_steps_are_numbered_on(stage: Stage) -> 
 
 
 def test_nothing_is_granted_without_a_crew_nor_across_a_pause(stage: Stage) -> None:
-    stage.training.serve()
+    stage.leases.serve()
     assert stage.sent == []
     stage.may_grant = False
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     assert stage.to(0, StepsGrantMsg) == []
     stage.may_grant = True
-    stage.training.serve()
+    stage.leases.serve()
     assert len(stage.to(0, StepsGrantMsg)) == 2
 
 
 def test_what_is_committed_counts_and_makes_room_for_the_next_range(stage: Stage) -> None:
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     first, second = stage.to(0, StepsGrantMsg)
     for stop in range(BATCH, first.lease.stop + 1, BATCH):
         stage.commit(stop, first.lease.lease_id, BATCH - 1, 1)
-    assert stage.training.committed_step() == first.lease.stop // BATCH
+    assert stage.leases.committed_step() == first.lease.stop // BATCH
     assert stage.ledger.trained == 3 * first.lease.stop // BATCH
-    stage.training.serve()
+    stage.leases.serve()
     (third,) = stage.to(0, StepsGrantMsg)[2:]
     assert third.first_step == second.first_step + -(-(second.lease.stop - second.lease.start) // BATCH)
     stage.join("worker", 1)
@@ -148,24 +148,24 @@ def test_what_is_committed_counts_and_makes_room_for_the_next_range(stage: Stage
 
 def test_a_record_that_cannot_be_ends_the_job(stage: Stage) -> None:
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id, samples=BATCH + 1)
     with pytest.raises(JobFailedError, match="leave room for 4 more"):
-        stage.training.serve()
+        stage.leases.serve()
 
 
 def test_a_worker_that_leaves_or_dies_hands_its_micro_batches_on(stage: Stage) -> None:
     stage.join("server", 0)
     records = [stage.join("worker", index) for index in (0, 1, 2)]
-    stage.training.drained(records[1].process)
+    stage.leases.drained(records[1].process)
     assert stage.to(0, CrewMsg)[-1].workers == (0, 0, 2, 2)
-    stage.training.lost(records[2].process)
+    stage.leases.lost(records[2].process)
     assert stage.to(0, CrewMsg)[-1].workers == (0, 0, 0, 0)
     assert [message for process, message in stage.sent if process.role == "server"] == [FenceMsg(2, 1)]
     epochs = [crew.epoch for crew in stage.to(0, CrewMsg)]
     assert epochs == sorted(set(epochs)), "a newer crew has a larger number"
     late = ProcessId("worker", 0, 9)
-    stage.training.drained(late)
+    stage.leases.drained(late)
     assert len(stage.to(0, CrewMsg)) == len(epochs), "an incarnation that is not of the crew changes nothing"
 
 
@@ -175,20 +175,20 @@ def test_a_slow_worker_gets_fewer_but_not_for_a_small_gain(stage: Stage) -> None
     stage.beat(slow, 280, 1.0)
     stage.now_s += REASSIGN_EVERY_S
     before = len(stage.to(0, CrewMsg))
-    stage.training.serve()
+    stage.leases.serve()
     assert len(stage.to(0, CrewMsg)) == before
     stage.beat(slow, 10, 2.0)
-    stage.training.serve()
+    stage.leases.serve()
     assert len(stage.to(0, CrewMsg)) == before, "not again within its time"
     stage.now_s += REASSIGN_EVERY_S
-    stage.training.serve()
+    stage.leases.serve()
     assert stage.to(1, CrewMsg)[-1].workers == (0, 0, 0, 1)
     assert any("a step would take" in event.reason for event in stage.noted.of(MicroBatchesAssigned))
 
 
 def test_nobody_asks_for_a_lease(stage: Stage) -> None:
     with pytest.raises(ProtocolError, match="sync mode"):
-        stage.training.requested(stage.join("worker", 0), 1.0)
+        stage.leases.requested(stage.join("worker", 0), 1.0)
 
 
 def key_of(step: int, micro: int) -> int:
@@ -200,17 +200,17 @@ def key_of(step: int, micro: int) -> int:
 
 def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> None:
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     for incarnation in (1, 2, 3):
         victim = stage.join("worker", 7, incarnation).process
         stage.watermarks.note_begun(7, incarnation, key_of(2, 1))
         assert stage.to(0, CrewMsg)[-1].left_out == ()
-        stage.training.lost(victim)
+        stage.leases.lost(victim)
     assert stage.to(0, CrewMsg)[-1].left_out == ((2, 1),)
     assert stage.ledger.quarantined == (), "the step's record must say so first"
     for stop in (4, 8, 12):
         stage.commit(stop, stage.lease_of(stop), 2 if stop == 8 else 4, 2 * (stop == 8), (1,) if stop == 8 else ())
-    stage.training.committed_step()
+    stage.leases.committed_step()
     (entry,) = stage.ledger.quarantined
     assert (entry.unit, entry.start, entry.stop, entry.failures) == (0, 6, 8, 3)
     assert [event.entry for event in stage.noted.of(SamplesQuarantined)] == [entry]
@@ -220,13 +220,13 @@ def test_a_micro_batch_that_three_workers_died_on_is_left_out(stage: Stage) -> N
 def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(stage: Stage) -> None:
     """The dead worker had pushed it, and the others were done before they heard of it."""
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     for incarnation in (1, 2, 3):
         victim = stage.join("worker", 7, incarnation).process
         stage.watermarks.note_begun(7, incarnation, key_of(1, 1))
-        stage.training.lost(victim)
+        stage.leases.lost(victim)
     stage.commit(4, stage.lease_of(4))
-    stage.training.committed_step()
+    stage.leases.committed_step()
     assert (stage.ledger.trained, stage.ledger.skipped, stage.ledger.quarantined) == (4, 0, ())
     assert not stage.noted.of(SamplesQuarantined)
 
@@ -234,7 +234,7 @@ def test_a_micro_batch_is_no_more_left_out_when_its_step_was_committed_with_it(s
 def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_it(stage: Stage) -> None:
     """Nothing new is granted then; but nobody else would do what the newcomer is to do."""
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     stage.may_grant = False
     stage.join("worker", 1)
     assert stage.to(1, StepsGrantMsg) == stage.to(0, StepsGrantMsg)
@@ -243,22 +243,22 @@ def test_who_joins_while_an_evaluation_is_due_does_its_part_of_the_steps_before_
 def test_who_joins_while_a_checkpoint_is_taken_begins_after_it(stage: Stage) -> None:
     """The others stand still, and a step that is committed now would be in the rows and not in the ledger."""
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     stage.may_grant = stage.may_tell = False
     stage.join("worker", 1)
-    stage.training.serve()
+    stage.leases.serve()
     assert stage.to(1, StepsGrantMsg) == []
     stage.may_tell = True
-    stage.training.serve()
+    stage.leases.serve()
     assert stage.to(1, StepsGrantMsg) == stage.to(0, StepsGrantMsg)
 
 
 def test_a_worker_that_dies_after_its_step_was_committed_is_not_held_against_it(stage: Stage) -> None:
     stage.join("worker", 0)
-    stage.training.serve()
+    stage.leases.serve()
     stage.commit(BATCH, stage.to(0, StepsGrantMsg)[0].lease.lease_id)
     for incarnation in (1, 2, 3, 4):
         victim = stage.join("worker", 7, incarnation).process
         stage.watermarks.note_begun(7, incarnation, key_of(1, 1))
-        stage.training.lost(victim)
+        stage.leases.lost(victim)
     assert stage.ledger.quarantined == ()

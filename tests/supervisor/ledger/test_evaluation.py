@@ -131,5 +131,5 @@ def test_a_checkpoint_keeps_what_the_evaluations_said_and_an_older_one_is_read()
     text = msgspec.json.encode(record)
     assert msgspec.json.decode(text, type=RunRecord) == record
     older = msgspec.json.decode(text)
-    del older["judge"]
-    assert msgspec.convert(older, RunRecord).judge == EvaluationMemory()
+    del older["evaluations"]
+    assert msgspec.convert(older, RunRecord).evaluations == EvaluationMemory()

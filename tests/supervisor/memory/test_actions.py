@@ -92,7 +92,7 @@ class Scene:
             plan=initial_plan(cores=(0, 1), workers=3, servers=len(hosts)),
         )
         self.refused = set[int]()
-        self.roster: Any = SimpleNamespace(
+        self.sharding: Any = SimpleNamespace(
             hosts=hosts, shard_map=self.shard_map, relocate=self._relocate, refuse=self._refuse
         )
         self.changes: Any = SimpleNamespace(resized=self._resized, apply=lambda plan, now_s: self.followed.append(plan))
@@ -100,7 +100,7 @@ class Scene:
         self.actor = self.again()
 
     def again(self) -> MemoryActor:
-        return MemoryActor(self.run, self.roster, [arena.board for arena in self.arenas], a_model().tables)
+        return MemoryActor(self.run, self.sharding, [arena.board for arena in self.arenas], a_model().tables)
 
     def _refuse(self, host: int) -> bool:
         is_news = host not in self.refused
@@ -203,7 +203,7 @@ def test_what_an_action_did_is_measured_when_its_time_has_come(scene: Scene) -> 
     scene.arenas[0].board.server(5).note_evicted(30)
     scene.actor.measure(MemoryState(), look(1500), 20.0)
     assert scene.noted.events == []
-    scene.roster.hosts = {0: 0}
+    scene.sharding.hosts = {0: 0}
     scene.actor.measure(MemoryState(), look(1500, 60_000), 25.0)
     (told,) = scene.noted.of(MemoryActionMeasured)
     assert (told.action, told.grown_bytes, told.samples) == ("evict", 500, 10_000)

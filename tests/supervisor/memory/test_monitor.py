@@ -96,7 +96,7 @@ class Scene:
             **self.noted.attributes,
             recorder=Recorder(),
         )
-        roster: Any = SimpleNamespace(
+        sharding: Any = SimpleNamespace(
             hosts={0: 0},
             shard_map=even_shard_map(self.arena.model.tables, (0,), epoch=1),
             was_published=True,
@@ -108,7 +108,7 @@ class Scene:
         self.changes: Any = SimpleNamespace(is_open=False)  # no plan may change yet
         self.ledger: Any = SimpleNamespace(samples_planned=4_000_000, samples_accounted=500_000)
         self.watch = MemoryWatch(
-            run, (MemoryGauge(0, self.arena),), roster, (EXPECTED_BYTES + 2 * PRIVATE + budget,), known
+            run, (MemoryGauge(0, self.arena),), sharding, (EXPECTED_BYTES + 2 * PRIVATE + budget,), known
         )
         self.arena.allowance = self.arena.board.allowance(0)
         self.store = RowStore(self.arena, 7)
@@ -253,7 +253,7 @@ def test_what_is_in_force_outlives_a_supervisor(scene: Callable[..., Scene]) -> 
     board.set_horizon(1, 77_000)
     board.set_admit_after(1, 4)
     watch: Any = made.watch
-    again = MemoryWatch(watch._run, (MemoryGauge(0, made.arena),), watch._roster, (1 << 30,))
+    again = MemoryWatch(watch._run, (MemoryGauge(0, made.arena),), watch._sharding, (1 << 30,))
     assert (again._actor.horizon, again._actor.admit_after, again._actor.shortens_own) == (77_000, 4, False)
 
 
@@ -262,7 +262,7 @@ def test_ids_that_were_left_out_before_a_supervisor_died_are_not_after_it(scene:
     made.train(100)
     assert made.arena.board.leaves_out
     watch: Any = made.watch
-    MemoryWatch(watch._run, (MemoryGauge(0, made.arena),), watch._roster, (1 << 40,))
+    MemoryWatch(watch._run, (MemoryGauge(0, made.arena),), watch._sharding, (1 << 40,))
     assert not made.arena.board.leaves_out
 
 
@@ -369,7 +369,7 @@ def test_fixed_tables_alone_are_not_watched(tmp_path: Path, scene: Callable[...,
     only = ModelSpec(made.arena.model.tables[:1], made.arena.model.embeddings[:1], made.arena.model.dense, 0, 1)
     arena = Arena.create(tmp_path, plan_layout(only, 7, 1 << 28))
     watch: Any = made.watch
-    quiet = MemoryWatch(watch._run, (MemoryGauge(0, arena),), watch._roster, (1,))
+    quiet = MemoryWatch(watch._run, (MemoryGauge(0, arena),), watch._sharding, (1,))
     assert not quiet.is_active
     arena.board.allowance(0).require(1 << 50, "whatever it needs")
     quiet.look(made.ledger, None, {}, 1e9)

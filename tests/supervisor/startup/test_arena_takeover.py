@@ -26,7 +26,13 @@ from elastichost.runs.events import AnyEvent, ArenaOpened, BatchTorn, JournalLin
 from elastichost.runs.facts import ArenaOrigin, Lineage, TornBatches
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.ledger.state import LedgerSettings
-from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, claim_arena, rescue
+from elastichost.supervisor.startup.arena_takeover import (
+    ArenaClaim,
+    TakenOver,
+    TakeoverRefusal,
+    claim_arena,
+    take_over_arena,
+)
 from elastichost.wire.applied import APPLIED_RECORD, applied_bytes, read_applied_content
 from elastichost.wire.applied_fold import fold_records
 from elastichost.wire.facts import CommittedBatch
@@ -64,7 +70,9 @@ class Left:
     ) -> TakenOver | TakeoverRefusal:
         claim = claim_arena(self.run_dir)
         try:
-            return rescue(claim, self.run_dir, model or model_of(), seed, settings, servers, in_place=True, micros=1)
+            return take_over_arena(
+                claim, self.run_dir, model or model_of(), seed, settings, servers, in_place=True, micros=1
+            )
         finally:
             claim.release()
 

@@ -1,0 +1,92 @@
+"""The plan has one writer, and what it writes is told."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import elastichost.supervisor
+from elastichost.plan import Plan, ProcessSpec
+from elastichost.runs.events import PlanChanged
+from elastichost.supervisor.controllers.plan import PlanController, plan_without_lost_hosts
+from elastichost.tuner.cold_start import initial_plan
+from elastichost.wire.commands import ScaleMsg
+from tests.supervisor.noted import Noted
+
+CORES = (0, 1, 2)
+
+
+def plans(*, is_asked: bool = False, lost: frozenset[int] = frozenset()) -> tuple[PlanController, Any, Noted]:
+    noted = Noted()
+    run: Any = SimpleNamespace(
+        plan=Plan((), "direct", "nothing yet"),
+        hosts=1,
+        machines=None,
+        cores_elsewhere={},
+        capacity=lambda cores: (),
+        uses=lambda host: host not in lost,
+        size=(0, 0),
+        last_decision="",
+        **noted.attributes,
+    )
+    return PlanController(run, CORES, (), is_asked=is_asked), run, noted
+
+
+def first() -> Plan:
+    return initial_plan(cores=CORES, workers=2, servers=1)
+
+
+@pytest.mark.parametrize(("is_asked", "origin"), [(False, "start"), (True, "scale")])
+def test_the_first_plan_says_whether_a_person_chose_it(is_asked: bool, origin: str) -> None:
+    controller, run, noted = plans(is_asked=is_asked)
+    controller.begin(first())
+    assert run.plan == first() and run.size == (2, 1)
+    (event,) = noted.events
+    assert isinstance(event, PlanChanged)
+    assert (event.workers, event.servers, event.origin) == (2, 1, origin)
+
+
+def test_a_plan_in_another_size_is_pinned_and_changes_nothing() -> None:
+    controller, run, noted = plans()
+    controller.begin(first())
+    before, told = run.plan, list(noted.events)
+    plan, _ = controller.resized(ScaleMsg(workers=3), "more")
+    assert [len(plan.workers), len(plan.servers)] == [3, 1]
+    assert all(spec.cores for spec in plan.processes), "every process has cores"
+    assert run.plan is before and noted.events == told
+
+
+def test_a_plan_that_stops_keeps_the_servers_there_are_and_the_size_of_the_run() -> None:
+    controller, run, noted = plans()
+    controller.begin(first())
+    controller.drain(run.plan.servers, "SIGINT")
+    assert not run.plan.workers and len(run.plan.servers) == 1
+    assert run.size == (2, 1), "result.json tells of what trained"
+    controller.end("the run ends")
+    assert run.plan.processes == ()
+    assert [type(event) for event in noted.events] == [PlanChanged, PlanChanged], "an end is told by the run, not here"
+
+
+def test_what_was_on_lost_hosts_goes_and_one_worker_stays_on_host_0() -> None:
+    controller, run, _ = plans(lost=frozenset({1}))
+    there = (ProcessSpec("worker", 1, (5,), 1, host=1), ProcessSpec("worker", 2, (6,), 1, host=1))
+    run.plan = Plan((*there, ProcessSpec("server", 0, (0,), 1)), "direct", "before")
+    left = plan_without_lost_hosts(run.plan, run)
+    assert [(spec.role, spec.index, spec.host) for spec in left.processes] == [("worker", 1, 0), ("server", 0, 0)]
+    assert controller.without_lost_hosts("host b is lost").reason == "host b is lost"
+
+
+def test_no_other_module_of_the_supervisor_writes_the_plan() -> None:
+    root = Path(elastichost.supervisor.__file__).parent
+    writers = set()
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            parts = [part for target in targets if target is not None for part in ast.walk(target)]
+            if any(isinstance(part, ast.Attribute) and part.attr == "plan" for part in parts):
+                writers.add(path.relative_to(root).as_posix())
+    assert writers == {"controllers/plan.py"}

@@ -1,0 +1,76 @@
+"""Workers get work unless one of five things stands against it; each is seen alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from elastichost.supervisor.controllers.checkpoints import CheckpointState
+from elastichost.supervisor.controllers.evaluations import EvaluationState
+from elastichost.supervisor.controllers.work_gate import WorkGate
+
+
+class Stage:
+    def __init__(self, mode: str = "async", *, has_test: bool = True) -> None:
+        self.run: Any = SimpleNamespace(
+            job=SimpleNamespace(train=SimpleNamespace(mode=mode), evaluate=SimpleNamespace(every_samples=1000)),
+            journal=SimpleNamespace(problem=""),
+        )
+        self.ledger: Any = SimpleNamespace(samples_accounted=0)
+        self.sharding: Any = SimpleNamespace(was_published=True)
+        self.checkpoint, self.evaluation = CheckpointState(), EvaluationState()
+        self.is_stopping = False
+        self.gate = WorkGate(
+            self.run,
+            self.ledger,
+            self.sharding,
+            self.checkpoint,
+            self.evaluation,
+            lambda: self.is_stopping,
+            has_test=has_test,
+        )
+
+    def hold(self) -> None:
+        self.checkpoint.open = SimpleNamespace(cut=SimpleNamespace(holds_workers=True))  # type: ignore[assignment]
+
+
+def test_work_is_given_while_nothing_stands_against_it() -> None:
+    stage = Stage()
+    assert stage.gate.may_train() and stage.gate.may_evaluate()
+
+
+def test_a_checkpoint_that_holds_the_workers_stands_against_it() -> None:
+    stage = Stage()
+    stage.hold()
+    assert not stage.gate.may_train() and not stage.gate.may_evaluate()
+
+
+def test_a_run_that_stops_and_one_whose_servers_do_not_serve_yet_give_none() -> None:
+    stage = Stage()
+    stage.is_stopping = True
+    assert not stage.gate.may_train() and not stage.gate.may_evaluate()
+    stage.is_stopping, stage.sharding.was_published = False, False
+    assert not stage.gate.may_train() and not stage.gate.may_evaluate()
+
+
+def test_without_space_for_the_journal_nothing_is_leased_and_evaluations_go_on() -> None:
+    stage = Stage()
+    stage.run.journal.problem = "No space left on device"
+    assert not stage.gate.may_train() and stage.gate.may_evaluate()
+
+
+@pytest.mark.parametrize(
+    ("mode", "has_test", "waits"), [("sync", True, True), ("sync", False, False), ("async", True, False)]
+)
+def test_a_crew_comes_to_the_end_of_its_steps_before_an_evaluation(mode: str, has_test: bool, waits: bool) -> None:
+    stage = Stage(mode, has_test=has_test)
+    stage.ledger.samples_accounted = 999
+    assert stage.gate.may_train()
+    stage.ledger.samples_accounted = 1000
+    assert stage.gate.may_train() is not waits and stage.gate.may_evaluate()
+    stage.evaluation.evaluated_at = 1000
+    assert stage.gate.may_train()
+    stage.evaluation.round = SimpleNamespace()  # type: ignore[assignment]
+    assert stage.gate.may_train() is not waits
