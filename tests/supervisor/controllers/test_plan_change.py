@@ -39,7 +39,7 @@ class Stage:
         self.applied: list[Plan] = []
         plans: Any = SimpleNamespace(apply=self.apply)
         self.sharding: Any = SimpleNamespace(
-            was_published=True, take_moves=lambda: [], holdings=SimpleNamespace(is_handed_over=True)
+            was_published=True, take_moves=list, holdings=SimpleNamespace(is_handed_over=True)
         )
         self.changes = PlanChangeController(self.run, plans, self.arena, self.sharding)
 
