@@ -94,21 +94,21 @@ class MessageRouter(ABC):
             self._last_words(record, envelope.message)
             return
         with self._run.caused_by(record.cause):
-            self._heard(record, envelope)
+            match envelope.message:
+                case HelloMsg() as hello:
+                    self._hello(record, hello)
+                case HeartbeatMsg() as beat:
+                    self._run.fleet.heartbeat(record, beat, self._run.now_s())
+                case FailureReportMsg() as report:
+                    self._report(record, report)
+                case message:
+                    self._route(record, message, envelope.frames)
 
-    def _heard(self, record: ProcessRecord, envelope: Envelope[ControlMessage]) -> None:
-        match envelope.message:
-            case HelloMsg() as hello:
-                self._hello(record, hello)
-            case HeartbeatMsg() as beat:
-                self._run.fleet.heartbeat(record, beat, self._run.now_s())
-            case FailureReportMsg() as report:
-                if record.failure is not None:
-                    raise ProtocolError(f"{record.process} has said before why it will end")
-                _require(record, LifecycleEvent.REPORT)
-                self._processes.reported(record, report)
-            case message:
-                self._route(record, message, envelope.frames)
+    def _report(self, record: ProcessRecord, report: FailureReportMsg) -> None:
+        if record.failure is not None:
+            raise ProtocolError(f"{record.process} has said before why it will end")
+        _require(record, LifecycleEvent.REPORT)
+        self._processes.reported(record, report)
 
     def _hello(self, record: ProcessRecord, hello: HelloMsg) -> None:
         if record.state == State.REQUESTED:  # its Hello was faster than the fork server's answer
