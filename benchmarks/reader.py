@@ -45,6 +45,7 @@ from elastichost.datasets.text.csv import csv_decoder
 from elastichost.datasets.warm import warm_kernels
 from elastichost.ps.rows.store import RowStore
 from elastichost.specs import DenseSpec, EmbeddingSpec, KeyKind, ModelSpec, RowOptimizerSpec, TableSpec
+from elastichost.worker.access.direct_rows import DirectRowPreparer
 from elastichost.worker.access.row_channels import PullChannel
 from elastichost.worker.access.rows import PreparedBatch, RowPreparer
 from elastichost.worker.access.served import PulledRows
@@ -217,7 +218,7 @@ def measure_source(source: Source, repeat: int, shuffle: bool) -> Cost:
     description = UnitReader(source.decoder).describe()
     with made_arena(model_of(source, description.key_kinds)) as arena:
         channel = cast(PullChannel, OwnRows(arena))
-        preparer = RowPreparer(arena, source.settings.categorical, description.files, channel, served=False)
+        preparer = DirectRowPreparer(arena, source.settings.categorical, description.files, channel)
         read_once(source, preparer, shuffle, 0)  # makes the rows, brings the file into memory
         arms: dict[str, Callable[[int], float]] = {
             "reading": partial(read_once, source, None, shuffle),

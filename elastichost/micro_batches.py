@@ -9,6 +9,7 @@ update for any *crew*, as the workers of such a run are called together.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from elastichost.batches import MIN_SAMPLES, batch_stop, batches_of
@@ -17,6 +18,7 @@ __all__ = [
     "CREW",
     "CREW_INCARNATION",
     "MAX_MICRO_BATCHES",
+    "MicroBatch",
     "assign",
     "key_of",
     "micro_range",
@@ -30,6 +32,27 @@ MAX_MICRO_BATCHES = 128
 # The crew as a whole holds the leases; in the dense vector's applied records it has the place of this worker.
 CREW = 255
 CREW_INCARNATION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Positions [start, stop) of a unit, as number `micro` of the `micros` of a step of so many positions."""
+
+    step: int
+    micro: int
+    micros: int
+    positions: int
+    lease_id: int
+    epoch: int
+    unit: int
+    start: int
+    stop: int
+    shuffle_seed: int
+    is_left_out: bool
+
+    @property
+    def key(self) -> int:
+        return key_of(self.step, self.micro)
 
 
 def micro_ranges(start: int, stop: int, micros: int) -> tuple[tuple[int, int], ...]:

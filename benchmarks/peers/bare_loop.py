@@ -31,6 +31,7 @@ from elastichost.sharding import bucket_count
 from elastichost.specs import DenseSpec, ModelSpec
 from elastichost.user_model.build import build_model
 from elastichost.worker.access.direct import DirectLookup
+from elastichost.worker.access.direct_rows import DirectRowPreparer
 from elastichost.worker.access.row_channels import PullChannel
 from elastichost.worker.access.rows import PreparedBatch, RowPreparer
 from elastichost.worker.model.embedding import describe_embeddings, meta_collections, replace_collections, table_rows
@@ -52,7 +53,7 @@ def main(settings: PeerSettings) -> None:
     runner = ModelRunner(network, job.data.categorical, job.model.outputs, torch.device("cpu"))
     optimizer = adam(network)
     # fixed tables have no misses, so nothing is ever asked of a PS
-    rows = RowPreparer(arena, job.data.categorical, description.files, cast(PullChannel, None), served=False)
+    rows = DirectRowPreparer(arena, job.data.categorical, description.files, cast(PullChannel, None))
     ahead: queue.Queue[PreparedBatch] = queue.Queue(BATCHES_AHEAD)
     threading.Thread(target=_read, args=(reader, description, rows, settings.batch_size, ahead), daemon=True).start()
     counter = Counter(Path(settings.counter))

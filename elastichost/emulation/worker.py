@@ -6,12 +6,12 @@ import math
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from elastichost.config.job import JobSpec
 from elastichost.emulation.batches import EmulatedBatch, LeaseCutter
+from elastichost.emulation.commit import EmulatedCommit
 from elastichost.emulation.costs import scenario_of
 from elastichost.emulation.exchange import Call, Exchange
 from elastichost.emulation.model import INITIAL, new_ids_of_batch
@@ -23,12 +23,10 @@ from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import DataClient, Waiter
 from elastichost.worker.commit.channel import StoppedError
-from elastichost.worker.commit.committer import BatchRange, Committer
-from elastichost.worker.lifecycle import IDLE_S, Batches, WorkerLifecycle
+from elastichost.worker.commit.lease_commit import BatchRange
+from elastichost.worker.lease_worker import LeaseWorker
+from elastichost.worker.lifecycle import IDLE_S
 from elastichost.worker.pipeline import LeaseFinished
-
-if TYPE_CHECKING:
-    from elastichost.worker.model.dense_vector import FlatDense
 
 __all__ = ["EmulatedWorker"]
 
@@ -37,7 +35,7 @@ LATE_S = 0.1  # lost within a heartbeat: the host is too slow for what it emulat
 
 
 class _Vector:
-    """`worker.dense.FlatDense` of a model that learns nothing: gradients are zero."""
+    """`commit.dense_transport.DenseVector` of a model that learns nothing: gradients are zero."""
 
     def __init__(self) -> None:
         self.values = INITIAL.copy()
@@ -60,7 +58,7 @@ class _Pushing:
     computed_s: float
 
 
-class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
+class EmulatedWorker(LeaseWorker[EmulatedCommit, EmulatedBatch]):
     """One incarnation. Its threads are virtual cores."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
@@ -88,11 +86,10 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
 
     # --- parts ----------------------------------------------------------------------------------------------
 
-    def _build(self) -> Committer:
-        flat = cast("FlatDense", _Vector())
-        return Committer(self._holder, flat, None, len(INITIAL), self._pump)
+    def _build(self) -> EmulatedCommit:
+        return EmulatedCommit(self._holder, self._pump, _Vector())
 
-    def _open(self) -> LeaseCutter:
+    def _open_batches(self) -> LeaseCutter:
         return self._cutter
 
     def _move(self, asked: RepinMsg) -> None:
@@ -100,9 +97,10 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
         self._cores = max(1, asked.threads)
 
     def _close_parts(self) -> None:
+        super()._close_parts()
         self._exchange.close()
 
-    def _traffic(self) -> tuple[int, int, int]:
+    def _take_traffic(self) -> tuple[int, int, int]:
         moved, self._moved_bytes = self._moved_bytes, 0
         return moved, moved, 0
 
@@ -114,8 +112,8 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
 
     def _wait(self, timeout_s: float) -> None:
         """For a message, or a while; then all that has come is taken."""
-        assert self._committer is not None
-        if self._waited_on != (clients := (*self._exchange.clients, *self._committer.channel.clients)):
+        assert self._strategy is not None
+        if self._waited_on != (clients := (*self._exchange.clients, *self._strategy.channel.clients)):
             self._waited_on, self._waiter = clients, Waiter(self.control, *clients)
         timeout_s = max(0.0, min(timeout_s, self._beat_at_s - time.monotonic()))
         readable = self._waiter.ready(math.ceil(1000 * timeout_s) / 1000)
@@ -136,7 +134,7 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
 
     # --- a batch comes --------------------------------------------------------------------------------------
 
-    def _next_result(self, batches: Batches[EmulatedBatch]) -> EmulatedBatch | LeaseFinished | None:
+    def _next_result(self) -> EmulatedBatch | LeaseFinished | None:
         began_s = time.monotonic()
         if self._cutter.is_idle:
             self._wait(IDLE_S)
@@ -162,7 +160,7 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
         reading_s = self._pricing.reading_s(batch.samples)
         self._read_s += reading_s
         sent_s = self._timeline.pull_leaves(reading_s, time.monotonic())
-        trained = self._committer.samples_applied if self._committer is not None else 0
+        trained = self._strategy.samples_applied if self._strategy is not None else 0
         new_ids = new_ids_of_batch(self._job.emulate.new_ids, trained, batch.samples, self._generator)
         self._pull = batch, self._exchange.begin("pull", batch.samples, sent_s, new_ids)
 
@@ -179,14 +177,14 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
 
     # --- one batch ------------------------------------------------------------------------------------------
 
-    def _train(self, committer: Committer, batch: EmulatedBatch) -> None:
+    def _train(self, strategy: EmulatedCommit, batch: EmulatedBatch) -> None:
         assert self._pull is not None and self._pull[0] is batch
         pull, self._pull = self._pull[1], None
         self._state = "training"
         begins_s = self._timeline.computes(pull.done_s, time.monotonic())
         self._timeline.pull_free_s = begins_s
         self._prefetch()
-        begins_s = max(begins_s, self._settled_s(), self._peers_s(committer))
+        begins_s = max(begins_s, self._settled_s(), self._peers_s())
         self._begun += 1
         crash_point("worker.batch.begin")
         took = self._pricing.computing(batch.samples, self._cores)
@@ -203,17 +201,17 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
             self._wait(IDLE_S)
         return self._pushed_s[needed - 1 - self._finished] if needed > 0 else 0.0
 
-    def _peers_s(self, committer: Committer) -> float:
+    def _peers_s(self) -> float:
         """Bounded mode: the moment until which peers had to be waited for."""
         began_s = time.monotonic()
-        self._wait_for_peers(committer)
+        self._wait_for_peers()
         ended_s = time.monotonic()
         return ended_s if ended_s - began_s > AT_ONCE_S else 0.0
 
     def _commit_pushed(self) -> None:
         """In the order of the batches; what was acknowledged meanwhile is taken."""
-        committer = self._committer
-        assert committer is not None
+        strategy = self._strategy
+        assert strategy is not None
         while self._pushes and self._pushes[0].call.is_done:
             pushing = self._pushes.popleft()
             self._pushed_s.append(pushing.call.done_s)
@@ -223,10 +221,10 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
             what = BatchRange(
                 lease.lease_id, lease.epoch, lease.unit, batch.start, batch.stop, batch.samples, skipped=0
             )
-            committer.commit(what, learning_rate_scale=1.0)
+            strategy.commit(what, learning_rate_scale=1.0)
             self._finished += 1
             self._count(pushing)
-        committer.poll()
+        strategy.poll()
 
     def _count(self, pushing: _Pushing) -> None:
         meter, samples = self._meter, pushing.batch.samples
@@ -240,28 +238,28 @@ class EmulatedWorker(WorkerLifecycle[EmulatedBatch]):
 
     # --- leases and standing still --------------------------------------------------------------------------
 
-    def _finish_lease(self, committer: Committer, lease: Lease) -> None:
+    def _finish_lease(self, strategy: EmulatedCommit, lease: Lease) -> None:
         """It is reported when its last batch is committed; the next lease begins meanwhile."""
         self._ending.append(lease)
 
     def _report_progress(self) -> None:
-        if self._committer is None:
+        if self._strategy is None:
             return
-        for progress in self._committer.progress():
+        for progress in self._strategy.progress():
             self._committed[progress.lease_id] = progress.stop
             self.control.send(progress)
         for lease in [one for one in self._ending if self._committed.get(one.lease_id) == one.stop]:
             self._ending.remove(lease)
             del self._committed[lease.lease_id]
-            self._committer.finished(lease.lease_id)
+            self._strategy.finished(lease.lease_id)
 
-    def _settle(self, committer: Committer) -> None:
+    def _settle(self, strategy: EmulatedCommit) -> None:
         while self._pushes:
             self._wait(IDLE_S)
-        super()._settle(committer)
+        super()._settle(strategy)
 
-    def _stand_still(self, committer: Committer) -> None:
-        super()._stand_still(committer)
+    def _stand_still(self, strategy: EmulatedCommit) -> None:
+        super()._stand_still(strategy)
         self._timeline.hold(time.monotonic())
 
     def _beat(self) -> None:

@@ -28,6 +28,7 @@ from elastichost.results.reader import IdTable, leave_last_row_out
 from elastichost.specs import ModelSpec, TableSpec
 from elastichost.user_model.build import build_model
 from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.access.served import NOTHING_PULLED
 from elastichost.worker.model.embedding import meta_collections
 from elastichost.worker.step import ModelRunner
 
@@ -176,7 +177,7 @@ class _CheckpointRows:
             lengths=lengths,
             offsets=np.concatenate(([0], np.cumsum(lengths))),
             length_per_key=lengths.reshape(len(self._features), batch.size).sum(axis=1).tolist(),
-            pulled=None,
+            pulled=NOTHING_PULLED,
             lookup_s=0.0,
         )
 

@@ -1,0 +1,15 @@
+"""A worker: reads, trains and scores with the user's model.
+
+Modules:
+    main           entry of the process
+    lifecycle      from Hello to Stop: control messages, pauses, heartbeats
+    lease_worker   the same with leases: asks for ranges of positions, reports how far they are trained
+    loop           trains the user's model on leases; `sync` has the loop of sync mode
+    setup          what a worker trains with; here the access mode is looked at
+    step           one training step of the user's model
+    pipeline       the thread that reads ahead
+    evaluation     scores a range of the test set
+    meter          what a worker measures of itself
+    probe          describes the user's model, in a process of its own
+    sizing         the same, with a step on sample data: what it needs of memory
+"""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from elastichost.errors import PreflightError
 from elastichost.wire.codec import Frame
 from elastichost.wire.control import EvaluationGrantMsg, EvaluationScoresMsg
-from elastichost.worker.setup import WorkerParts
+from elastichost.worker.setup import LeaseParts, SyncParts
 
 __all__ = ["score_range"]
 
@@ -18,7 +18,7 @@ EVALUATION_BATCH = 4096
 
 
 def score_range(
-    parts: WorkerParts, grant: EvaluationGrantMsg, between: Callable[[], None]
+    parts: LeaseParts | SyncParts, grant: EvaluationGrantMsg, between: Callable[[], None]
 ) -> tuple[EvaluationScoresMsg, Sequence[Frame]]:
     """Scores of positions [start, stop) of one test unit; `between` is called after every batch (signs of life).
 
@@ -37,8 +37,7 @@ def score_range(
             if batch.size == 0:
                 continue
             prepared = parts.test_rows.prepare(batch, lease_id=0, epoch=0, create=False, clock=0)
-            for lookup in parts.served:
-                assert prepared.pulled is not None
+            for lookup in parts.loaded:
                 lookup.load(prepared.pulled, None)
             columns["logits"].append(parts.runner.scores(prepared).logits)
             columns["labels"].append(batch.labels.reshape(-1))

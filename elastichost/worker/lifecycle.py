@@ -1,4 +1,4 @@
-"""A worker's life apart from what it computes: control messages, leases, pauses, commits settled, heartbeats."""
+"""A worker's life apart from what it computes: control messages, pauses, cores, heartbeats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from abc import ABC, abstractmethod
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from elastichost.wire.control import (
     DrainMsg,
     HeartbeatMsg,
     HelloMsg,
-    LeaseGrantMsg,
-    LeaseRequestMsg,
     MembershipMsg,
     PausedMsg,
     PauseMsg,
@@ -31,46 +29,23 @@ from elastichost.wire.control import (
     RepinnedMsg,
     ShardMapUpdateMsg,
     StopMsg,
-    UnmappedMsg,
 )
-from elastichost.wire.facts import HEARTBEAT_S, Lease
+from elastichost.wire.facts import HEARTBEAT_S
 from elastichost.wire.sockets import Caller, ControlClient, wait_readable
 from elastichost.worker.access.routing import Directory
 from elastichost.worker.commit.channel import DirectoryHolder, StoppedError
-from elastichost.worker.commit.committer import Committer
-from elastichost.worker.commit.exchange import MapsLeft, PauseGate
+from elastichost.worker.commit.exchange import PauseGate
+from elastichost.worker.commit.strategy import CommitStrategy
 from elastichost.worker.meter import StepMeter
-from elastichost.worker.pipeline import LeaseFinished
 
-__all__ = ["IDLE_S", "Batches", "WorkerLifecycle"]
+__all__ = ["IDLE_S", "WorkerLifecycle"]
 
 IDLE_S = 0.05
-Batch = TypeVar("Batch")
-BatchOut = TypeVar("BatchOut", covariant=True)
+Strategy = TypeVar("Strategy", bound=CommitStrategy)
 
 
-class Batches(Protocol[BatchOut]):
-    """Leases in, batches out, in order; `worker.pipeline.Pipeline` reads them in a thread."""
-
-    def add(self, lease: Lease, shuffle_seed: int | None) -> None: ...
-
-    def get(self, timeout_s: float) -> BatchOut | LeaseFinished | None: ...
-
-    @property
-    def leases_waiting(self) -> int: ...
-
-    @property
-    def is_idle(self) -> bool: ...
-
-    def take_read_s(self) -> float: ...
-
-    def discard(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class WorkerLifecycle(ABC, Generic[Batch]):
-    """One worker incarnation, from Hello to Stop. A subclass says what its batches are and how they are trained."""
+class WorkerLifecycle(ABC, Generic[Strategy]):
+    """One worker incarnation, from Hello to Stop. A subclass says what it works on, and how that is committed."""
 
     def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
         self._arguments = arguments
@@ -80,69 +55,64 @@ class WorkerLifecycle(ABC, Generic[Batch]):
         self.control = ControlClient(
             arguments.control_address, arguments.job_id, self._process, arguments.to_supervisor
         )
-        self._committer: Committer | None = None
-        self._batches: Batches[Batch] | None = None
+        self._strategy: Strategy | None = None
         self._pause = PauseGate()
-        self._maps = MapsLeft()
         self._repin: RepinMsg | None = None
         self._draining = False
         self._drained = False
         self._running = True
-        self._requested = False
-        self._newest_lease = 0
-        self._idle_told = True
-        self._carried: dict[int, int] = {}  # lease -> bad rows skipped that no commit accounts for yet
-        self._finished = 0  # batches
         self._progress = 0
         self._beat_at_s = 0.0
         self._state = "starting"
         self._meter = StepMeter(time.monotonic())
 
-    # --- what a subclass computes ---------------------------------------------------------------------------
+    # --- what a subclass works on -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _build(self) -> Committer:
+    def _build(self) -> Strategy:
         """Makes everything that training needs. Raises typed errors."""
 
     @abstractmethod
-    def _open(self) -> Batches[Batch]:
-        """Begins to read. There is a shard map, and the committer has the dense vector."""
+    def _open(self, strategy: Strategy) -> None:
+        """Begins to read. There is a shard map, and the model has the dense vector."""
 
     @abstractmethod
-    def _train(self, committer: Committer, batch: Batch) -> None:
-        """One batch, up to its commit."""
+    def _work(self, strategy: Strategy) -> None:
+        """One round of the loop: at most one batch."""
+
+    @abstractmethod
+    def _come_to_rest(self, strategy: Strategy) -> None:
+        """Returns when everything trained is committed and reported, and no peer waits for this worker."""
+
+    @abstractmethod
+    def _discard(self) -> None:
+        """What was read ahead is not wanted any more."""
 
     @abstractmethod
     def _move(self, asked: RepinMsg) -> None:
         """Other cores, another number of threads; at a batch boundary."""
 
-    def _does_other_work(self, committer: Committer) -> bool:
-        """Something that is no batch of a lease was done, or waited for."""
-        return False
+    @abstractmethod
+    def _take_traffic(self) -> tuple[int, int, int]:
+        """Bytes sent and received since the last call, and memory held on a GPU."""
+
+    @abstractmethod
+    def _take_read_s(self) -> float:
+        """Seconds spent reading since the last call."""
+
+    @abstractmethod
+    def _close_parts(self) -> None:
+        """What `_build` and `_open` made, the strategy apart."""
+
+    def _poll(self, strategy: Strategy) -> None:
+        """At a batch boundary, also while it stands still. Never blocks."""
 
     def _takes(self, message: ControlMessage) -> bool:
         """Whether this message is a subclass' own, and was taken."""
         return False
 
-    def _traffic(self) -> tuple[int, int, int]:
-        """Bytes sent and received since the last call, and memory held on a GPU."""
-        return 0, 0, 0
-
-    def _take_read_s(self) -> float:
-        """Seconds spent reading since the last call."""
-        return self._batches.take_read_s() if self._batches is not None else 0.0
-
-    def _settle(self, committer: Committer) -> None:
-        """Returns when everything trained is committed."""
-        committer.settle()
-
-    def _discard(self) -> None:
-        """What was read ahead is not wanted any more."""
-        if self._batches is not None:
-            self._batches.discard()
-
-    def _close_parts(self) -> None:
-        """What `_build` made, the committer apart."""
+    def _report_progress(self) -> None:
+        """Tells the supervisor what is committed since the last time."""
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -150,58 +120,35 @@ class WorkerLifecycle(ABC, Generic[Batch]):
         """Returns after Stop. Raises typed errors, which `main` reports."""
         a = self._arguments
         self.control.send(HelloMsg(a.role, a.index, a.incarnation, pid=os.getpid()))
-        committer = self._committer = self._build()
+        strategy = self._strategy = self._build()
         while self._holder.epoch == 0 and self._running:
             wait_readable([self.control.socket], IDLE_S)
             self._pump()
         if not self._running:
             return
         with contextlib.suppress(StoppedError):
-            committer.fetch()
-            batches = self._batches = self._open()
+            strategy.fetch()
+            self._open(strategy)
             self.control.send(ReadyMsg(shard_map_epoch=self._holder.epoch))
             while self._running:
-                self._turn(committer, batches)
+                self._turn(strategy)
 
     def close(self) -> None:
         """Ends the threads and sockets; queued control messages still leave."""
         self._holder.stop()
-        if self._batches is not None:
-            self._batches.close()
         self._close_parts()
-        if self._committer is not None:
-            self._committer.close()
+        if self._strategy is not None:
+            self._strategy.close()
         self.control.flush(1.0)
 
-    def _turn(self, committer: Committer, batches: Batches[Batch]) -> None:
-        """One round of the loop: at most one batch."""
+    def _turn(self, strategy: Strategy) -> None:
         self._pump()
         self._change_cores()
-        committer.poll()
-        self._leave_maps(batches)
+        self._poll(strategy)
         if self._pause.asked is not None or self._draining:
-            self._stand_still(committer)
-            return
-        if self._does_other_work(committer):
-            return
-        self._request_lease(batches)
-        result = self._next_result(batches)
-        if isinstance(result, LeaseFinished):
-            self._finish_lease(committer, result.lease)
-        elif result is not None:
-            self._train(committer, result)
-        elif batches.is_idle:
-            self._state = "idle"
-            self._leave_clock(committer)
-
-    def _leave_maps(self, batches: Batches[Batch]) -> None:
-        """Buckets that are to go to another host are copied once nobody changes rows of them in place any more."""
-        if self._arguments.access != "mixed":
-            return
-        is_idle = batches.is_idle  # before the epoch is looked at: what begins later is by that map, or a newer one
-        epoch = self._maps.due(self._holder.epoch, is_idle=is_idle)
-        if epoch is not None:
-            self.control.send(UnmappedMsg(epoch))
+            self._stand_still(strategy)
+        else:
+            self._work(strategy)
 
     def _change_cores(self) -> None:
         """At a batch boundary: threads of a batch under way would not know what happens to them."""
@@ -211,18 +158,19 @@ class WorkerLifecycle(ABC, Generic[Batch]):
         self._move(asked)
         self.control.send(RepinnedMsg(asked.cores))
 
-    def _next_result(self, batches: Batches[Batch]) -> Batch | LeaseFinished | None:
-        """None: there was nothing for a while. Without a lease the next thing to come is a message, not a batch."""
-        began_s = time.perf_counter()
-        if batches.is_idle:
-            wait_readable([self.control.socket], IDLE_S)
-            self._pump()
-        idle_s = time.perf_counter() - began_s
-        result = None if batches.is_idle else batches.get(IDLE_S)
-        waited_s = time.perf_counter() - began_s
-        self._meter.wait_input_s += waited_s
-        self._meter.wait_reader_s += waited_s - idle_s
-        return result
+    def _stand_still(self, strategy: Strategy) -> None:
+        """Pause and drain: at a batch boundary, everything committed and reported."""
+        if self._draining and not self._drained:
+            self._discard()
+            self._come_to_rest(strategy)
+            self._drained = True
+            self.control.send(DrainedMsg())
+        elif (cut := self._pause.due()) is not None:
+            self._come_to_rest(strategy)
+            if self._pause.answer(cut):
+                self.control.send(PausedMsg(cut=cut))
+        self._state = "drained" if self._drained else "paused"
+        wait_readable([self.control.socket], IDLE_S)
 
     # --- control --------------------------------------------------------------------------------------------
 
@@ -233,6 +181,12 @@ class WorkerLifecycle(ABC, Generic[Batch]):
         while (envelope := self.control.receive()) is not None:
             self._handle(envelope)
         self._beat()
+
+    def _pump_or_stop(self) -> None:
+        """As `_pump`, within a piece of work. Raises StoppedError when Stop has come."""
+        self._pump()
+        if not self._running:
+            raise StoppedError("the worker is stopping")
 
     def _handle(self, envelope: Envelope[ControlMessage]) -> None:
         match envelope.message:
@@ -247,13 +201,6 @@ class WorkerLifecycle(ABC, Generic[Batch]):
                         made_anew=update.made_anew,
                     )
                 )
-            case LeaseGrantMsg(lease=lease, shuffle_seed=seed):
-                self._requested = False
-                if lease.lease_id <= self._newest_lease:
-                    return  # it came twice
-                self._newest_lease = lease.lease_id
-                if self._batches is not None and not self._draining:
-                    self._batches.add(lease, None if seed < 0 else seed)
             case PauseMsg(cut=cut):
                 self._pause.asked = cut
             case ProceedMsg(cut=cut):
@@ -275,64 +222,8 @@ class WorkerLifecycle(ABC, Generic[Batch]):
         if now_s < self._beat_at_s:
             return
         self._beat_at_s = now_s + HEARTBEAT_S
-        sent, received, gpu = self._traffic()
+        sent, received, gpu = self._take_traffic()
         sample, self._meter = self._meter.beat(now_s, sent, received, self._take_read_s())
         self._report_progress()
         self._progress += 1
         self.control.send(HeartbeatMsg(progress=self._progress, sample=sample, state=self._state, gpu_memory_bytes=gpu))
-
-    def _report_progress(self) -> None:
-        if self._committer is not None:
-            for progress in self._committer.progress():
-                self.control.send(progress)
-
-    # --- leases ---------------------------------------------------------------------------------------------
-
-    def _request_lease(self, batches: Batches[Batch]) -> None:
-        if not self._requested and batches.leases_waiting == 0:
-            self._requested = True
-            self.control.send(LeaseRequestMsg(samples_per_s=self._meter.rate))
-
-    def _finish_lease(self, committer: Committer, lease: Lease) -> None:
-        """All batches of the lease are sent; report it as soon as they are committed."""
-        self._settle(committer)
-        skipped = self._carried.pop(lease.lease_id, 0)
-        if skipped:
-            committer.skip(lease.lease_id, lease.stop, skipped)
-        self._report_progress()
-        committer.finished(lease.lease_id)
-
-    def _stand_still(self, committer: Committer) -> None:
-        """Pause and drain: at a batch boundary, everything committed and reported."""
-        if self._draining and not self._drained:
-            self._discard()
-            self._settle(committer)
-            self._report_progress()
-            self._leave_clock(committer)
-            self._drained = True
-            self.control.send(DrainedMsg())
-        elif (cut := self._pause.due()) is not None:
-            self._settle(committer)
-            self._report_progress()
-            self._leave_clock(committer)  # a peer that waits for this one could not come to its own boundary
-            if self._pause.answer(cut):
-                self.control.send(PausedMsg(cut=cut))
-        self._state = "drained" if self._drained else "paused"
-        wait_readable([self.control.socket], IDLE_S)
-
-    # --- bounded mode ---------------------------------------------------------------------------------------
-
-    def _wait_for_peers(self, committer: Committer) -> None:
-        """Returns when no member is too far behind. Nothing to wait for in the other modes."""
-        if self._job.train.mode != "bounded":
-            return
-        began_s = time.perf_counter()
-        self._idle_told = False
-        committer.wait_for_peers(self._finished, self._job.train.staleness)
-        self._meter.wait_peers_s += time.perf_counter() - began_s
-
-    def _leave_clock(self, committer: Committer) -> None:
-        """Bounded mode: a worker that does not train must not hold the others up."""
-        if self._job.train.mode == "bounded" and not self._idle_told:
-            self._idle_told = True
-            committer.wait_for_peers(-1, self._job.train.staleness)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from elastichost.wire.entry import run_loop
+from elastichost.config.job import JobSpec
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.entry import Loop, run_loop
 from elastichost.worker.loop import WorkerLoop
+from elastichost.worker.sync.sync_loop import SyncWorkerLoop
 
-__all__ = ["main"]
+__all__ = ["main", "worker_loop"]
 
 
 def main(arguments_json: bytes) -> int:
     """Returns the exit code of the process."""
-    return run_loop(arguments_json, "worker", WorkerLoop)
+    return run_loop(arguments_json, "worker", worker_loop)
+
+
+def worker_loop(arguments: ChildArguments, job: JobSpec) -> Loop:
+    """In sync mode workers train steps together, else each trains leases of its own."""
+    return SyncWorkerLoop(arguments, job) if job.train.mode == "sync" else WorkerLoop(arguments, job)

@@ -1,9 +1,15 @@
-"""Building what a worker trains with: the user's model swapped onto the arena, its readers, its channels."""
+"""Building what a worker trains with: the user's model swapped onto the arena, its readers, its channels.
+
+Here, and only here, the access mode is looked at: it decides where the model looks rows up, how a batch's ids become
+rows, and how the batch is committed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import torch
 
@@ -13,105 +19,199 @@ from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
+from elastichost.plan import Access
 from elastichost.sharding import rows_per_bucket
+from elastichost.specs import EmbeddingSpec
 from elastichost.user_model.build import build_model
 from elastichost.wire.child import ChildArguments
 from elastichost.worker.access.direct import DirectLookup
+from elastichost.worker.access.direct_rows import DirectRowPreparer
 from elastichost.worker.access.mixed import MixedLookup
+from elastichost.worker.access.mixed_rows import MixedRowPreparer
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import RowPreparer
-from elastichost.worker.access.served import GradientSums, ServedLookup
+from elastichost.worker.access.served import ServedLookup
+from elastichost.worker.access.served_rows import ServedRowPreparer
 from elastichost.worker.commit.channel import DirectoryHolder, Pump
-from elastichost.worker.commit.committer import Committer
+from elastichost.worker.commit.dense_transport import HeldParameters, MappedParameters, ReceivedParameters
+from elastichost.worker.commit.direct_commit import DirectCommit
+from elastichost.worker.commit.lease_commit import ModelCommit
+from elastichost.worker.commit.mixed_commit import MixedCommit
+from elastichost.worker.commit.served_commit import ServedCommit
+from elastichost.worker.commit.strategy import CommitStrategy
+from elastichost.worker.commit.sync_commit import SyncCommit
 from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.device import choose_device
-from elastichost.worker.model.embedding import meta_collections, replace_collections, table_rows
+from elastichost.worker.model.embedding import CollectionLookup, meta_collections, replace_collections, table_rows
 from elastichost.worker.model.fusion import fuse_modules
 from elastichost.worker.step import ModelRunner
 
-__all__ = ["WorkerParts", "build_parts"]
+__all__ = ["LeaseParts", "SyncParts", "WorkerParts", "build_parts", "build_sync_parts"]
+
+Strategy = TypeVar("Strategy", bound=CommitStrategy)
+Rows = TypeVar("Rows", bound=RowPreparer)
+Lookup = TypeVar("Lookup", bound=CollectionLookup)
+PreparerArguments = tuple[Arena, tuple[str, ...], tuple[str, ...], PullChannel]  # arguments of a RowPreparer
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerParts:
-    """Everything a worker needs after Hello. direct: lookups that update rows in place; served: those that rows have to
-    be loaded into. With mixed access all are both, else one of the two is empty."""
+class WorkerParts(Generic[Strategy, Rows]):
+    """Everything a worker needs after Hello. loaded: lookups that pulled rows have to be loaded into, none with direct
+    access."""
 
     job: JobSpec
     arena: Arena
     watermarks: Watermarks
     device: torch.device
     runner: ModelRunner
-    committer: Committer
-    push: PushChannel
-    cutter: RowCutter
-    direct: tuple[DirectLookup, ...]
-    served: tuple[ServedLookup | MixedLookup, ...]
-    sums: GradientSums
+    flat: FlatDense
+    strategy: Strategy
+    loaded: tuple[ServedLookup | MixedLookup, ...]
     train_reader: Reader
     train_description: DatasetDescription
     test_reader: Reader | None
     test_description: DatasetDescription | None
-    train_rows: RowPreparer
+    train_rows: Rows
     test_rows: RowPreparer
 
+    def take_traffic(self) -> tuple[int, int]:
+        """Bytes sent and received since the last call."""
+        sent = received = 0
+        for channel in (*self.strategy.channels, self.train_rows.channel):
+            traffic = channel.traffic
+            sent, received = sent + traffic.sent, received + traffic.received
+            traffic.sent = traffic.received = 0
+        return sent, received
 
-def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> WorkerParts:
-    """Raises ModelError, DataError, ArenaError."""
-    device = choose_device(arguments)
-    arena_directory = Path(arguments.arena_directory)
-    arena = Arena.attach(arena_directory)
-    model = arena.model
-    is_served, is_mixed = arguments.access == "served", arguments.access == "mixed"
-    with meta_collections():
-        module = build_model(job, model.tables, table_rows(model.tables), model.num_dense_features, model.num_labels)
-    paths = list(dict.fromkeys(e.module for e in model.embeddings))
-    of_path = {path: [e for e in model.embeddings if e.module == path] for path in paths}
-    mixed = {path: MixedLookup(arena, of_path[path], device) for path in paths if is_mixed}
-    served = {path: ServedLookup(of_path[path], device, model.sequence_features) for path in paths if is_served}
-    direct = {path: DirectLookup(arena, of_path[path], device) for path in paths if not (is_served or is_mixed)}
-    replace_collections(module, {**direct, **served, **mixed})
-    if job.model.fused:
-        fuse_modules(module)
-    flat = FlatDense(module, model.dense, device)
+
+LeaseParts = WorkerParts[ModelCommit, RowPreparer]
+SyncParts = WorkerParts[SyncCommit, ServedRowPreparer]
+
+
+def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> LeaseParts:
+    """Of a worker that trains leases. Raises ModelError, DataError, ArenaError."""
+    build: dict[Access, Callable[[_PartsBuilder], LeaseParts]] = {"direct": _direct, "served": _served, "mixed": _mixed}
+    return build[arguments.access](_PartsBuilder(arguments, job, holder, pump))
+
+
+def build_sync_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> SyncParts:
+    """Of a worker in sync mode, where access is served. Raises as `build_parts`."""
+    builder = _PartsBuilder(arguments, job, holder, pump)
+    flat, lookups = builder.swap(builder.served_lookup)
+    strategy = SyncCommit(holder, pump, flat, builder.model.dense, builder.cutter(), lookups)
+    pull = PullChannel(holder, builder.model, name="rows", pump=pump)  # of the thread that trains
+    train_rows = ServedRowPreparer(builder.arena, builder.features, builder.train_description.files, pull)
+    test_rows = ServedRowPreparer(*builder.test_source())
+    return builder.parts(flat, strategy, lookups, train_rows, test_rows)
+
+
+def _direct(builder: _PartsBuilder) -> LeaseParts:
+    flat, lookups = builder.swap(builder.direct_lookup)
+    dense = DenseStore(builder.arena)
+    strategy = DirectCommit(builder.holder, builder.pump, flat, dense, builder.watermarks, lookups)
+    train_rows, test_rows = (DirectRowPreparer(*of) for of in (builder.train_source(), builder.test_source()))
+    return builder.parts(flat, strategy, (), train_rows, test_rows)
+
+
+def _served(builder: _PartsBuilder) -> LeaseParts:
+    flat, lookups = builder.swap(builder.served_lookup)
+    how = (flat, ReceivedParameters(flat), builder.push(), lookups)
+    strategy = ServedCommit(builder.holder, builder.pump, *how)
+    train_rows, test_rows = (ServedRowPreparer(*of) for of in (builder.train_source(), builder.test_source()))
+    return builder.parts(flat, strategy, lookups, train_rows, test_rows)
+
+
+def _mixed(builder: _PartsBuilder) -> LeaseParts:
+    flat, lookups = builder.swap(builder.mixed_lookup)
     # The dense vector lies in the arena of host 0.
-    dense = None if is_served or arguments.host != 0 else DenseStore(arena)
-    bucket_rows = [
-        arena.layout.bucket_capacity(table.index) if table.is_dynamic else rows_per_bucket(table)
-        for table in model.tables
-    ]
-    cutter = RowCutter(model, bucket_rows)
-    push = PushChannel(holder, cutter, pump)
-    rows = push if is_served or is_mixed else None
-    committer = Committer(holder, flat, dense, model.dense.elements, pump, rows)
-    features = tuple(job.data.categorical)
-    train_reader = open_reader(job, "train")
-    train_description = train_reader.describe()
-    test_reader = open_reader(job, "test") if _has_test(job) else None
-    test_description = test_reader.describe() if test_reader is not None else None
-    pull = PullChannel(holder, model)
-    test_pull = PullChannel(holder, model, name="test", pump=pump)
-    test_files = test_description.files if test_description is not None else ()
-    host = arguments.host if is_mixed else None
-    return WorkerParts(
-        job=job,
-        arena=arena,
-        watermarks=Watermarks(arena_directory),
-        device=device,
-        runner=ModelRunner(module, features, job.model.outputs, device),
-        committer=committer,
-        push=push,
-        cutter=cutter,
-        direct=(*direct.values(), *mixed.values()),
-        served=(*served.values(), *mixed.values()),
-        sums=GradientSums(),
-        train_reader=train_reader,
-        train_description=train_description,
-        test_reader=test_reader,
-        test_description=test_description,
-        train_rows=RowPreparer(arena, features, train_description.files, pull, served=is_served, host=host),
-        test_rows=RowPreparer(arena, features, test_files, test_pull, served=is_served, host=host),
-    )
+    is_here = builder.host == 0
+    parameters = MappedParameters(flat, DenseStore(builder.arena)) if is_here else HeldParameters(flat)
+    how = (flat, parameters, builder.push(), builder.watermarks, lookups)
+    strategy = MixedCommit(builder.holder, builder.pump, *how)
+    sources = builder.train_source(), builder.test_source()
+    train_rows, test_rows = (MixedRowPreparer(*of, builder.host) for of in sources)
+    return builder.parts(flat, strategy, lookups, train_rows, test_rows)
+
+
+class _PartsBuilder:
+    """What is the same for all kinds of access."""
+
+    def __init__(self, arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> None:
+        self._job, self.host, self.holder, self.pump = job, arguments.host, holder, pump
+        self._device = choose_device(arguments)
+        arena_directory = Path(arguments.arena_directory)
+        self.arena = Arena.attach(arena_directory)
+        self.watermarks = Watermarks(arena_directory)
+        model = self.model = self.arena.model
+        with meta_collections():
+            self._module = build_model(
+                job, model.tables, table_rows(model.tables), model.num_dense_features, model.num_labels
+            )
+        self.features = tuple(job.data.categorical)
+        self._train_reader = open_reader(job, "train")
+        self.train_description = self._train_reader.describe()
+        self._test_reader = open_reader(job, "test") if _has_test(job) else None
+        self._test_description = self._test_reader.describe() if self._test_reader is not None else None
+
+    def direct_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> DirectLookup:
+        return DirectLookup(self.arena, embeddings, self._device)
+
+    def served_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> ServedLookup:
+        return ServedLookup(embeddings, self._device, self.model.sequence_features)
+
+    def mixed_lookup(self, embeddings: Sequence[EmbeddingSpec]) -> MixedLookup:
+        return MixedLookup(self.arena, embeddings, self._device)
+
+    def swap(self, make: Callable[[Sequence[EmbeddingSpec]], Lookup]) -> tuple[FlatDense, tuple[Lookup, ...]]:
+        """The collections of the user's model become lookups: its dense part, and these."""
+        paths = list(dict.fromkeys(e.module for e in self.model.embeddings))
+        lookups = {path: make([e for e in self.model.embeddings if e.module == path]) for path in paths}
+        replace_collections(self._module, lookups)
+        if self._job.model.fused:
+            fuse_modules(self._module)
+        return FlatDense(self._module, self.model.dense, self._device), tuple(lookups.values())
+
+    def train_source(self) -> PreparerArguments:
+        """For the thread that reads ahead."""
+        return self.arena, self.features, self.train_description.files, PullChannel(self.holder, self.model)
+
+    def test_source(self) -> PreparerArguments:
+        """For evaluations, in the thread that trains."""
+        files = self._test_description.files if self._test_description is not None else ()
+        return self.arena, self.features, files, PullChannel(self.holder, self.model, name="test", pump=self.pump)
+
+    def cutter(self) -> RowCutter:
+        layout, tables = self.arena.layout, self.model.tables
+        rows = [layout.bucket_capacity(table.index) if table.is_dynamic else rows_per_bucket(table) for table in tables]
+        return RowCutter(self.model, rows)
+
+    def push(self) -> PushChannel:
+        return PushChannel(self.holder, self.cutter(), self.pump)
+
+    def parts(
+        self,
+        flat: FlatDense,
+        strategy: Strategy,
+        loaded: tuple[ServedLookup | MixedLookup, ...],
+        train_rows: Rows,
+        test_rows: RowPreparer,
+    ) -> WorkerParts[Strategy, Rows]:
+        return WorkerParts(
+            job=self._job,
+            arena=self.arena,
+            watermarks=self.watermarks,
+            device=self._device,
+            runner=ModelRunner(self._module, self.features, self._job.model.outputs, self._device),
+            flat=flat,
+            strategy=strategy,
+            loaded=loaded,
+            train_reader=self._train_reader,
+            train_description=self.train_description,
+            test_reader=self._test_reader,
+            test_description=self._test_description,
+            train_rows=train_rows,
+            test_rows=test_rows,
+        )
 
 
 def _has_test(job: JobSpec) -> bool:

@@ -245,6 +245,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         "!= (self.worker,)",
         ("tests/worker/sync/test_step_queue.py",),
     ),
+    # --- direct access --------------------------------------------------------------------------------------------
+    Mutation(
+        "rows change in place and nobody knows of which batch",
+        "worker/commit/direct_commit.py",
+        "        self._watermarks.note_begun(self._process.index, self._process.incarnation, self.next_sequence)\n",
+        "",
+        ("tests/worker/commit/test_direct_commit.py",),
+        "direct",
+    ),
+    Mutation(
+        "a batch that is released lies in no mailbox",
+        "worker/commit/direct_commit.py",
+        "        mailbox.post(self._process.incarnation, push.sequence, msgspec.msgpack.encode(push))\n",
+        "",
+        ("tests/worker/commit/test_direct_commit.py",),
+        "direct",
+    ),
     # --- access by place ------------------------------------------------------------------------------------------
     Mutation(
         "buckets are copied while workers change them in place",
@@ -262,17 +279,17 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "rows change in place before the batch before is committed",
-        "worker/commit/committer.py",
-        "            self._settle_commits()\n        finally:",
-        "            pass\n        finally:",
-        ("tests/worker/commit/test_committer.py",),
+        "worker/commit/mixed_commit.py",
+        "        self._settle_commits()\n",
+        "",
+        ("tests/worker/commit/test_mixed_commit.py",),
     ),
     Mutation(
         "parameters change between forward and backward",
-        "worker/commit/committer.py",
-        "if not self._keeps_model:",
-        "if True:",
-        ("tests/worker/commit/test_committer.py",),
+        "worker/commit/dense_transport.py",
+        "        self._note(envelope)\n\n\nclass GradientFrames",
+        "        self._note(envelope)\n        self._load()\n\n\nclass GradientFrames",
+        ("tests/worker/commit/test_mixed_commit.py",),
     ),
     # --- checkpoints ----------------------------------------------------------------------------------------------
     Mutation(

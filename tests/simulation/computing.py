@@ -30,16 +30,34 @@ from elastichost.wire.child import ChildArguments
 from elastichost.wire.facts import Lease
 from elastichost.worker.access.key_dedup import UniqueKeys
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
-from elastichost.worker.access.rows import KeyedBatch, PreparedBatch
-from elastichost.worker.access.served import GradientSums, PulledRows
+from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.access.served import NOTHING_PULLED, PulledRows
+from elastichost.worker.access.served_rows import KeyedBatch
 from elastichost.worker.commit.channel import DirectoryHolder, Pump
-from elastichost.worker.commit.committer import Committer
-from elastichost.worker.pipeline import LeaseFinished
+from elastichost.worker.commit.dense_transport import ReceivedParameters
+from elastichost.worker.commit.direct_commit import DirectCommit
+from elastichost.worker.commit.lease_commit import ModelCommit
+from elastichost.worker.commit.served_commit import ServedCommit
+from elastichost.worker.commit.strategy import CommitStrategy
+from elastichost.worker.commit.sync_commit import SyncCommit
+from elastichost.worker.pipeline import PREFETCH_PULLED, LeaseFinished
+from elastichost.worker.setup import WorkerParts
 from tests.simulation.memory import ARENA, SimArena
 from tests.simulation.rows import WIDTH, RowBook
 from tests.simulation.world import active
 
-__all__ = ["DENSE", "MODEL", "Learned", "Samples", "SimParts", "SimPipeline", "build_parts", "learn", "line_identity"]
+__all__ = [
+    "DENSE",
+    "MODEL",
+    "Learned",
+    "Samples",
+    "SimParts",
+    "SimPipeline",
+    "build_parts",
+    "build_sync_parts",
+    "learn",
+    "line_identity",
+]
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -142,7 +160,7 @@ def line_identity(worker: int, incarnation: int) -> float:
 
 
 class SimFlat:
-    """`worker.dense.FlatDense`."""
+    """`worker.model.dense_vector.FlatDense`."""
 
     def __init__(self) -> None:
         self.values: Float32 = np.zeros(ELEMENTS, np.float32)
@@ -160,7 +178,7 @@ class SimFlat:
 
 
 class SimLookup:
-    """`worker.served.ServedLookup` and `worker.direct.DirectLookup`."""
+    """`worker.access.served.ServedLookup` and `worker.access.direct.DirectLookup`."""
 
     def __init__(self) -> None:
         self.scale = 1.0
@@ -210,7 +228,7 @@ class SimRunner:
             world.running.dies_at[parts.samples.poison_point] = 1
         items = parts.samples.items(made.unit, made.start, made.stop)
         weights = np.zeros((len(items), WIDTH), np.float32)
-        if batch.pulled is not None:
+        if parts.loaded:
             weights = batch.pulled.weights.reshape(-1, WIDTH)
         learned = learn(parts.samples, made, weights, parts.flat.values)
         parts.flat.values[PARAMETERS:] = learned.buffer  # as a running mean in the forward pass
@@ -221,21 +239,23 @@ class SimRunner:
             lines = np.zeros((len(items), WIDTH), np.float32)
             lines[:, 0], lines[:, 1], lines[:, 2] = who, which, list(items.values())
             lines[:, 3] = learned.values * np.float32(share)
-            if parts.served:
-                parts.served[0].sums.reshape(-1, WIDTH)[:] = lines
+            if parts.loaded:
+                parts.lookup.sums.reshape(-1, WIDTH)[:] = lines
                 return
             book = world.book
             assert isinstance(book, RowBook)
             for number, item in enumerate(items):
                 if number == len(items) // 2:
                     world.crash_point("worker.batch.midway")
-                book.row(*item).update(lines[number], parts.direct[0].scale)
+                book.row(*item).update(lines[number], parts.lookup.scale)
 
         return SimLoss(learned.loss, backward)
 
 
 class SimRows:
-    """`worker.rows.RowPreparer`."""
+    """`worker.access.rows.RowPreparer`."""
+
+    batches_ahead = PREFETCH_PULLED
 
     def __init__(self, samples: Samples, channel: PullChannel, *, served: bool) -> None:
         self.channel = channel
@@ -243,7 +263,7 @@ class SimRows:
 
     def prepare(self, batch: SampleBatch, *, lease_id: int, epoch: int, create: bool, clock: int) -> PreparedBatch:
         if not self._served:
-            return self._prepared(batch, lease_id, epoch, None)
+            return self._prepared(batch, lease_id, epoch, NOTHING_PULLED)
         keyed = self.find_keys(batch, lease_id)
         unique = keyed.unique
         pulled = self.channel.pull(unique.keys, unique.bounds, weights=True, create=create, clock=clock)
@@ -257,7 +277,7 @@ class SimRows:
     def with_rows(self, keyed: KeyedBatch, pulled: PulledRows, *, epoch: int, lookup_s: float) -> PreparedBatch:
         return self._prepared(keyed.samples, keyed.tag, epoch, pulled)
 
-    def _prepared(self, batch: SampleBatch, lease_id: int, epoch: int, pulled: PulledRows | None) -> PreparedBatch:
+    def _prepared(self, batch: SampleBatch, lease_id: int, epoch: int, pulled: PulledRows) -> PreparedBatch:
         nothing = np.zeros(0, np.int64)
         return PreparedBatch(batch, lease_id, epoch, nothing, nothing, nothing, [], pulled, 0.0)
 
@@ -319,7 +339,9 @@ class SimPipeline:
 
 
 class SimParts:
-    """`worker.setup.WorkerParts`: the channels are the real ones."""
+    """`worker.setup.WorkerParts`: strategies and channels are the real ones."""
+
+    take_traffic = WorkerParts.take_traffic
 
     def __init__(
         self, arguments: ChildArguments, job: JobSpec, samples: Samples, holder: DirectoryHolder, pump: Pump
@@ -328,29 +350,33 @@ class SimParts:
         self._process: ProcessId = arguments.process
         arena: Any = SimArena.attach(ARENA)
         self.arena, served = arena, arguments.access == "served"
-        self.flat = SimFlat()
-        self.served = (SimLookup(),) if served else ()
-        self.direct = () if served else (SimLookup(),)
+        self.flat, self.lookup = SimFlat(), SimLookup()
+        self.loaded = (self.lookup,) if served else ()
         self.watermarks = Watermarks(ARENA)  # type: ignore[arg-type]
-        self.cutter = RowCutter(MODEL, [rows_per_bucket(table) for table in MODEL.tables])
-        self.push = PushChannel(holder, self.cutter, pump)
-        dense = None if served else DenseStore(arena)
-        flat: Any = self.flat
-        self.committer = Committer(holder, flat, dense, ELEMENTS, pump, self.push if served else None)
-        self.sums = GradientSums()
+        self.strategy = self._strategy(holder, pump, served)
         self.runner = SimRunner(self)
         self.train_reader, self.test_reader = samples, None
         self.train_description = description(samples)
-        pull = PullChannel(holder, MODEL, pump=pump)
-        self.train_rows = SimRows(samples, pull, served=served)
+        self.train_rows = SimRows(samples, PullChannel(holder, MODEL, pump=pump), served=served)
         self.test_rows = self.train_rows
         self.compute_s = active().compute_s
 
+    def _strategy(self, holder: DirectoryHolder, pump: Pump, served: bool) -> CommitStrategy:
+        flat: Any = self.flat
+        lookups: Any = (self.lookup,)
+        if not served:
+            return DirectCommit(holder, pump, flat, DenseStore(self.arena), self.watermarks, lookups)
+        cutter = RowCutter(MODEL, [rows_per_bucket(table) for table in MODEL.tables])
+        if self.job.train.mode == "sync":
+            return SyncCommit(holder, pump, flat, MODEL.dense, cutter, lookups)
+        return ServedCommit(holder, pump, flat, ReceivedParameters(flat), PushChannel(holder, cutter, pump), lookups)
+
     def identity(self, batch: PreparedBatch) -> tuple[float, float]:
         """`who` and `which` of the lines of this batch."""
-        if self.job.train.mode == "sync":
-            return float(1 << (batch.lease_id & 255)), float(batch.lease_id >> 8)
-        return line_identity(self._process.index, self._process.incarnation), float(self.committer.next_sequence)
+        if isinstance(self.strategy, ModelCommit):
+            own = line_identity(self._process.index, self._process.incarnation)
+            return own, float(self.strategy.next_sequence)
+        return float(1 << (batch.lease_id & 255)), float(batch.lease_id >> 8)
 
 
 def description(samples: Samples) -> DatasetDescription:
@@ -360,9 +386,12 @@ def description(samples: Samples) -> DatasetDescription:
 
 
 def build_parts(arguments: ChildArguments, job: JobSpec, holder: DirectoryHolder, pump: Pump) -> SimParts:
-    """`worker.setup.build_parts`: takes a while, as building a model does."""
+    """`worker.setup.build_parts` and `build_sync_parts`: takes a while, as building a model does."""
     world = active()
     world.sleep(0.01 + 0.05 * world.random.random())
     samples = world.samples
     assert isinstance(samples, Samples)
     return SimParts(arguments, job, samples, holder, pump)
+
+
+build_sync_parts = build_parts

@@ -35,7 +35,7 @@ from elastichost.supervisor.supervisor import Supervisor
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.wire.commands import ScaleMsg
 from elastichost.wire.entry import decode_arguments, failure_report
-from elastichost.worker.loop import WorkerLoop
+from elastichost.worker.main import worker_loop
 from tests.simulation import invariants
 from tests.simulation.computing import MODEL, Samples, description
 from tests.simulation.memory import ARENA, Memory, SimArena
@@ -157,7 +157,7 @@ class Stage:
         )
 
     def _worker(self, actor: Actor, arguments: bytes) -> int:
-        return self._live(WorkerLoop, arguments)
+        return self._live(worker_loop, arguments)
 
     def _server(self, actor: Actor, arguments: bytes) -> int:
         return self._live(ServerLoop, arguments)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 from elastichost.ps.applied_log import AppliedLog
@@ -17,7 +16,7 @@ __all__ = ["simulated"]
 
 _CLOCK = {"time": network.SIMULATED_TIME}
 _WAITING = {**_CLOCK, "wait_readable": network.wait_readable}
-_TORCH = SimpleNamespace(set_num_threads=lambda threads: None)
+_OF_PROCESS = {"gpu_memory_bytes": lambda device: 0, "move_training": lambda asked: None}
 
 
 def _checkpoints() -> Any:
@@ -82,8 +81,10 @@ _REPLACED: dict[str, dict[str, Any]] = {
     "elastichost.wire.sockets": {"DataClient": network.SimDataClient},
     "elastichost.worker.commit.channel": _WAITING,
     "elastichost.worker.access.row_channels": _WAITING,
-    "elastichost.worker.commit.committer": _WAITING,
-    "elastichost.worker.sync.step_channel": _CLOCK,
+    "elastichost.worker.commit.lease_commit": _WAITING,
+    "elastichost.worker.commit.mixed_commit": _CLOCK,
+    "elastichost.worker.commit.peer_clock": _CLOCK,
+    "elastichost.worker.commit.step_channel": _CLOCK,
     # Who looks around very often would have most of the events; what it waits for wakes it here.
     "elastichost.worker.sync.sync_worker": {
         **_WAITING,
@@ -96,14 +97,14 @@ _REPLACED: dict[str, dict[str, Any]] = {
         "os": network.SIMULATED_OS,
         "ControlClient": network.SimControlClient,
     },
+    "elastichost.worker.lease_worker": _WAITING,
     "elastichost.worker.loop": {
         **_CLOCK,
-        "torch": _TORCH,
+        **_OF_PROCESS,
         "Pipeline": computing.SimPipeline,
         "build_parts": computing.build_parts,
-        "gpu_memory_bytes": lambda device: 0,
-        "move_to_cores": lambda cores: None,
     },
+    "elastichost.worker.sync.sync_loop": {**_OF_PROCESS, "build_sync_parts": computing.build_sync_parts},
     "elastichost.ps.loop": {
         **_CLOCK,
         "os": network.SIMULATED_OS,

@@ -28,10 +28,12 @@ JOB = 7
 
 class ThreadedServers:
     """`count` PS over one arena, sharing its buckets evenly; `publish` tells a worker where they are. hosts: those that
-    they say they are on, all on 0 without."""
+    they say they are on, all on 0 without. is_sync: of a job in sync mode."""
 
-    def __init__(self, arena: Arena, run_dir: Path, count: int = 1, hosts: tuple[int, ...] = ()) -> None:
-        self.arena = arena
+    def __init__(
+        self, arena: Arena, run_dir: Path, count: int = 1, hosts: tuple[int, ...] = (), *, is_sync: bool = False
+    ) -> None:
+        self.arena, self._is_sync = arena, is_sync
         self.run_dir = run_dir
         tables = arena.model.tables
         self._map = even_shard_map(tables, tuple(range(count)), epoch=1)
@@ -64,7 +66,7 @@ class ThreadedServers:
             applier,
             AppliedLog(self.run_dir),
             Rules(
-                is_sync=False,
+                is_sync=self._is_sync,
                 sends_gradients=False,
                 batch_size=1 << 20,
                 micro_batches=128,

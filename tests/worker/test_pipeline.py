@@ -13,6 +13,7 @@ from elastichost.datasets.remote import RemoteRate
 from elastichost.errors import DataError
 from elastichost.wire.facts import Lease
 from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.access.served import NOTHING_PULLED
 from elastichost.worker.pipeline import PREFETCH_BATCHES, LeaseFinished, Pipeline
 
 UNITS = (Unit(0, 0, 1000, 0, 0), Unit(1, 1000, 1000, 0, 1))
@@ -21,7 +22,7 @@ WAIT_S = 20.0
 
 def prepared(batch: SampleBatch, lease: Lease) -> PreparedBatch:
     empty = np.empty(0, dtype=np.int64)
-    return PreparedBatch(batch, lease.lease_id, lease.epoch, empty, empty, empty, [], None, 0.0)
+    return PreparedBatch(batch, lease.lease_id, lease.epoch, empty, empty, empty, [], NOTHING_PULLED, 0.0)
 
 
 class CountingReader:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from elastichost.datasets.api import SampleBatch
 from elastichost.errors import ModelError
 from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.access.served import NOTHING_PULLED
 from elastichost.worker.step import ModelRunner, Outputs
 
 SIZE = 40
@@ -31,7 +32,7 @@ def batch(labels: int = 1, *, weights: bool = False) -> PreparedBatch:
         weights=generator.uniform(0.1, 2, SIZE).astype(np.float32) if weights else None,
     )
     ones, offsets = np.ones(SIZE, dtype=np.int64), np.arange(SIZE + 1)
-    return PreparedBatch(samples, 1, 0, samples.keys, ones, offsets, [SIZE], None, 0.0)
+    return PreparedBatch(samples, 1, 0, samples.keys, ones, offsets, [SIZE], NOTHING_PULLED, 0.0)
 
 
 class Linear(nn.Module):

@@ -15,10 +15,11 @@ import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.kernels import initial_stream, mix64, pool_bags, update_rows
+from elastichost.arena.kernels import initial_stream, mix64, pool_bags
 from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.rows import bag_updates as columns
 from elastichost.arena.rows.bag_chains import UpdateWorkspace
+from elastichost.arena.rows.bag_updates import update_rows
 from elastichost.specs import EmbeddingSpec
 from elastichost.worker.model.bags import BagCall, BagPlan, look_up_bags, look_up_sequences
 

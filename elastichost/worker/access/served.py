@@ -18,7 +18,7 @@ from elastichost.arena.kernels import pool_bags, scatter_gradients
 from elastichost.specs import EmbeddingSpec
 from elastichost.worker.model.bags import BagCall, BagPlan, look_up_bags, look_up_sequences
 
-__all__ = ["GradientSums", "PulledRows", "RowGradients", "ServedLookup"]
+__all__ = ["NOTHING_PULLED", "NO_GRADIENTS", "GradientSums", "PulledRows", "RowGradients", "ServedLookup"]
 
 Float32Array = npt.NDArray[np.float32]
 Int64Array = npt.NDArray[np.int64]
@@ -42,12 +42,20 @@ class PulledRows:
     epoch: int
 
 
+NOTHING_PULLED = PulledRows(
+    np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64), 0
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RowGradients:
     """What one batch has to tell the owners of its rows; `sums` float32, laid out as `pulled.weights`."""
 
     pulled: PulledRows
     sums: Float32Array
+
+
+NO_GRADIENTS = RowGradients(NOTHING_PULLED, np.zeros(0, np.float32))
 
 
 class GradientSums:

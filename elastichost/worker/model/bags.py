@@ -156,7 +156,7 @@ def _untraced(function: Callable[P, R]) -> Callable[P, R]:
 def look_up_bags(
     plan: BagPlan, features: KeyedJaggedTensor, source: RowSource, leaf: torch.Tensor, device: torch.device
 ) -> torch.Tensor:
-    """float32 [batch, sum of dims]. When gradients reach it the source learns them; each call once per backward."""
+    """float32 [batch, sum of dims]. When gradients reach it the source applies them; each call once per backward."""
     output: torch.Tensor = _LookUp.apply(leaf, plan.pooled(features), source)  # type: ignore[no-untyped-call]
     return output.to(device)
 
@@ -165,7 +165,7 @@ def look_up_bags(
 def look_up_sequences(
     plan: BagPlan, features: KeyedJaggedTensor, source: RowSource, leaf: torch.Tensor, device: torch.device
 ) -> list[torch.Tensor]:
-    """Per (embedding, feature) float32 [ids, dim]. When gradients reach one of them the source learns those of all."""
+    """Per (embedding, feature) float32 [ids, dim]. When gradients reach one of them the source applies those of all."""
     call, shapes = plan.sequence(features)
     flat: torch.Tensor = _LookUp.apply(leaf, call, source)  # type: ignore[no-untyped-call]
     parts = torch.split(flat.to(device), [count * dim for count, dim in shapes])

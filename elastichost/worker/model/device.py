@@ -7,9 +7,11 @@ import time
 import torch
 
 from elastichost.errors import PreflightError
+from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
+from elastichost.wire.control import RepinMsg
 
-__all__ = ["choose_device", "gpu_memory_bytes", "seed_generators", "training_cpu_since"]
+__all__ = ["choose_device", "gpu_memory_bytes", "move_training", "seed_generators", "training_cpu_since"]
 
 
 def choose_device(arguments: ChildArguments) -> torch.device:
@@ -27,6 +29,12 @@ def choose_device(arguments: ChildArguments) -> torch.device:
         )
     torch.cuda.set_per_process_memory_fraction(arguments.gpu_memory_fraction, 0)
     return torch.device("cuda", 0)
+
+
+def move_training(asked: RepinMsg) -> None:
+    """To other cores, with another number of threads; between two batches."""
+    move_to_cores(asked.cores)
+    torch.set_num_threads(asked.threads)
 
 
 def gpu_memory_bytes(device: torch.device) -> int:

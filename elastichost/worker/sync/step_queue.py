@@ -10,31 +10,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from elastichost.micro_batches import key_of, micro_ranges, step_range, steps_of
+from elastichost.micro_batches import MicroBatch, micro_ranges, step_range, steps_of
 from elastichost.wire.control import CrewMsg, StepsGrantMsg
 
-__all__ = ["MicroBatch", "StepQueue"]
-
-
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """Positions [start, stop) of a unit, as number `micro` of the `micros` of a step of so many positions."""
-
-    step: int
-    micro: int
-    micros: int
-    positions: int
-    lease_id: int
-    epoch: int
-    unit: int
-    start: int
-    stop: int
-    shuffle_seed: int
-    is_left_out: bool
-
-    @property
-    def key(self) -> int:
-        return key_of(self.step, self.micro)
+__all__ = ["StepQueue"]
 
 
 @dataclass(slots=True)

@@ -17,24 +17,23 @@ from elastichost.config.job import JobSpec
 from elastichost.datasets.api import SampleBatch
 from elastichost.datasets.remote import remote_rate
 from elastichost.errors import SampleRange
+from elastichost.micro_batches import MicroBatch
 from elastichost.plan import ProcessId
 from elastichost.sharding import mix64
-from elastichost.wire.child import ChildArguments
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import wait_readable
 from elastichost.worker.access.routing import Directory
-from elastichost.worker.access.row_channels import PullChannel
-from elastichost.worker.access.rows import KeyedBatch, PreparedBatch
-from elastichost.worker.access.served import RowGradients
-from elastichost.worker.commit.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError, Traffic
+from elastichost.worker.access.rows import PreparedBatch
+from elastichost.worker.access.served_rows import KeyedBatch
+from elastichost.worker.commit.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError
+from elastichost.worker.commit.step_channel import StepStart
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.model.device import seed_generators, training_cpu_since
 from elastichost.worker.model.gradient_check import backward, leave_out
 from elastichost.worker.pipeline import Pipeline
-from elastichost.worker.setup import WorkerParts
-from elastichost.worker.sync.step_channel import StepChannel, StepStart
-from elastichost.worker.sync.step_queue import MicroBatch, StepQueue
+from elastichost.worker.setup import SyncParts
+from elastichost.worker.sync.step_queue import StepQueue
 
 __all__ = ["CrewMember"]
 
@@ -46,33 +45,26 @@ class CrewMember:
 
     def __init__(
         self,
-        arguments: ChildArguments,
+        process: ProcessId,
         job: JobSpec,
-        parts: WorkerParts,
+        parts: SyncParts,
         holder: DirectoryHolder,
         queue: StepQueue,
         pump: Pump,
         meter: Callable[[], StepMeter],
     ) -> None:
-        self._process: ProcessId = arguments.process
+        self._process = process
         self._job, self._parts, self._holder, self._queue, self._pump = job, parts, holder, queue, pump
-        elements = parts.arena.model.dense.elements
-        self._channel = StepChannel(holder, parts.cutter, elements, pump)
-        self._pulls = PullChannel(holder, parts.arena.model, name="rows", pump=pump)
+        self._strategy, self._channel = parts.strategy, parts.strategy.channel
+        self._pulls = parts.train_rows.channel
         units = parts.train_description.units
         self._pipeline: Pipeline[KeyedBatch] = Pipeline(
             parts.train_reader, units, job.train.batch_size, self._find_keys, AHEAD, remote_rate(job)
         )
         self._fed: deque[int] = deque()  # keys of the micro-batches in the pipeline
         self._epoch = 0  # of the shard map that the present step is done under
-        self._reached = StepStart(0, np.zeros(elements, np.float32), 0)
         self._meter = meter
         self.state = "starting"
-
-    @property
-    def _has_buffers(self) -> bool:
-        dense = self._parts.arena.model.dense
-        return dense.elements > dense.parameters
 
     def turn(self) -> None:
         """Raises typed errors; StoppedError when Stop comes."""
@@ -107,15 +99,9 @@ class CrewMember:
         self._meter().wait_peers_s += time.perf_counter() - began_s
 
     def _begin(self, reached: StepStart) -> None:
-        self._reached = reached
         self._queue.reached(reached.step)
         self._pulls.step = reached.step
-        self._load_vector()
-
-    def _load_vector(self) -> None:
-        flat = self._parts.committer.flat
-        flat.values[:] = self._reached.vector
-        flat.loaded()
+        self._strategy.begin_step(reached)
 
     def present_step(self) -> int:
         """The first step that is not committed, asked of the dense owner now; for an evaluation."""
@@ -131,7 +117,7 @@ class CrewMember:
             except StaleDirectoryError:
                 self._epoch = 0
         self._epoch = 0  # and ask again before the next micro-batch
-        return self._reached.step
+        return self._queue.step
 
     def _wait(self, directory: Directory) -> None:
         """A while, for the answer of the dense owner."""
@@ -187,22 +173,20 @@ class CrewMember:
         parts, scale = self._parts, self._learning_rate_scale()
         parts.watermarks.note_begun(self._process.index, self._process.incarnation, task.key)
         crash_point("worker.batch.begin")
-        if self._has_buffers:
-            self._load_vector()
-        parts.committer.flat.zero_gradients()
+        self._strategy.begin()
         began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         samples, loss, prepared = 0, 0.0, None
         if batch is not None and batch.samples.size:
             unique = batch.unique
             pulled = self._pulls.pull_once(
-                directory, unique.keys, unique.bounds, weights=True, create=True, clock=self._reached.samples_applied
+                directory, unique.keys, unique.bounds, weights=True, create=True, clock=self._strategy.samples_applied
             )
             prepared = parts.train_rows.with_rows(batch, pulled, epoch=task.epoch, lookup_s=batch.lookup_s)
             samples, loss = self._train(directory, task, prepared, scale)
         if task.is_left_out:
             self._channel.leave_out(directory, task)
         computed_s = time.perf_counter()
-        self._push(directory, task, scale, samples, loss)
+        self._strategy.push(directory, task, scale, samples, loss)
         self._queue.pushed(task)
         if prepared is not None:
             cpu_s = training_cpu_since(began_cpu_s, parts.device)
@@ -211,11 +195,8 @@ class CrewMember:
     def _train(self, directory: Directory, task: MicroBatch, batch: PreparedBatch, scale: float) -> tuple[int, float]:
         """Forward and backward; the rows' gradients are staged, the dense ones lie in the model. (samples, mean loss);
         no samples when the loss or a gradient was not finite and such batches are skipped."""
-        parts, pulled = self._parts, batch.pulled
-        assert pulled is not None
-        sums = parts.sums.zeros(0, len(pulled.weights))
-        for served in parts.served:
-            served.load(pulled, sums)
+        parts = self._parts
+        self._strategy.load(batch.pulled)
         seed_generators(parts.device, mix64(self._job.job.seed ^ mix64(task.key)) & ((1 << 63) - 1))
         loss = parts.runner.loss(batch)
         value = loss.item()
@@ -226,34 +207,19 @@ class CrewMember:
         if not trouble:
             # The step's gradient is that of the mean over its positions: every micro-batch gives its share.
             share = batch.samples.size / task.positions
-            trouble = backward(loss if share == 1.0 else loss * share, parts.committer.flat)
+            trouble = backward(loss if share == 1.0 else loss * share, parts.flat)
         if trouble:
             where = SampleRange(task.epoch, task.unit, task.start, task.stop)
             leave_out(trouble, where, self._job.train.non_finite)
-            self._load_vector()
-            parts.committer.flat.zero_gradients()
+            self._strategy.leave_out()
             return 0, 0.0
         crash_point("worker.batch.before_push")
-        self._channel.stage(directory, task, RowGradients(pulled, sums), scale)
-        crash_point("worker.batch.before_commit")
+        self._strategy.stage(directory, task, scale)
         return batch.samples.size, value
-
-    def _push(self, directory: Directory, task: MicroBatch, scale: float, samples: int, loss: float) -> None:
-        flat = self._parts.committer.flat
-        vector = np.empty(len(self._reached.vector), np.float32)
-        flat.write_push(vector)
-        skipped = task.stop - task.start - samples
-        loss_sum = loss * samples
-        self._channel.push(directory, task, vector, scale, samples=samples, skipped=skipped, loss_sum=loss_sum)
-        crash_point("worker.batch.after_commit")
 
     def _learning_rate_scale(self) -> float:
         warmup = self._job.train.schedule.warmup_samples
-        return 1.0 if warmup <= 0 else min(1.0, (self._reached.samples_applied + self._job.train.batch_size) / warmup)
-
-    @property
-    def traffic(self) -> tuple[Traffic, ...]:
-        return self._channel.traffic, self._pulls.traffic
+        return 1.0 if warmup <= 0 else min(1.0, (self._strategy.samples_applied + self._job.train.batch_size) / warmup)
 
     def take_read_s(self) -> float:
         """Seconds spent reading since the last call."""
@@ -261,5 +227,4 @@ class CrewMember:
 
     def close(self) -> None:
         self._pipeline.close()
-        self._channel.close()
         self._pulls.close()

@@ -15,7 +15,7 @@ from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
 from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import plan_layout
 from elastichost.errors import JobFailedError, ProtocolError
-from elastichost.micro_batches import CREW, CREW_INCARNATION
+from elastichost.micro_batches import CREW, CREW_INCARNATION, MicroBatch
 from elastichost.plan import ProcessId, ProcessSpec
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.runs.events import MicroBatchesAssigned, SamplesQuarantined
@@ -193,8 +193,6 @@ def test_nobody_asks_for_a_lease(stage: Stage) -> None:
 
 def key_of(step: int, micro: int) -> int:
     """As the micro-batch that a worker begins is noted."""
-    from elastichost.worker.sync.step_queue import MicroBatch
-
     return MicroBatch(step, micro, MICROS, BATCH, 1, 0, 0, 0, 1, -1, False).key
 
 

@@ -64,7 +64,6 @@ def test_trains_in_bfloat16_as_in_float32_but_for_rounding(make) -> None:  # typ
 def test_only_rows_of_other_hosts_travel(make) -> None:  # type: ignore[no-untyped-def]
     mixed = make("m", HOSTS)
     prepared = prepare(mixed, batch(0))
-    assert prepared.pulled is not None
     owners, firsts = mixed.servers.directory(1).owners, prepared.pulled.bounds
     for table, capacity in enumerate((mixed.arena.layout.bucket_capacity(0), 1000, 100)):
         rows = prepared.pulled.rows[firsts[table] : firsts[table + 1]]

@@ -21,11 +21,14 @@ from elastichost.plan import ProcessId
 from elastichost.sharding import rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Pooling, Precision, RowOptimizerSpec, TableSpec
 from elastichost.worker.access.direct import DirectLookup
+from elastichost.worker.access.direct_rows import DirectRowPreparer
 from elastichost.worker.access.mixed import MixedLookup
+from elastichost.worker.access.mixed_rows import MixedRowPreparer
 from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import PreparedBatch, RowPreparer
 from elastichost.worker.access.served import GradientSums, PulledRows, RowGradients, ServedLookup
+from elastichost.worker.access.served_rows import ServedRowPreparer
 from elastichost.worker.commit.channel import FencedError, StoppedError, pump_nothing
 from tests.worker.commit.test_exchange import push
 from tests.worker.parameter_server import ThreadedServers
@@ -78,8 +81,11 @@ class Bench:
         self.servers = ThreadedServers(self.arena, directory, servers, hosts)
         holder = self.holder = self.servers.holder(WORKER)
         self.pull = PullChannel(holder, spec)
-        host = 0 if hosts else None
-        self.rows = RowPreparer(self.arena, FEATURES, ("train.parquet",), self.pull, served=served, host=host)
+        self.pulls = served or bool(hosts)
+        source = (self.arena, FEATURES, ("train.parquet",), self.pull)
+        self.rows: RowPreparer = DirectRowPreparer(*source)
+        if self.pulls:
+            self.rows = ServedRowPreparer(*source) if served else MixedRowPreparer(*source, 0)
         bucket_rows = [
             self.arena.layout.bucket_capacity(t.index) if t.is_dynamic else rows_per_bucket(t) for t in spec.tables
         ]
@@ -102,7 +108,6 @@ class Bench:
         )
         for lookup in self.lookups:
             if isinstance(lookup, (ServedLookup, MixedLookup)):
-                assert prepared.pulled is not None
                 lookup.load(prepared.pulled, sums)
         return self.look_up(kjt)
 
@@ -114,10 +119,10 @@ class Bench:
         prepared = self.rows.prepare(samples, lease_id=1, epoch=0, create=True, clock=0)
         self.sequence += 1
         pulled = prepared.pulled
-        sums = None if pulled is None else self.sums.zeros(self.sequence, len(pulled.weights))
+        sums = self.sums.zeros(self.sequence, len(pulled.weights)) if self.pulls else None
         pooled = self.forward(prepared, sums)
         (pooled.square().sum() + pooled.sum()).backward()
-        if pulled is not None and sums is not None:
+        if sums is not None:
             self.push.begin(RowGradients(pulled, sums), push(self.sequence))
             assert self.push.wait().sequence == self.sequence
             self.commit()
@@ -176,7 +181,6 @@ def test_several_servers_give_the_rows_and_weights_of_one(make, admit_after: int
         pulled = []
         for bench in (one, several):
             prepared = bench.rows.prepare(batch(step), lease_id=0, epoch=0, create=True, clock=0)
-            assert prepared.pulled is not None
             pulled.append(prepared.pulled)
         assert np.array_equal(pulled[0].bounds, pulled[1].bounds)
         assert np.array_equal(pulled[0].rows, pulled[1].rows)
@@ -254,7 +258,6 @@ def test_a_push_cut_by_an_old_shard_map_is_cut_anew_and_applied_once(make) -> No
         bench.train(batch(0))
         prepared = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
         bench.sequence += 1
-        assert prepared.pulled is not None
         sums = bench.sums.zeros(bench.sequence, len(prepared.pulled.weights))
         bench.forward(prepared, sums).square().sum().backward()
         gradients = RowGradients(prepared.pulled, sums)
@@ -287,7 +290,6 @@ def test_a_stopped_worker_does_not_wait_for_its_push(make) -> None:  # type: ign
     bench = make("t", model(), served=True)
     bench.train(batch(0))
     prepared = bench.rows.prepare(batch(1), lease_id=1, epoch=0, create=True, clock=0)
-    assert prepared.pulled is not None
     bench.servers.sessions[0].shard_map_epoch = 2
     sums = np.zeros_like(prepared.pulled.weights)
     bench.push.begin(RowGradients(prepared.pulled, sums), push(2))

@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from elastichost.micro_batches import micro_ranges, step_range, steps_of
+from elastichost.micro_batches import MicroBatch, micro_ranges, step_range, steps_of
 from elastichost.wire.control import CrewMsg, StepsGrantMsg
 from elastichost.wire.facts import Lease
-from elastichost.worker.sync.step_queue import MicroBatch, StepQueue
+from elastichost.worker.sync.step_queue import StepQueue
 
 WORKERS = (0, 1, 2)
 

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.errors import ProtocolError
+from elastichost.micro_batches import MicroBatch
 from elastichost.wire.codec import Envelope
 from elastichost.wire.data import (
     DataMessage,
+    DenseFetchMsg,
     DensePushedMsg,
     DensePushMsg,
     PushedMsg,
@@ -28,7 +30,6 @@ from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.row_channels import RowCutter
 from elastichost.worker.access.served import RowGradients
 from elastichost.worker.commit.channel import Channel, DirectoryHolder, Pump, Request, Resend, StaleDirectoryError
-from elastichost.worker.sync.step_queue import MicroBatch
 
 __all__ = ["StepChannel", "StepStart"]
 
@@ -133,6 +134,15 @@ class StepChannel(Channel):
         )
         (answer,) = self.call(directory, [(directory.dense_owner, message, (vector,))], self._others)
         _expect(answer, DensePushedMsg)
+
+    def fetch(self) -> Envelope[DataMessage]:
+        """The dense owner's answer, with its dense vector. Raises StoppedError."""
+
+        def attempt(directory: Directory) -> Envelope[DataMessage]:
+            message = DenseFetchMsg(request=self.next_request())
+            return self.call(directory, [(directory.dense_owner, message, ())], self._others)[0]
+
+        return self.until_current(attempt)
 
     # --- steps ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,60 @@
+"""How far ahead of its peers a worker may train: `train.mode` says it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from elastichost.config.schema import TrainSection
+from elastichost.worker.commit.lease_commit import LeaseCommit
+
+__all__ = ["BoundedClock", "FreeClock", "PeerClock", "peer_clock"]
+
+
+class PeerClock(Protocol):
+    """Asked before each batch."""
+
+    def wait_for_peers(self, finished: int) -> float:
+        """Returns when a worker that has finished so many batches may begin another: seconds that it waited."""
+        ...
+
+    def leave(self) -> None:
+        """This worker stops for a while, or for ever: nobody is to wait for it."""
+        ...
+
+
+class FreeClock:
+    """Async mode: nobody waits."""
+
+    def wait_for_peers(self, finished: int) -> float:
+        """`PeerClock.wait_for_peers`."""
+        return 0.0
+
+    def leave(self) -> None:
+        """`PeerClock.leave`: nobody does."""
+
+
+class BoundedClock:
+    """Bounded mode: no member may be more than `staleness` batches behind."""
+
+    def __init__(self, strategy: LeaseCommit, staleness: int) -> None:
+        self._strategy, self._staleness = strategy, staleness
+        self._has_left = True
+
+    def wait_for_peers(self, finished: int) -> float:
+        """`PeerClock.wait_for_peers`. Raises FencedError, StoppedError."""
+        began_s = time.perf_counter()
+        self._has_left = False
+        self._strategy.wait_for_peers(finished, self._staleness)
+        return time.perf_counter() - began_s
+
+    def leave(self) -> None:
+        """`PeerClock.leave`. Raises as `wait_for_peers`."""
+        if not self._has_left:
+            self._has_left = True
+            self._strategy.wait_for_peers(-1, self._staleness)
+
+
+def peer_clock(train: TrainSection, strategy: LeaseCommit) -> PeerClock:
+    """The one of this job."""
+    return BoundedClock(strategy, train.staleness) if train.mode == "bounded" else FreeClock()

@@ -1,0 +1,160 @@
+"""A worker that trains leases: it asks for ranges of positions, trains them batch by batch, reports how far it is."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from typing import Generic, Protocol, TypeVar
+
+from elastichost.config.job import JobSpec
+from elastichost.wire.child import ChildArguments
+from elastichost.wire.control import ControlMessage, LeaseGrantMsg, LeaseRequestMsg
+from elastichost.wire.facts import Lease
+from elastichost.wire.sockets import wait_readable
+from elastichost.worker.commit.lease_commit import LeaseCommit
+from elastichost.worker.commit.peer_clock import FreeClock, PeerClock, peer_clock
+from elastichost.worker.lifecycle import IDLE_S, WorkerLifecycle
+from elastichost.worker.pipeline import LeaseFinished
+
+__all__ = ["Batches", "LeaseWorker"]
+
+Strategy = TypeVar("Strategy", bound=LeaseCommit)
+Batch = TypeVar("Batch")
+BatchOut = TypeVar("BatchOut", covariant=True)
+
+
+class Batches(Protocol[BatchOut]):
+    """Leases in, batches out, in order; `worker.pipeline.Pipeline` reads them in a thread."""
+
+    def add(self, lease: Lease, shuffle_seed: int | None) -> None: ...
+
+    def get(self, timeout_s: float) -> BatchOut | LeaseFinished | None: ...
+
+    @property
+    def leases_waiting(self) -> int: ...
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    def take_read_s(self) -> float: ...
+
+    def discard(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LeaseWorker(WorkerLifecycle[Strategy], Generic[Strategy, Batch]):
+    """A subclass says what its batches are and how they are trained."""
+
+    def __init__(self, arguments: ChildArguments, job: JobSpec) -> None:
+        super().__init__(arguments, job)
+        self._opened: Batches[Batch] | None = None
+        self._clock: PeerClock = FreeClock()
+        self._requested = False
+        self._newest_lease = 0
+        self._carried: dict[int, int] = {}  # lease -> bad rows skipped that no commit accounts for yet
+        self._finished = 0  # batches
+
+    @abstractmethod
+    def _open_batches(self) -> Batches[Batch]:
+        """Begins to read. There is a shard map, and the model has the dense vector."""
+
+    @abstractmethod
+    def _train(self, strategy: Strategy, batch: Batch) -> None:
+        """One batch, up to its commit."""
+
+    # --- what a life is made of -------------------------------------------------------------------------------
+
+    @property
+    def _batches(self) -> Batches[Batch]:
+        assert self._opened is not None
+        return self._opened
+
+    def _open(self, strategy: Strategy) -> None:
+        self._opened = self._open_batches()
+        self._clock = peer_clock(self._job.train, strategy)
+
+    def _poll(self, strategy: Strategy) -> None:
+        strategy.poll()
+
+    def _work(self, strategy: Strategy) -> None:
+        self._request_lease()
+        result = self._next_result()
+        if isinstance(result, LeaseFinished):
+            self._finish_lease(strategy, result.lease)
+        elif result is not None:
+            self._train(strategy, result)
+        elif self._batches.is_idle:
+            self._state = "idle"
+            self._clock.leave()
+
+    def _settle(self, strategy: Strategy) -> None:
+        """Returns when everything trained is committed."""
+        strategy.settle()
+
+    def _come_to_rest(self, strategy: Strategy) -> None:
+        self._settle(strategy)
+        self._report_progress()
+        self._clock.leave()  # a peer that waits for this one could not come to its own boundary
+
+    def _discard(self) -> None:
+        self._batches.discard()
+
+    def _takes(self, message: ControlMessage) -> bool:
+        match message:
+            case LeaseGrantMsg(lease=lease, shuffle_seed=seed):
+                self._requested = False
+                if lease.lease_id <= self._newest_lease:
+                    return True  # it came twice
+                self._newest_lease = lease.lease_id
+                if self._opened is not None and not self._draining:
+                    self._opened.add(lease, None if seed < 0 else seed)
+            case _:
+                return super()._takes(message)
+        return True
+
+    def _take_read_s(self) -> float:
+        return self._opened.take_read_s() if self._opened is not None else 0.0
+
+    def _close_parts(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _report_progress(self) -> None:
+        if self._strategy is not None:
+            for progress in self._strategy.progress():
+                self.control.send(progress)
+
+    # --- leases ---------------------------------------------------------------------------------------------
+
+    def _request_lease(self) -> None:
+        if not self._requested and self._batches.leases_waiting == 0:
+            self._requested = True
+            self.control.send(LeaseRequestMsg(samples_per_s=self._meter.rate))
+
+    def _next_result(self) -> Batch | LeaseFinished | None:
+        """None: there was nothing for a while. Without a lease the next thing to come is a message, not a batch."""
+        batches = self._batches
+        began_s = time.perf_counter()
+        if batches.is_idle:
+            wait_readable([self.control.socket], IDLE_S)
+            self._pump()
+        idle_s = time.perf_counter() - began_s
+        result = None if batches.is_idle else batches.get(IDLE_S)
+        waited_s = time.perf_counter() - began_s
+        self._meter.wait_input_s += waited_s
+        self._meter.wait_reader_s += waited_s - idle_s
+        return result
+
+    def _finish_lease(self, strategy: Strategy, lease: Lease) -> None:
+        """All batches of the lease are sent; report it as soon as they are committed."""
+        self._settle(strategy)
+        skipped = self._carried.pop(lease.lease_id, 0)
+        if skipped:
+            strategy.skip(lease.lease_id, lease.stop, skipped)
+        self._report_progress()
+        strategy.finished(lease.lease_id)
+
+    def _wait_for_peers(self) -> None:
+        """Returns when no member is too far behind."""
+        self._meter.wait_peers_s += self._clock.wait_for_peers(self._finished)
