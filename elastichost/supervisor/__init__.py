@@ -15,7 +15,7 @@
     assembly         makes the components of a run
     context          what all parts share: sockets, launcher, journal, fleet
     rebalancer       moves buckets of busy parameter servers
-    rollback, status, run_result, agenda_input, disk_watch, signals    small parts of the loop
+    rollback, status, run_summary, disk_watch, signals    small parts of the loop
 
 It never imports `ps` or `worker`: those run in other processes and are named by strings.
 """

@@ -17,7 +17,6 @@ from elastichost.host.kernel_cache import kernel_cache
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.runs import events
 from elastichost.runs.result import RunOutcome, RunResult
-from elastichost.supervisor.agenda_input import situation_of, word_of
 from elastichost.supervisor.assembly import assemble
 from elastichost.supervisor.autoscale.stragglers import StragglerWatch
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner, open_tuner
@@ -47,7 +46,7 @@ from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.message_router import Described, MessageRouter
 from elastichost.supervisor.rollback import roll_back
-from elastichost.supervisor.run_result import conclude, reckon
+from elastichost.supervisor.run_summary import conclude, reckon, situation_of, word_of
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource

@@ -1,4 +1,5 @@
-"""How a run ended, and what it came to, as a result."""
+"""A run in short: as the agenda sees it and as people are told of it; how it ended, and what it came to, as a
+result."""
 
 from __future__ import annotations
 
@@ -10,12 +11,45 @@ from elastichost.errors import ExitCode, JobFailedError
 from elastichost.runs.result import Lookups, ProcessCounts, RunOutcome, RunResult, SampleCounts
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
+from elastichost.supervisor.core.agenda import Situation
 from elastichost.supervisor.ledger.ledger import Ledger
 from elastichost.supervisor.memory.lookups import why_incomplete
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.status import Reporter
 
-__all__ = ["Conclusion", "conclude", "reckon"]
+__all__ = ["Conclusion", "conclude", "reckon", "situation_of", "word_of"]
+
+
+def situation_of(run: Run, parts: Components, *, is_stopping: bool) -> Situation:
+    """is_stopping: the run was asked to."""
+    ledger, fleet = parts.training.ledger, run.fleet
+    return Situation(
+        is_stopping=is_stopping,
+        is_epoch_done=ledger.is_epoch_done,
+        is_finished=ledger.is_finished,
+        has_outstanding=ledger.has_outstanding,
+        samples=ledger.samples_accounted,
+        live_workers=sum(record.state.value != "drained" for record in fleet.live("worker")),
+        unsettled_workers=parts.training.unsettled,
+        servers_ready=parts.roster.is_published and parts.roster.may_cut,
+        checkpoint_open=parts.checkpointer.is_open,
+        evaluation_open=parts.judge.is_open,
+        checkpointed_at=parts.checkpointer.checkpointed_at,
+        evaluated_at=parts.judge.evaluated_at,
+        checkpoint_not_before_s=parts.checkpointer.not_before_s,
+        retry_not_before_s=parts.checkpointer.retry_not_before_s,
+    )
+
+
+def word_of(parts: Components, before: str, *, is_stopping: bool) -> str:
+    """What the run does, for people. before: the word of the turn before."""
+    if is_stopping:
+        return "stopping"
+    if parts.checkpointer.is_open:
+        return "checkpointing"
+    if parts.judge.is_open:
+        return "evaluating"
+    return "training" if parts.training.ledger.has_outstanding else before
 
 
 def reckon(
