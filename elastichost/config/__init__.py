@@ -6,5 +6,4 @@ Modules:
     tables        from [tables.*] to each table's settings
     hosts         hosts files: the other machines of a run
     explain       from validation errors to sentences
-    suggestions   "did you mean"
 """

@@ -28,10 +28,10 @@ from elastichost.config.schema import (
     TableOverrides,
     TrainSection,
 )
-from elastichost.config.suggestions import did_you_mean
 from elastichost.config.supervision import CheckpointSection, SupervisionSection
 from elastichost.config.tuner import TunerSection
 from elastichost.errors import ConfigError
+from elastichost.wording import did_you_mean
 
 __all__ = ["JobSpec", "json_schema", "load_job", "to_toml"]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.config.suggestions import did_you_mean
 from elastichost.dispatcher.core.allocation_drift import Answer, as_it_differs, rest_s, taken, undone
 from elastichost.dispatcher.core.demands import Examined, HostPower, Known, learnt, prior
 from elastichost.dispatcher.core.effects import Effect, ExamineJob, KillJob, Lent, NoteEvent, ResizeJob, StartJob
@@ -33,6 +32,7 @@ from elastichost.runs.result import RunResult
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Start
 from elastichost.tuner.colocation.policies import Settings, dispatch, predicted, why_waiting
+from elastichost.wording import did_you_mean
 
 __all__ = ["Core"]
 
