@@ -46,6 +46,7 @@ from elastichost.plan import ProcessId
 from elastichost.runs.directory import package_versions
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.remote import messages as said
@@ -249,12 +250,14 @@ class Agent:
     def _spawn(self, order: said.SpawnProcessMsg) -> None:
         host = self._opened
         host.launcher.spawn(
-            order.process,
-            order.entry,
-            order.arguments,
-            host.log_of(order.process),
-            cores=order.cores,
-            environment=order.environment,
+            SpawnRequest(
+                order.process,
+                order.entry,
+                order.arguments,
+                host.log_of(order.process),
+                cores=order.cores,
+                environment=order.environment,
+            )
         )
 
     def _set_words(self, order: said.WordsSetMsg) -> None:
