@@ -141,7 +141,7 @@ class WorkerLoop(WorkerLifecycle[PreparedBatch]):
         crash_point("worker.batch.begin")
         began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         committer.refresh()
-        scale = self._learning_rate_scale(committer.samples_applied)
+        scale = self._job.train.schedule.scale(committer.samples_applied + self._job.train.batch_size)
         rows = self._load_rows(self._parts, batch)
         self._waited_s = 0.0
         loss = self._forward_backward(self._parts, batch, scale)
@@ -199,10 +199,6 @@ class WorkerLoop(WorkerLifecycle[PreparedBatch]):
         leave_out(trouble, batch_range, self._job.train.non_finite)
         parts.committer.forget_vector()  # the forward pass may have spoilt the model's buffers
         return None
-
-    def _learning_rate_scale(self, samples_applied: int) -> float:
-        warmup = self._job.train.schedule.warmup_samples
-        return 1.0 if warmup <= 0 else min(1.0, (samples_applied + self._job.train.batch_size) / warmup)
 
     # --- evaluation -----------------------------------------------------------------------------------------
 

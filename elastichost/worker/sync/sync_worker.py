@@ -184,7 +184,8 @@ class CrewMember:
 
     def _compute(self, directory: Directory, task: MicroBatch, batch: KeyedBatch | None) -> None:
         self.state = "training"
-        parts, scale = self._parts, self._learning_rate_scale()
+        parts, train = self._parts, self._job.train
+        scale = train.schedule.scale(self._reached.samples_applied + train.batch_size)
         parts.watermarks.note_begun(self._process.index, self._process.incarnation, task.key)
         crash_point("worker.batch.begin")
         if self._has_buffers:
@@ -246,10 +247,6 @@ class CrewMember:
         loss_sum = loss * samples
         self._channel.push(directory, task, vector, scale, samples=samples, skipped=skipped, loss_sum=loss_sum)
         crash_point("worker.batch.after_commit")
-
-    def _learning_rate_scale(self) -> float:
-        warmup = self._job.train.schedule.warmup_samples
-        return 1.0 if warmup <= 0 else min(1.0, (self._reached.samples_applied + self._job.train.batch_size) / warmup)
 
     @property
     def traffic(self) -> tuple[Traffic, ...]:
