@@ -30,9 +30,9 @@ from benchmarks.memory_runs import RunArguments
 from benchmarks.workshop import ROOT, Workshop
 from elastichost.config.job import load_job
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.events import Exited
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import Entries, SpawnRequest
 from elastichost.supervisor.startup.memory_estimate import estimate_memory
 from elastichost.supervisor.startup.preflight import preflight
 from elastichost.tuner.memory.peak_memory import MemoryEstimate
@@ -106,7 +106,7 @@ class Bench:
     def _forked(self, folder: Path) -> JobMemory:
         process = ProcessId("job", self._number, 1)
         arguments = RunArguments(str(folder / "job.toml"), str(folder / "run"))
-        self._launcher.spawn(process, ENTRY, msgspec.json.encode(arguments), folder / "log")
+        self._launcher.spawn(SpawnRequest(process, ENTRY, msgspec.json.encode(arguments), folder / "log"))
         memory: JobMemory | None = None
         while True:
             for event in self._launcher.events():

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.launcher import Entries
 
 __all__ = ["RunArguments", "forked", "server"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -13,6 +14,7 @@ __all__ = [
     "Resources",
     "bounds_of",
     "core_budget",
+    "core_list",
     "gpu_budget",
     "memory_budget_bytes",
 ]
@@ -128,3 +130,14 @@ def gpu_budget(setting: Parallelism, available: tuple[GpuDevice, ...]) -> tuple[
     """The GPUs a job may use; "auto" takes all there are. The caller says so when there are fewer than asked for."""
     _, high = bounds_of(setting, len(available))
     return available[:high]
+
+
+def core_list(cores: Iterable[int]) -> str:
+    """(0, 1, 2, 5) -> "0-2,5"."""
+    runs: list[list[int]] = []
+    for core in sorted(set(cores)):
+        if runs and core == runs[-1][-1] + 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from elastichost.resources import GpuDevice, Resources, core_budget, gpu_budget, memory_budget_bytes
+from elastichost.resources import GpuDevice, Resources, core_budget, core_list, gpu_budget, memory_budget_bytes
 
 
 def test_amounts_add_and_subtract() -> None:
@@ -48,3 +50,13 @@ def test_cores_and_gpus() -> None:
 def test_a_part_of_a_gpu_that_is_lent_is_a_share_of_the_whole() -> None:
     assert GpuDevice(0, "a", 80).share == 1.0
     assert GpuDevice(0, "a", 20, total_bytes=80).share == 0.25
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_a_list_of_cores_names_each_of_them_once(cores: set[int]) -> None:
+    found: list[int] = []
+    for part in core_list(cores).split(","):
+        if part:
+            first, _, last = part.partition("-")
+            found += range(int(first), int(last or first) + 1)
+    assert found == sorted(cores)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.config.suggestions import did_you_mean
-from elastichost.wording import bytes_words, count_words, duration_words, mib, plural
+from elastichost.wording import bytes_words, count_words, did_you_mean, duration_words, mib, plural
 
 
 @pytest.mark.parametrize(

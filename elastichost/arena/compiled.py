@@ -23,7 +23,17 @@ from numba.np.arrayobj import make_array
 
 from elastichost.host.kernel_cache import use_kernel_cache
 
-__all__ = ["compiled", "full_fence", "inlined", "kernel_ready", "load_acquire", "prefetch", "signed", "store_release"]
+__all__ = [
+    "compiled",
+    "exactly_compiled",
+    "full_fence",
+    "inlined",
+    "kernel_ready",
+    "load_acquire",
+    "prefetch",
+    "signed",
+    "store_release",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,8 +44,17 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """A machine-code kernel: releases the interpreter lock, cached on disk where that is possible, floats divide as
     IEEE says."""
     # reassoc and contract let sums of squares vectorise; the result is the same in every process of a host.
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}}
-    kernel = numba.njit(cache=use_kernel_cache(), **options)(function)
+    return _kernel(function, error_model="numpy", fastmath={"reassoc", "contract"})
+
+
+def exactly_compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """As `compiled`, but floats are added in the order that is written and divide as Python does: the same numbers on
+    every host."""
+    return _kernel(function)
+
+
+def _kernel(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    kernel = numba.njit(cache=use_kernel_cache(), nogil=True, **options)(function)
     _stamp(kernel, function)
     return cast(Callable[P, R], kernel)
 

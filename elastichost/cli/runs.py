@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
+from elastichost.wording import did_you_mean
 
 __all__ = [
     "RunArgument",

@@ -18,8 +18,8 @@ from elastichost.config.schema import (
     TrainSection,
     implied_columns,
 )
-from elastichost.config.suggestions import did_you_mean
 from elastichost.config.tables import table_problems
+from elastichost.wording import did_you_mean
 
 __all__ = ["Sources", "cross_problems", "explain"]
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -27,11 +28,10 @@ from elastichost.config.schema import (
     TableOverrides,
     TrainSection,
 )
-from elastichost.config.suggestions import did_you_mean
 from elastichost.config.supervision import CheckpointSection, SupervisionSection
-from elastichost.config.toml import document
 from elastichost.config.tuner import TunerSection
 from elastichost.errors import ConfigError
+from elastichost.wording import did_you_mean
 
 __all__ = ["JobSpec", "json_schema", "load_job", "to_toml"]
 
@@ -92,7 +92,7 @@ def load_job(
 def to_toml(job: JobSpec) -> str:
     """The whole job as TOML, every default written out; `load_job` of it gives an equal JobSpec."""
     values = job.model_dump(exclude_none=True)
-    return "# every setting of this job, defaults included\n" + document(values)
+    return "# every setting of this job, defaults included\n" + tomli_w.dumps(values)
 
 
 def json_schema() -> dict[str, Any]:

@@ -336,6 +336,10 @@ class ScheduleSettings(Section):
     name: Literal["constant"] = "constant"
     warmup_samples: Count = 0
 
+    def scale(self, samples: int) -> float:
+        """Factor of the learning rates for a batch that ends with this sample."""
+        return 1.0 if self.warmup_samples <= 0 else min(1.0, samples / self.warmup_samples)
+
 
 class TrainSection(Section):
     """`[train]`: how the model learns; `batch_size` is per worker; in sync mode it is the global one, cut into

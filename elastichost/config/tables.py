@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from elastichost.config.schema import RowOptimizerSettings
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
 from elastichost.specs import KeyKind, OutOfRange, Precision, TableSpec
+from elastichost.wording import did_you_mean
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 import re
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastichost.errors import DataError
+from elastichost.wording import did_you_mean
 
 __all__ = [
     "GZIP_MAGIC",
     "FileStamp",
     "cache_directory",
     "check_unchanged",
-    "did_you_mean",
     "expand_patterns",
     "gzip_problem",
     "stamp",
@@ -84,12 +83,6 @@ def _missing(pattern: str) -> str:
     if not os.path.isdir(folder):
         return f"{pattern}: no such file (the folder {folder} does not exist)"
     return f"{pattern}: no such file{did_you_mean(os.path.basename(pattern), os.listdir(folder))}"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A suffix for a message: the nearest known name, or nothing."""
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
 
 
 def gzip_problem(path: str, file_format: str, types: Mapping[str, str]) -> str | None:

@@ -23,8 +23,8 @@ from elastichost.dispatcher.facts import JOB_FILE
 from elastichost.errors import ElastichostError
 from elastichost.resources import HostInventory
 from elastichost.specs import TableSpec
-from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import Entries
 from elastichost.supervisor.launch.servers import fork_or_start
 from elastichost.supervisor.startup.emulation import EMULATED
 from elastichost.supervisor.startup.memory_estimate import memory_facts

@@ -15,9 +15,9 @@ from elastichost.dispatcher.isolation.process_meter import HostProcesses
 from elastichost.dispatcher.job_process import JobArguments
 from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import Entries, SpawnRequest
 
 __all__ = ["CHECK", "JOB", "Ended", "JobProcesses"]
 
@@ -103,7 +103,8 @@ class JobProcesses:
     ) -> None:
         number = self._numbers.setdefault(job, len(self._numbers))
         self._names[role, number], self._asked[role, job] = job, 0
-        self._launcher.spawn(ProcessId(role, number, incarnation), entry, arguments, log, cores=cores)
+        process = ProcessId(role, number, incarnation)
+        self._launcher.spawn(SpawnRequest(process, entry, arguments, log, cores=cores))
 
     def signal(self, job: str, number: int) -> None:
         """To a job's supervisor, if it lives; with SIGKILL the kernel takes its workers and PS as well. One that is on

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
 from elastichost.simulator.scenarios import Scenario, scenario
 from elastichost.tuner.facts import Workload
+from elastichost.wording import did_you_mean
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec

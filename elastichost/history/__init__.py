@@ -2,6 +2,5 @@
 
 Modules:
     features   what a job looks like to the history, and a record of it
-    store      all records, in one SQLite file
-    index      finds the records that are near a job
+    store      all records, in one SQLite file, and which of them are near a job
 """

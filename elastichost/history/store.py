@@ -1,24 +1,27 @@
 """What finished jobs taught, kept in one SQLite file that all runs of a user share.
 
 Runs may read and write it at once: a write is one short transaction, and waits for others. The file is bounded. It is a
-convenience: whoever uses it turns a HistoryError into a warning and goes on without.
+convenience: whoever uses it turns a HistoryError into a warning and goes on without. What is compared of the records
+stands beside them in narrow rows: those are read as a whole, and of the records only the ones that are near.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from elastichost.errors import HistoryError
-from elastichost.history import index as history_index
-from elastichost.history.features import JobFeatures, JobMetric, JobRecord
+from elastichost.history.features import ROUNDING, JobFeatures, JobMetric, JobRecord
 
 __all__ = ["KEPT", "MAX_RECORD_BYTES", "SCHEMA", "WAIT_S", "History", "Neighbours", "history_path", "state_directory"]
 
@@ -38,6 +41,34 @@ CREATE TABLE records (
     record BLOB NOT NULL  -- JobRecord as JSON
 )
 """
+WORDS = ("family", "shape", "mode", "access", "name", "user")
+SIZES = (  # kept as logarithms to the base 2; not known: NULL
+    "tables",
+    "dynamic_tables",
+    "rows",
+    "largest_rows",
+    "mean_dim",
+    "largest_dim",
+    "ids_per_sample",
+    "dense_bytes",
+    "batch_size",
+    "samples",
+    "host_cores",
+    "gpus",
+)
+CREATE_FEATURES = f"""
+CREATE TABLE features (
+    number INTEGER PRIMARY KEY,  -- of the record
+    ended_utc TEXT NOT NULL,
+    ended_well INTEGER NOT NULL,
+    is_measured INTEGER NOT NULL,
+    {", ".join(f"{name} TEXT NOT NULL" for name in WORDS)},
+    {", ".join(f"{name} REAL" for name in SIZES)}
+)
+"""
+COLUMNS = ("number", "ended_utc", "ended_well", "is_measured", *WORDS, *SIZES)
+Columns = dict[str, tuple[Any, ...]]  # of the rows of `features`
+Distances = npt.NDArray[np.float64]
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
@@ -102,15 +133,15 @@ class History:
                 hint=f"at most {MAX_RECORD_BYTES:,} are kept; leave observations out",
             )
         with self._explained(), self._writing():
-            self._catch_up()
             number = self._connection.execute(
                 "INSERT INTO records (family, ended_utc, record) VALUES (?, ?, ?)",
                 (record.features.family, record.ended_utc, data),
             ).lastrowid
             assert number is not None
-            history_index.put(self._connection, number, record)
-            self._connection.execute("DELETE FROM records WHERE number <= ?", (number - self._kept,))
-            history_index.forget(self._connection, number - self._kept)
+            features = _features_row(number, record)
+            self._connection.execute(f"INSERT INTO features VALUES ({', '.join('?' * len(features))})", features)
+            for table in ("records", "features"):
+                self._connection.execute(f"DELETE FROM {table} WHERE number <= ?", (number - self._kept,))
 
     def records(self, *, family: str | None = None, limit: int = KEPT) -> tuple[JobRecord, ...]:
         """The newest first; of one model family only, if it is named."""
@@ -126,12 +157,14 @@ class History:
         of them: what `warm_start.nearest` finds among all of them, it finds among these. Of the others, which teach of
         memory only, the first k that are no farther. Reads no other record."""
         with self._explained():
-            if history_index.catch_up(self._connection):
-                with self._writing():
-                    self._catch_up()
-            known, self.unreadable = history_index.counts(self._connection)
+            rows = self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM features").fetchall()
+            self.unreadable = 0
+            if not rows:
+                return Neighbours((), 0)
+            columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+            away = _distances(columns, features, metric)
             found, last, counts = list[JobRecord](), None, {True: 0, False: 0}
-            for one in history_index.near(self._connection, features, metric, k):
+            for one in _candidates(columns, away, metric):
                 if counts[True] >= k and one.rank != last:
                     break
                 if not one.is_measured and counts[False] >= k:
@@ -141,8 +174,7 @@ class History:
                     found.append(record)
                     counts[one.is_measured] += 1
                     last = one.rank if one.is_measured else last
-            closest = None if found else history_index.closest(self._connection, features, metric)
-        return Neighbours(tuple(found), known, closest)
+            return Neighbours(tuple(found), len(rows), None if found else _closest(columns, away))
 
     def close(self) -> None:
         self._connection.close()
@@ -154,16 +186,6 @@ class History:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # --- the index ----------------------------------------------------------------------------------------------------
-
-    def _record(self, number: int) -> JobRecord | None:
-        row = self._connection.execute("SELECT record FROM records WHERE number = ?", (number,)).fetchone()
-        return None if row is None else _decoded(row[0])
-
-    def _catch_up(self) -> None:
-        for number in history_index.catch_up(self._connection):
-            history_index.put(self._connection, number, self._record(number))
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -180,10 +202,6 @@ class History:
                 f"this one knows {SCHEMA})",
                 hint=f"update elastichost, or set {VARIABLE} to another file, or to off",
             )
-        if not history_index.is_there(self._connection):  # older versions made none, and do not mind it
-            with self._writing():
-                if not history_index.is_there(self._connection):
-                    history_index.create(self._connection)
         self._write_ahead(wait_s)
         self._connection.execute("PRAGMA synchronous = NORMAL")
 
@@ -191,6 +209,7 @@ class History:
         if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise HistoryError(f"{self.path}: a database of another program", hint=ELSEWHERE)
         self._connection.execute(CREATE)
+        self._connection.execute(CREATE_FEATURES)
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
@@ -206,6 +225,13 @@ class History:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
                     raise
             time.sleep(0.01)
+
+    def _record(self, number: int) -> JobRecord | None:
+        """None: it cannot be read, or went meanwhile."""
+        row = self._connection.execute("SELECT record FROM records WHERE number = ?", (number,)).fetchone()
+        record = None if row is None else _decoded(row[0])
+        self.unreadable += row is not None and record is None
+        return record
 
     def _number(self, pragma: str) -> int:
         return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
@@ -242,3 +268,62 @@ def _decoded(data: bytes) -> JobRecord | None:
         return DECODER.decode(data)
     except (msgspec.DecodeError, TypeError):
         return None
+
+
+# --- which are near ---------------------------------------------------------------------------------------------------
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A record that may be one of the nearest. rank: of its distance and its age; equal: neither comes first."""
+
+    number: int
+    rank: tuple[int, str]
+    is_measured: bool
+
+
+def _features_row(number: int, record: JobRecord) -> tuple[object, ...]:
+    features = record.features
+    words = (getattr(features, name) for name in WORDS)
+    sizes = (_log(getattr(features, name)) for name in SIZES)
+    return (number, record.ended_utc, int(record.ended_well), int(record.is_measured), *words, *sizes)
+
+
+def _log(size: float) -> float | None:
+    return math.log2(size) if size > 0 else None
+
+
+def _distances(columns: Columns, features: JobFeatures, metric: JobMetric) -> Distances:
+    """`JobMetric.distance` to each row at once."""
+    squared = np.zeros(len(columns["number"]))
+    for name, weight in metric.words.items():
+        own, others = getattr(features, name), np.array(columns[name], dtype=object)
+        differs = others != own
+        if name in metric.unset_words:
+            differs &= (others != "") & (own != "")
+        squared += weight**2 * differs
+    for name, weight in metric.sizes.items():
+        log, logs = _log(getattr(features, name)), np.array(columns[name], dtype=float)  # NULL: nan
+        unlike = metric.unlike(name) ** 2
+        if log is None:
+            squared += unlike * ~np.isnan(logs)
+        else:
+            squared += np.where(np.isnan(logs), unlike, weight**2 * (logs - log) ** 2)
+    return np.sqrt(squared)
+
+
+def _candidates(columns: Columns, away: Distances, metric: JobMetric) -> Iterator[Candidate]:
+    """Those within `metric.near`: by bands of distance, and in them the newest first."""
+    judged = away + metric.failed * ~np.array(columns["ended_well"], dtype=bool)
+    newest_first = np.lexsort((columns["number"], columns["ended_utc"]))[::-1]
+    near = newest_first[judged[newest_first] <= metric.near + ROUNDING]
+    bands = np.floor(judged[near] / metric.band + ROUNDING)
+    for which in np.argsort(bands, kind="stable"):
+        at = near[which]
+        rank = (int(bands[which]), columns["ended_utc"][at])
+        yield Candidate(columns["number"][at], rank, bool(columns["is_measured"][at]))
+
+
+def _closest(columns: Columns, away: Distances) -> tuple[float, str]:
+    """Of all records: the least distance, however they ended, and the job's name or family."""
+    called = [name or family for name, family in zip(columns["name"], columns["family"], strict=True)]
+    return min(zip(away.tolist(), called, strict=True))

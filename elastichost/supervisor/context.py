@@ -26,10 +26,10 @@ from elastichost.supervisor.core.core_assignment import capacity_of
 from elastichost.supervisor.core.disk_space import DiskSpace
 from elastichost.supervisor.core.fleet import Fleet, ProcessRecord
 from elastichost.supervisor.core.reconciler import Death, Limits
-from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.host_paths import Place
+from elastichost.supervisor.launch.launcher import Entries
 from elastichost.supervisor.remote.hosts import Machines
 from elastichost.supervisor.remote.keyring import Keyring
 from elastichost.supervisor.remote.multi_host_launcher import HostsLauncher

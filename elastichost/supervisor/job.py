@@ -40,8 +40,8 @@ from elastichost.runs.observer import RunObserver, SilentObserver
 from elastichost.runs.result import RunResult
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.reconciler import Limits
-from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import Entries
 from elastichost.supervisor.launch.servers import StartServer
 from elastichost.supervisor.launch.shutdown import end_processes, remove_directories
 from elastichost.supervisor.remote.hosts import Machines

@@ -5,7 +5,6 @@ torch and torchrec are imported by `table_configs` and `build_model` only, so th
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -19,6 +18,7 @@ from elastichost.config.tables import table_settings
 from elastichost.errors import ModelError
 from elastichost.specs import TableSpec
 from elastichost.user_model.source import check_build_source, import_path, parse_build_spec, source_file
+from elastichost.wording import did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,9 +51,8 @@ def load_build(spec: str, base_dir: Path) -> Build:
     where = file if file is not None else parsed.module
     build = getattr(module, parsed.function, None)
     if build is None:
-        close = difflib.get_close_matches(parsed.function, [n for n in dir(module) if not n.startswith("_")], n=1)
-        suggestion = f"; did you mean {close[0]!r}?" if close else ""
-        raise ModelError(f"{where} has no {parsed.function!r}{suggestion}")
+        public = [name for name in dir(module) if not name.startswith("_")]
+        raise ModelError(f"{where} has no {parsed.function!r}{did_you_mean(parsed.function, public)}")
     if not callable(build):
         raise ModelError(f"{parsed.function!r} of {where} is a {type(build).__name__}, not a function")
     return build  # type: ignore[no-any-return]  # callable, seen above
@@ -164,9 +163,7 @@ def _argument_hint(build: Build, args: Mapping[str, Any], num_labels: int) -> st
         return f"data.label names {num_labels} labels: build() must take num_labels and give logits [B, num_labels]"
     for name in args:
         if name not in parameters:
-            close = difflib.get_close_matches(name, list(parameters), n=1)
-            meant = f"; did you mean {close[0]!r}?" if close else ""
-            return f"model.args.{name} is not an argument of the build function{meant}"
+            return f"model.args.{name} is not an argument of the build function{did_you_mean(name, parameters)}"
     return ""
 
 

@@ -7,7 +7,6 @@ the user's code, torch or torchrec, so a job file with a typing error in its mod
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib.machinery
 import importlib.util
 import sys
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastichost.errors import ModelError
+from elastichost.wording import did_you_mean
 
 __all__ = ["BuildSpec", "check_build_source", "import_path", "local_sources", "parse_build_spec", "source_file"]
 
@@ -81,7 +81,7 @@ def source_file(parsed: BuildSpec, base_dir: Path) -> Path | None:
             return parsed.file
         near = [path.name for path in sorted(parsed.file.parent.glob("*.py"))] if parsed.file.parent.is_dir() else []
         raise ModelError(
-            f"model.build = {parsed.text!r}: there is no file {parsed.file}{_did_you_mean(parsed.file.name, near)}",
+            f"model.build = {parsed.text!r}: there is no file {parsed.file}{did_you_mean(parsed.file.name, near)}",
             hint="paths in a job file are relative to the job file",
         )
     with import_path(base_dir):
@@ -187,7 +187,7 @@ def _check_defined(tree: ast.Module, file: Path, parsed: BuildSpec) -> None:
         return
     public = sorted(name for name in names if not name.startswith("_"))
     raise ModelError(
-        f"{file} defines no {parsed.function!r}{_did_you_mean(parsed.function, public)}",
+        f"{file} defines no {parsed.function!r}{did_you_mean(parsed.function, public)}",
         hint=f"write def {parsed.function}(tables, num_dense, **args), or name another function in model.build",
     )
 
@@ -229,8 +229,3 @@ def _string_list(node: ast.expr | None) -> set[str] | None:
         return None
     constants = [item.value for item in node.elts if isinstance(item, ast.Constant)]
     return {value for value in constants if isinstance(value, str)} if len(constants) == len(node.elts) else None
-
-
-def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

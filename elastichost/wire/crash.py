@@ -12,8 +12,8 @@ import signal
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
+from elastichost.wording import did_you_mean
 
 __all__ = ["POINTS", "VARIABLE", "CrashPoint", "arm", "crash_point", "parse_setting"]
 

@@ -106,7 +106,7 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         crash_point("worker.batch.begin")
         began_s, began_cpu_s = time.perf_counter(), time.thread_time()
         strategy.refresh()
-        scale = self._learning_rate_scale(strategy.samples_applied)
+        scale = self._job.train.schedule.scale(strategy.samples_applied + self._job.train.batch_size)
         strategy.load(batch, scale)
         loss, waited_s = self._forward_backward(strategy, batch)
         computed_s = time.perf_counter()
@@ -146,10 +146,6 @@ class WorkerLoop(LeaseWorker[ModelCommit, PreparedBatch]):
         leave_out(trouble, batch_range, self._job.train.non_finite)
         strategy.leave_out()
         return None, waited_s
-
-    def _learning_rate_scale(self, samples_applied: int) -> float:
-        warmup = self._job.train.schedule.warmup_samples
-        return 1.0 if warmup <= 0 else min(1.0, (samples_applied + self._job.train.batch_size) / warmup)
 
     # --- evaluation -----------------------------------------------------------------------------------------
 

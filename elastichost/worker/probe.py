@@ -1,10 +1,14 @@
-"""The probe: builds the user's model once, on the meta device, and tells the supervisor what it consists of."""
+"""Processes that describe a model: build it once, on the meta device, and tell the supervisor what it consists of;
+before a run also what it computes with."""
 
 from __future__ import annotations
 
 import os
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import nn
 
@@ -16,19 +20,35 @@ from elastichost.user_model.build import build_model
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import HelloMsg, ModelDescribedMsg
 from elastichost.wire.entry import run_child
+from elastichost.wire.facts import WorkingSet
 from elastichost.wire.sockets import ControlClient
 from elastichost.worker.model.dense_vector import describe_dense, initial_vector
 from elastichost.worker.model.embedding import describe_embeddings, meta_collections, table_rows
+from elastichost.worker.model.footprint import SAMPLES, working_set
 
-__all__ = ["build_on_meta", "main"]
+__all__ = ["build_on_meta", "main", "size", "size_strictly"]
 
 
 def main(arguments_json: bytes) -> int:
-    """Entry of the probe process; returns its exit code."""
+    """Entry of the probe of a run; returns its exit code."""
+    return _run(arguments_json, _describe)
 
+
+def size(arguments_json: bytes) -> int:
+    """Entry before a run. The supervisor gets ModelDescribedMsg with two frames: the initial dense vector, as from the
+    probe, and the `WorkingSet` (MessagePack), or null with a warning when the model fails on the first samples."""
+    return _run(arguments_json, lambda job, control: _describe_with_sizes(job, control, is_strict=False))
+
+
+def size_strictly(arguments_json: bytes) -> int:
+    """As `size`, with a whole batch of training samples; a model that fails on it is reported as a typed error."""
+    return _run(arguments_json, lambda job, control: _describe_with_sizes(job, control, is_strict=True))
+
+
+def _run(arguments_json: bytes, describe: Callable[[JobSpec, ControlClient], None]) -> int:
     def run(arguments: ChildArguments, control: ControlClient) -> None:
         control.send(HelloMsg(arguments.role, arguments.index, arguments.incarnation, pid=os.getpid()))
-        _describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control)
+        describe(load_job(Path(arguments.run_dir) / "job.resolved.toml", environ={}), control)
 
     return run_child(arguments_json, run)
 
@@ -43,19 +63,35 @@ def build_on_meta(job: JobSpec, description: DatasetDescription) -> tuple[nn.Mod
 
 
 def _describe(job: JobSpec, control: ControlClient) -> None:
-    description = open_reader(job, "train").describe()
+    module, model = _built(job, open_reader(job, "train").describe())
+    control.send(ModelDescribedMsg(model=model), (initial_vector(module, model.dense),))
+
+
+def _describe_with_sizes(job: JobSpec, control: ControlClient, *, is_strict: bool) -> None:
+    reader = open_reader(job, "train")
+    module, model = _built(job, reader.describe())
+    vector = initial_vector(module, model.dense)
+    working: WorkingSet | None = None
+    warnings: tuple[str, ...] = ()
+    try:
+        working = working_set(job, module, model, reader, job.train.batch_size if is_strict else SAMPLES)
+    except Exception as error:
+        if is_strict:
+            raise
+        # A run would say it with its own samples and rows; the model itself is known.
+        traceback.print_exc()
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        warnings = (f"the model fails on the first samples, so its activations are guessed: {said[0]}",)
+    control.send(ModelDescribedMsg(model=model, warnings=warnings), (vector, msgspec.msgpack.encode(working)))
+
+
+def _built(job: JobSpec, description: DatasetDescription) -> tuple[nn.Module, ModelSpec]:
     module, tables = build_on_meta(job, description)
-    embeddings = describe_embeddings(module, job, tables)
-    for embedding in embeddings:
-        parent = module.get_submodule(embedding.module)
-        bags = parent.embedding_bags if embedding.kind == "bag" else parent.embeddings
-        bags[embedding.name]._parameters.pop("weight", None)  # type: ignore[union-attr,index]
-    dense = describe_dense(module)
     model = ModelSpec(
         tables=tables,
-        embeddings=embeddings,
-        dense=dense,
+        embeddings=describe_embeddings(module, job, tables),
+        dense=describe_dense(module),
         num_dense_features=description.num_dense,
         num_labels=description.num_labels,
     )
-    control.send(ModelDescribedMsg(model=model), (initial_vector(module, dense),))
+    return module, model

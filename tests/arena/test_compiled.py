@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.system.test_run import ROOT
 
 PART = """
-from elastichost.arena.compiled import compiled, inlined
+from elastichost.arena.compiled import compiled, exactly_compiled, inlined
 
 
 @{decorator}
@@ -42,7 +42,7 @@ def call(folder: Path) -> list[str]:
 
 def test_a_change_of_what_a_kernel_calls_is_seen(tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(KERNEL)
-    for decorator in ("inlined", "compiled"):
+    for decorator in ("inlined", "compiled", "exactly_compiled"):
         (tmp_path / "part.py").write_text(PART.format(decorator=decorator, number=1))
         assert call(tmp_path) == ["1", "0"]
         assert call(tmp_path) == ["1", "1"], "kept on disk"

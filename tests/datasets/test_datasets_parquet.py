@@ -247,8 +247,8 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
     for expected in (
         "empty.parquet: is empty (0 bytes)",
         'text.parquet: is a text file, not Parquet; set data.format = "csv"',
-        "goood.parquet: no such file (did you mean 'good.parquet'?)",
-        "no column 'dnse' (did you mean 'dense'?)",
+        'goood.parquet: no such file; did you mean "good.parquet"?',
+        "no column 'dnse'; did you mean \"dense\"?",
         "column 'y' is string: a label must be a number or bool",
         "column 'c' is double: ids are ints, strings, or lists of them",
     ):

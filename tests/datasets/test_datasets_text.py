@@ -199,7 +199,7 @@ def test_csv_header_problems(tmp_path: Path) -> None:
     path.write_text("y,x,x,clik\n0,1,1,a\n")
     with pytest.raises(DataError) as raised:
         reader_of(settings(path, "csv", categorical=("click",))).describe()
-    assert "no column 'click' in the header (did you mean 'clik'?)" in raised.value.message
+    assert "no column 'click' in the header; did you mean \"clik\"?" in raised.value.message
     assert "column 'x' is in the header 2 times" in raised.value.message
 
 

@@ -27,7 +27,7 @@ from elastichost.runs.observer import SilentObserver
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.core.reconciler import Limits
-from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.launcher import Entries
 from elastichost.supervisor.startup.initial_plan import InitialPlan
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource

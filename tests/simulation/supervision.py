@@ -17,6 +17,7 @@ from elastichost.ps.snapshot import SnapshotResult
 from elastichost.runs.events import AnyEvent
 from elastichost.runs.events.text import text_of
 from elastichost.supervisor.launch.events import Exited, LaunchEvent, Started
+from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.supervisor import Supervisor
 from elastichost.wire.commands import Command
 from elastichost.wire.control import ModelDescribedMsg
@@ -47,8 +48,8 @@ class SimLauncher(Endpoint):
         self.actors: dict[ProcessId, Actor] = {}
         self.prepared = None
 
-    def spawn(self, process: ProcessId, entry: str, arguments: bytes, log: object, **more: object) -> None:
-        world = active()
+    def spawn(self, request: SpawnRequest) -> None:
+        world, process, arguments = active(), request.process, request.arguments
         actor = Actor(str(process), process, FIRST_PID + len(self.actors))
         self.actors[process] = actor
         run = self._entries[process.role]

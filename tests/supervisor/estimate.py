@@ -18,8 +18,8 @@ import msgspec
 from elastichost.cli import run_command_line
 from elastichost.config.job import load_job
 from elastichost.errors import ElastichostError
-from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import Entries
 from elastichost.supervisor.startup.memory_estimate import memory_facts
 from elastichost.supervisor.startup.preflight import preflight
 from elastichost.tuner.memory.peak_memory import estimate_peak

@@ -13,6 +13,7 @@ from pathlib import Path
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import Started
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import SpawnRequest
 
 
 def main(scratch: Path, directories: list[Path]) -> None:
@@ -21,7 +22,8 @@ def main(scratch: Path, directories: list[Path]) -> None:
     launcher.wait_prepared(60)
     for index in range(2):
         arguments = json.dumps({"path": str(scratch / f"sleeper-{index}"), "child": index == 1}).encode()
-        launcher.spawn(ProcessId("worker", index, 1), "tests.system.entries:sleep", arguments, scratch / "log")
+        process = ProcessId("worker", index, 1)
+        launcher.spawn(SpawnRequest(process, "tests.system.entries:sleep", arguments, scratch / "log"))
     pids: list[int] = []
     while len(pids) < 2 or not all((scratch / f"sleeper-{index}").exists() for index in range(2)):
         pids += [event.pid for event in launcher.events() if isinstance(event, Started)]

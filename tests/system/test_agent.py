@@ -23,6 +23,7 @@ from elastichost.config.hosts import HostSection
 from elastichost.errors import ArenaFullError, PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import AgentLost, Exited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.remote.messages import SourceFile, WordsChangedMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
@@ -110,13 +111,15 @@ def spawn(launcher: RemoteLauncher, folder: Path, entry: str, **told: object) ->
     path = folder / f"{entry}-{launcher.number}"
     arguments = json.dumps({"path": str(path), **told}).encode()
     launcher.spawn(
-        WORKER,
-        f"tests.system.entries:{entry}",
-        arguments,
-        folder / "log",
-        host=launcher.number,
-        cores=(min(os.sched_getaffinity(0)),),
-        environment={"PROBE_VALUE": "seen"},
+        SpawnRequest(
+            WORKER,
+            f"tests.system.entries:{entry}",
+            arguments,
+            folder / "log",
+            host=launcher.number,
+            cores=(min(os.sched_getaffinity(0)),),
+            environment={"PROBE_VALUE": "seen"},
+        )
     )
     return path
 

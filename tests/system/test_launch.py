@@ -19,6 +19,7 @@ from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.waiting import wait_readable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,12 +69,14 @@ def spawn(
     path = folder / f"{entry}-{index}.{incarnation}"
     arguments = json.dumps({"path": str(path), **told}).encode()
     launcher.spawn(
-        ProcessId("worker", index, incarnation),
-        f"tests.system.entries:{entry}",
-        arguments,
-        folder / "log",
-        cores=(min(os.sched_getaffinity(0)),),
-        environment={"PROBE_VALUE": "seen"},
+        SpawnRequest(
+            ProcessId("worker", index, incarnation),
+            f"tests.system.entries:{entry}",
+            arguments,
+            folder / "log",
+            cores=(min(os.sched_getaffinity(0)),),
+            environment={"PROBE_VALUE": "seen"},
+        )
     )
     return path
 

@@ -194,7 +194,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def main(descriptor: int) -> None:
-    from elastichost.supervisor.launch.entries import Entries
+    from elastichost.supervisor.launch.launcher import Entries
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()

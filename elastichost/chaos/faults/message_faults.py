@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple
 
 from elastichost.chaos.schedule import unit_draw
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
+from elastichost.wording import did_you_mean
 
 __all__ = ["Action", "Link", "MessageRates", "Partition", "decide", "is_cut", "parse_rates", "spoil"]
 

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from elastichost.cli.output import data_console, fact_lines
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
+from elastichost.wording import did_you_mean
 
 __all__ = ["register"]
 

@@ -12,9 +12,9 @@ import msgspec
 import typer
 
 from elastichost.cli.output import data_console, print_json, progress_console
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError, ExitCode
 from elastichost.tuner.colocation.facts import PolicyName
+from elastichost.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -54,8 +54,8 @@ def plan(
 
 def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
     """Raises the typed error that a start would end with."""
-    from elastichost.supervisor.launch.entries import Entries
     from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+    from elastichost.supervisor.launch.launcher import Entries
     from elastichost.supervisor.startup.memory_estimate import estimate_memory
     from elastichost.supervisor.startup.preflight import preflight
 

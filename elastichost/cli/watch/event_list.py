@@ -12,12 +12,12 @@ import msgspec
 from elastichost.cli.output import data_console, print_json
 from elastichost.cli.watch.run_view import event_line
 from elastichost.cli.watch.tail import Tail
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.runs.events import Category, JournalLine, kind_of
 from elastichost.runs.events.schema import event_classes, line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import read_journal
+from elastichost.wording import did_you_mean
 
 __all__ = ["Selection", "show_events", "show_schema"]
 

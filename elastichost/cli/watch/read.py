@@ -12,9 +12,9 @@ from elastichost.cli.output import AsJson, data_console, print_json
 from elastichost.cli.runs import RunArgument, find_run, is_alive, program, short_path
 from elastichost.cli.watch.run_view import picture, plain_line
 from elastichost.cli.watch.tail import Tail
-from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError, PreflightError
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
+from elastichost.wording import did_you_mean
 
 __all__ = ["register"]
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elastichost.metrics import FINISHED_STATES, ProcessStatus, RunStatus
+from elastichost.resources import core_list
 from elastichost.runs.observer import RunObserver
 from elastichost.wording import bytes_words, count_words, duration_words
 
@@ -165,7 +166,7 @@ def _process_table(processes: tuple[ProcessStatus, ...]) -> Table:
         row: list[str | Text] = [
             _name(process),
             Text(process.state, style=STATE_STYLES.get(process.state, "")),
-            _cores(process.cores),
+            core_list(process.cores) or "all",
             f"{process.cpu_percent:.0f}%" if process.cpu_percent is not None else "",
             bytes_words(process.memory_bytes),
             count_words(round(process.samples_per_s)) if process.samples_per_s else "",
@@ -179,19 +180,6 @@ def _process_table(processes: tuple[ProcessStatus, ...]) -> Table:
 def _name(process: ProcessStatus) -> Text:
     name = Text(process.name, style="cyan")
     return name.append(f" incarnation {process.incarnation}", style="dim") if process.incarnation > 1 else name
-
-
-def _cores(cores: tuple[int, ...]) -> str:
-    """(0, 1, 2, 5) -> "0-2,5"; () -> "all"."""
-    if not cores:
-        return "all"
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _plan_line(status: RunStatus) -> Text:

@@ -1,7 +1,6 @@
 """Kernels over columns.
 
 Modules:
-    compiled   how they are compiled
     hashing    XXH64 of strings
     ragged     ragged id columns
 """

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elastichost.datasets.kernels.compiled import compiled
+from elastichost.arena.compiled import exactly_compiled
 
 __all__ = ["hash_arrow_strings", "hash_bytes", "hash_slices", "hash_string", "xxh64_kernel"]
 
@@ -33,12 +33,12 @@ U31, U32, U33, U40, U48, U56, U64 = (np.uint64(n) for n in (31, 32, 33, 40, 48, 
 U2, U3, U5, U6 = np.uint64(2), np.uint64(3), np.uint64(5), np.uint64(6)
 
 
-@compiled
+@exactly_compiled
 def rotate_left(value: np.uint64, bits: np.uint64) -> np.uint64:
     return (value << bits) | (value >> (U64 - bits))
 
 
-@compiled
+@exactly_compiled
 def load_4(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
     """Four bytes, little-endian."""
     return (
@@ -49,7 +49,7 @@ def load_4(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
     )
 
 
-@compiled
+@exactly_compiled
 def load_8(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
     """Eight bytes, little-endian; LLVM folds the shifts into one load."""
     return (
@@ -64,17 +64,17 @@ def load_8(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
     )
 
 
-@compiled
+@exactly_compiled
 def lane_round(lane: np.uint64, word: np.uint64) -> np.uint64:
     return rotate_left(lane + word * PRIME_2, U31) * PRIME_1
 
 
-@compiled
+@exactly_compiled
 def merge_lane(total: np.uint64, lane: np.uint64) -> np.uint64:
     return (total ^ lane_round(LANE_3, lane)) * PRIME_1 + PRIME_4
 
 
-@compiled
+@exactly_compiled
 def hash_stripes(data: npt.NDArray[np.uint8], start: np.uint64, stripes: np.uint64) -> np.uint64:
     """The four-lane part, for `stripes` >= 1 blocks of 32 bytes."""
     lane_1, lane_2, lane_3, lane_4 = LANE_1, LANE_2, LANE_3, LANE_4
@@ -92,7 +92,7 @@ def hash_stripes(data: npt.NDArray[np.uint8], start: np.uint64, stripes: np.uint
     return merge_lane(total, lane_4)
 
 
-@compiled
+@exactly_compiled
 def xxh64_kernel(data: npt.NDArray[np.uint8], start: np.uint64, stop: np.uint64) -> np.uint64:
     """XXH64 with seed 0 of data[start:stop]; `start` and `stop` must be uint64."""
     length = stop - start
@@ -118,7 +118,7 @@ def xxh64_kernel(data: npt.NDArray[np.uint8], start: np.uint64, stop: np.uint64)
     return total ^ (total >> U32)
 
 
-@compiled
+@exactly_compiled
 def hash_slices(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64 | np.int32], keys: npt.NDArray[np.int64]
 ) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.datasets.kernels.compiled import compiled
+from elastichost.arena.compiled import exactly_compiled
 
 __all__ = ["drop_invalid", "take_ragged"]
 
 Int64Array = npt.NDArray[np.int64]
 
 
-@compiled
+@exactly_compiled
 def drop_invalid(keys: Int64Array, offsets: Int64Array, valid: npt.NDArray[np.bool_]) -> tuple[Int64Array, Int64Array]:
     """Keys [kept] and offsets [samples + 1] of the values where `valid` [values] is true, in their order."""
     samples = offsets.shape[0] - 1
@@ -29,7 +29,7 @@ def drop_invalid(keys: Int64Array, offsets: Int64Array, valid: npt.NDArray[np.bo
     return new_keys[:kept].copy(), new_offsets
 
 
-@compiled
+@exactly_compiled
 def take_ragged(keys: Int64Array, offsets: Int64Array, order: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Keys and offsets [len(order) + 1] of the samples `order`, in that order."""
     new_offsets = np.empty(order.shape[0] + 1, dtype=np.int64)

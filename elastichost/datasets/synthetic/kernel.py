@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.datasets.kernels.compiled import compiled
+from elastichost.arena.compiled import exactly_compiled
 
 __all__ = ["DENSE_PART", "MAIN_PART", "NUM_PARTS", "PAIR_PART", "Draws", "Truth", "draw_samples", "label_samples"]
 
@@ -81,7 +81,7 @@ class Draws(NamedTuple):
     parts: npt.NDArray[np.float64]
 
 
-@compiled
+@exactly_compiled
 def mix(value: np.uint64) -> np.uint64:
     """A bijection of uint64 that scatters every bit."""
     value = (value ^ (value >> S30)) * MIX_1
@@ -89,20 +89,20 @@ def mix(value: np.uint64) -> np.uint64:
     return value ^ (value >> S31)
 
 
-@compiled
+@exactly_compiled
 def uniform(bits: np.uint64) -> float:
     """[0, 1)."""
     return np.float64(bits >> S11) * UNIT_53
 
 
-@compiled
+@exactly_compiled
 def about_normal(bits: np.uint64) -> float:
     """Mean 0, variance 1, within +-3.5."""
     total = (bits & LOW_16) + ((bits >> S16) & LOW_16) + ((bits >> S32) & LOW_16) + (bits >> S48)
     return (np.float64(total) - FOUR_MEAN) * FOUR_SCALE
 
 
-@compiled
+@exactly_compiled
 def draw_rank(truth: Truth, bits: np.uint64) -> int:
     """A rank in [0, rows)."""
     base = truth.power_low + uniform(bits) * truth.power_span
@@ -110,7 +110,7 @@ def draw_rank(truth: Truth, bits: np.uint64) -> int:
     return min(max(int(place + 0.5) - 1, 0), truth.rows - 1)
 
 
-@compiled
+@exactly_compiled
 def draw_list(
     truth: Truth, draws: Draws, sample_bits: np.uint64, at: int, table: int, end: int
 ) -> tuple[int, float, float]:
@@ -129,7 +129,7 @@ def draw_list(
     return end + length, effect / max(length, 1), factor / max(length, 1)
 
 
-@compiled
+@exactly_compiled
 def id_effect(truth: Truth, table: int, rank: int) -> tuple[float, float]:
     """(effect, factor) of an id; the factor is 0 for tables that are in no pair."""
     bits = mix(truth.seed ^ mix((np.uint64(table) << S32) + np.uint64(rank) + ONE))
@@ -139,7 +139,7 @@ def id_effect(truth: Truth, table: int, rank: int) -> tuple[float, float]:
     return effect, factor
 
 
-@compiled
+@exactly_compiled
 def draw_dense(truth: Truth, row: npt.NDArray[np.float32], sample_bits: np.uint64) -> float:
     """Fill one row of dense values; returns their part of the logit."""
     total = 0.0
@@ -156,7 +156,7 @@ def draw_dense(truth: Truth, row: npt.NDArray[np.float32], sample_bits: np.uint6
     return total
 
 
-@compiled
+@exactly_compiled
 def draw_samples(truth: Truth, indices: npt.NDArray[np.int64], draws: Draws) -> None:
     """Fill `draws` for the samples `indices` int64 [n]."""
     tables = truth.main_weights.shape[0]
@@ -182,7 +182,7 @@ def draw_samples(truth: Truth, indices: npt.NDArray[np.int64], draws: Draws) -> 
         draws.parts[at, DENSE_PART] = draw_dense(truth, draws.dense[at], sample_bits)
 
 
-@compiled
+@exactly_compiled
 def label_samples(
     truth: Truth,
     indices: npt.NDArray[np.int64],

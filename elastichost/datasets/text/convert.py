@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elastichost.datasets.bad_rows import BadRowLog
-from elastichost.datasets.files import GZIP_MAGIC, did_you_mean, stamp
+from elastichost.datasets.files import GZIP_MAGIC, stamp
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL
 from elastichost.datasets.text.csv import ARROW_TYPES, read_header
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.errors import DataError
+from elastichost.wording import did_you_mean
 
 __all__ = ["ConvertReport", "SourceFormat", "convert", "format_of"]
 

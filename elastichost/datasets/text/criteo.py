@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit, single_valued
-from elastichost.datasets.files import did_you_mean
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
 from elastichost.datasets.tabular import finish_dense
 from elastichost.datasets.text import criteo_kernel as kernel
 from elastichost.datasets.text.reader import TextDecoder
 from elastichost.specs import KeyKind
+from elastichost.wording import did_you_mean
 
 __all__ = ["CriteoLines", "criteo_decoder"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.datasets.kernels.compiled import compiled
+from elastichost.arena.compiled import exactly_compiled
 from elastichost.datasets.kernels.hashing import load_8, xxh64_kernel
 
 __all__ = ["BAD_INTEGER", "BAD_LABEL", "NOT_ASCII", "NUM_CATEGORICAL", "NUM_INTEGERS", "OK", "RAGGED", "parse_lines"]
@@ -24,7 +24,7 @@ NOTHING = np.uint64(0)
 MAX_DIGITS = 18  # what surely fits into int64
 
 
-@compiled
+@exactly_compiled
 def field_end(data: npt.NDArray[np.uint8], begin: int, size: int) -> tuple[int, bool]:
     """(offset of the tab or newline that ends a field, whether the field has a byte above 127)."""
     at = begin
@@ -43,7 +43,7 @@ def field_end(data: npt.NDArray[np.uint8], begin: int, size: int) -> tuple[int, 
     return at, high
 
 
-@compiled
+@exactly_compiled
 def parse_integer(data: npt.NDArray[np.uint8], begin: int, stop: int) -> tuple[np.int64, bool]:
     """(value, whether it is an integer)."""
     negative = data[begin] == MINUS
@@ -59,7 +59,7 @@ def parse_integer(data: npt.NDArray[np.uint8], begin: int, stop: int) -> tuple[n
     return (-value if negative else value), True
 
 
-@compiled
+@exactly_compiled
 def parse_lines(
     data: npt.NDArray[np.uint8],
     has_label: bool,

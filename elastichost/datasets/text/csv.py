@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
-from elastichost.datasets.files import did_you_mean
 from elastichost.datasets.settings import ColumnType, DataSettings
 from elastichost.datasets.tabular import decode_table
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.datasets.text.reader import TextDecoder
 from elastichost.specs import KeyKind
+from elastichost.wording import did_you_mean
 
 __all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "read_header"]
 

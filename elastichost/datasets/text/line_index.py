@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from elastichost.arena.compiled import exactly_compiled
 from elastichost.datasets.files import FileStamp, cache_directory, check_unchanged
-from elastichost.datasets.kernels.compiled import compiled
 
 __all__ = ["TextIndex", "index_text_file", "line_end", "read_first_line"]
 
@@ -47,7 +47,7 @@ class TextIndex(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(self.unit_lines, self.lines - group * self.unit_lines)
 
 
-@compiled
+@exactly_compiled
 def scan_lines(
     data: npt.NDArray[np.uint8], base: int, lines: int, unit_lines: int, starts: npt.NDArray[np.int64]
 ) -> tuple[int, int]:
@@ -76,7 +76,7 @@ def scan_lines(
     return lines, found
 
 
-@compiled
+@exactly_compiled
 def line_end(data: npt.NDArray[np.uint8], lines: int) -> int:
     """The offset behind the first `lines` lines of `data`."""
     seen = 0

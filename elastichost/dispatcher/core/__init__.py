@@ -9,5 +9,5 @@ Modules:
     interference_control   jobs that slow each other
     oom_containment        jobs that together use too much memory
     allocation_drift       what a run has, where that is not what it was told
-    stopping, endings      jobs that are asked to end; what becomes of them
+    endings                jobs that end, asked to or not, and what becomes of them
 """

@@ -14,17 +14,15 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.config.suggestions import did_you_mean
 from elastichost.dispatcher.core.allocation_drift import Answer, as_it_differs, rest_s, taken, undone
 from elastichost.dispatcher.core.demands import Examined, HostPower, Known, learnt, prior
 from elastichost.dispatcher.core.effects import Effect, ExamineJob, KillJob, Lent, NoteEvent, ResizeJob, StartJob
-from elastichost.dispatcher.core.endings import REST_S, broken_off, failed, not_examined
+from elastichost.dispatcher.core.endings import REST_S, asked_to_stop, broken_off, contained, failed, not_examined
 from elastichost.dispatcher.core.entries import JobEntry
 from elastichost.dispatcher.core.examinations import Examinations
 from elastichost.dispatcher.core.interference_control import InterferenceState, shared, tended
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.core.oom_containment import Containment, offenders, relieved
-from elastichost.dispatcher.core.stopping import asked_to_stop, contained
 from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobState, JobStatus, Size
 from elastichost.errors import ConfigError
 from elastichost.metrics import FINISHED_STATES
@@ -34,6 +32,7 @@ from elastichost.runs.result import RunResult
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Start
 from elastichost.tuner.colocation.policies import Settings, dispatch, predicted, why_waiting
+from elastichost.wording import did_you_mean
 
 __all__ = ["Core"]
 

@@ -1,19 +1,33 @@
-"""How a job's process ended, and what becomes of the job. Pure, but for the entry that it changes."""
+"""How jobs end: asked to, short of memory, or by themselves, and what becomes of them. Pure, but for the entry that is
+changed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
-from elastichost.dispatcher.core.effects import Effect, NoteEvent
-from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
+from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, ResizeJob, StopJob
+from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry, StopCause
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
+from elastichost.dispatcher.core.oom_containment import Act
 from elastichost.dispatcher.facts import JobFailure
 from elastichost.errors import ExitCode
-from elastichost.runs.events import JobCancelled, JobFailed, JobRequeued, JobStopped
+from elastichost.runs.events import JobCancelled, JobFailed, JobMemoryActed, JobRequeued, JobStopped, JobStopping
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import HostRoom, PlacedJob
 
-__all__ = ["MOST_NOT_STARTED", "MOST_STARTS", "REST_S", "broken_off", "failed", "is_gpu_oom", "not_examined"]
+__all__ = [
+    "MOST_NOT_STARTED",
+    "MOST_STARTS",
+    "REST_S",
+    "asked_to_stop",
+    "broken_off",
+    "contained",
+    "failed",
+    "is_gpu_oom",
+    "not_examined",
+]
 
 OUT_OF_MEMORY = ("MemoryBudgetError", "ArenaFullError")
 # torch.OutOfMemoryError says the first; the others come where CUDA itself or one of its libraries finds no room
@@ -22,6 +36,29 @@ SIGKILLED = -9
 MOST_STARTS = 5  # of one job: who is evicted so often fails
 REST_S = 10.0  # of a job that was evicted or could not be started, unless nothing else runs
 MOST_NOT_STARTED = 3  # times that a process which could not be forked is tried again
+
+
+def asked_to_stop(entry: JobEntry, cause: StopCause, why: str) -> tuple[Effect, ...]:
+    """A job that has a process. Who is cancelled stays so, whatever else it is asked for."""
+    entry.stop_cause = cause if entry.stop_cause != "cancel" else "cancel"
+    if entry.state == "stopping":
+        return ()  # asked a second time, a supervisor ends without saving
+    entry.apply(JobLifecycleEvent.STOP, why)
+    return StopJob(entry.job), NoteEvent(JobStopping(entry.job, why))
+
+
+def contained(entry: JobEntry, act: Act) -> Iterator[Effect]:
+    """One act when jobs together use more than there is, or do no more."""
+    yield NoteEvent(JobMemoryActed(act.job, act.kind, act.reason, act.limit_bytes))
+    if act.kind in ("tighten", "loosen"):
+        yield ResizeJob(act.job, memory_bytes=act.limit_bytes)
+    elif act.kind == "evict" and entry.state in ("starting", "running", "paused"):
+        yield from asked_to_stop(entry, "memory", act.reason)
+    elif act.kind == "kill":
+        if entry.state != "stopping":
+            entry.apply(JobLifecycleEvent.STOP, act.reason)
+        entry.stop_cause = "cancel" if entry.stop_cause == "cancel" else "memory"
+        yield KillJob(act.job)
 
 
 def broken_off(

@@ -18,9 +18,11 @@ from __future__ import annotations
 import mmap
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from elastichost.resources import core_list
 
 __all__ = [
     "PREFIX",
@@ -28,7 +30,6 @@ __all__ = [
     "JobLimits",
     "JobUsage",
     "Mount",
-    "core_list",
     "cpu_weight",
     "group_directory",
     "group_name",
@@ -86,17 +87,6 @@ def wall_bytes(limits: JobLimits, held_bytes: int = 0) -> int:
 def cpu_weight(threads: int, nice: int) -> int:
     weight = round(UNIT_WEIGHT * max(1, threads) * NICE_STEP**-nice)
     return min(MOST_WEIGHT, max(LEAST_WEIGHT, weight))
-
-
-def core_list(cores: Iterable[int]) -> str:
-    """(0, 1, 2, 5) -> "0-2,5"."""
-    runs: list[list[int]] = []
-    for core in sorted(set(cores)):
-        if runs and core == runs[-1][-1] + 1:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def written(limits: JobLimits, controllers: frozenset[str], held_bytes: int = 0) -> tuple[tuple[str, str], ...]:

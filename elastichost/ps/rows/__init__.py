@@ -3,7 +3,6 @@
 Modules:
     store       created, read, updated, evicted, copied out
     row_lines   weights that leave, gradients that come in
-    eviction    when rows are evicted; pure
-    evictor     evicts them
+    eviction    when rows that nobody saw for long are dropped, and who drops them
     restorer    fills buckets from a checkpoint, or with initial rows
 """

@@ -11,7 +11,7 @@ from elastichost.reporting.host.course import host_course, together_of
 from elastichost.reporting.host.facts import HostCourse, HostReport, HostSummary, JobRow
 from elastichost.reporting.host.sources import began_s, of_last_dispatcher, open_host
 from elastichost.reporting.host.story import job_rows, notes_of
-from elastichost.reporting.run.facts import EventNote
+from elastichost.reporting.run.story import first_and_last
 from elastichost.runs.events import JournalLine
 
 __all__ = ["read_host_report"]
@@ -36,7 +36,7 @@ def read_host_report(directory: Path, *, is_running: bool, now_utc: str) -> Host
     jobs = job_rows(status.jobs, notes, rows.states, rows.steps, results, elapsed_s)
     course = host_course(rows, jobs)
     decisions = [note for note in notes if note.kind not in QUIET]
-    kept = _ends(decisions)
+    kept = first_and_last(decisions, MOST_LISTED)
     return HostReport(
         made_utc=now_utc,
         summary=_summary(status, jobs, course, lines, is_running=is_running, elapsed_s=elapsed_s),
@@ -47,12 +47,6 @@ def read_host_report(directory: Path, *, is_running: bool, now_utc: str) -> Host
         decisions=kept,
         decisions_left_out=len(decisions) - len(kept),
     )
-
-
-def _ends(notes: Sequence[EventNote]) -> tuple[EventNote, ...]:
-    """All, or the first and the last of too many."""
-    half = MOST_LISTED // 2
-    return tuple(notes) if len(notes) <= MOST_LISTED else (*notes[:half], *notes[-half:])
 
 
 def _summary(

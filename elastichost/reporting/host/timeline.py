@@ -5,15 +5,13 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from elastichost.reporting.run.measurements import connect_to_read
+from elastichost.reporting.run.measurements import connect_to_read, rows_of
 
 __all__ = ["JobStep", "StateSpan", "TimelineRows", "read_rows"]
 
-Row = TypeVar("Row")
 WHAT = "what jobs used second by second is not known"
 POINTS = 480  # of a line, about
 LEAST_STEP_S = 0.01
@@ -100,9 +98,5 @@ def _read(connection: sqlite3.Connection, points: int) -> TimelineRows:
     ends = connection.execute("SELECT max(elapsed_s) FROM job WHERE rowid >= ?", (first,)).fetchone()[0]
     step_s = max(float(ends) / points, LEAST_STEP_S)
     given = {"first": first, "step_s": step_s, "gap_s": GAP_S}
-    steps = _rows(connection, _STEPS, given, JobStep)
-    return TimelineRows(step_s, steps, _rows(connection, _STATES, given, StateSpan))
-
-
-def _rows(connection: sqlite3.Connection, query: str, given: dict[str, float], kind: type[Row]) -> tuple[Row, ...]:
-    return msgspec.convert(connection.execute(query, given).fetchall(), tuple[kind, ...])  # type: ignore[valid-type]
+    steps = rows_of(connection, _STEPS, given, JobStep)
+    return TimelineRows(step_s, steps, rows_of(connection, _STATES, given, StateSpan))

@@ -6,6 +6,7 @@ Nothing is written: a database that nobody has open is read as it lies there.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +17,15 @@ import msgspec
 from elastichost.reporting.run.facts import Course, ProcessCourse
 from elastichost.reporting.run.sessions import Axis
 
-__all__ = ["MeasuredSession", "Measurements", "connect_to_read", "course_of", "process_courses", "read_measurements"]
+__all__ = [
+    "MeasuredSession",
+    "Measurements",
+    "connect_to_read",
+    "course_of",
+    "process_courses",
+    "read_measurements",
+    "rows_of",
+]
 
 Row = TypeVar("Row")
 WHAT = "what the processes did second by second is not known"
@@ -117,7 +126,7 @@ def _runs(connection: sqlite3.Connection, points: int) -> tuple[MeasuredSession,
     durations = [msgspec.convert(connection.execute(longest, one).fetchone()[0] or 0, float) for one in ranges]
     step_s = max(sum(durations) / points, LEAST_STEP_S)
     return tuple(
-        MeasuredSession(duration_s, step_s, _rows(connection, _RUN, (*one, step_s), RunRow))
+        MeasuredSession(duration_s, step_s, rows_of(connection, _RUN, (*one, step_s), RunRow))
         for one, duration_s in zip(ranges, durations, strict=True)
     )
 
@@ -127,14 +136,17 @@ def _with_processes(connection: sqlite3.Connection, found: tuple[MeasuredSession
     return tuple(
         msgspec.structs.replace(
             session,
-            usage=_rows(connection, _USAGE, (*own, session.step_s), UsageRow),
-            sums=_rows(connection, _SUM, (*own, session.step_s), SumRow),
+            usage=rows_of(connection, _USAGE, (*own, session.step_s), UsageRow),
+            sums=rows_of(connection, _SUM, (*own, session.step_s), SumRow),
         )
         for session, own in zip(found, ranges, strict=False)
     )
 
 
-def _rows(connection: sqlite3.Connection, query: str, given: tuple[float, ...], kind: type[Row]) -> tuple[Row, ...]:
+def rows_of(
+    connection: sqlite3.Connection, query: str, given: Sequence[float] | Mapping[str, float], kind: type[Row]
+) -> tuple[Row, ...]:
+    """What a query gives, each row as a struct."""
     return msgspec.convert(connection.execute(query, given).fetchall(), tuple[kind, ...])  # type: ignore[valid-type]
 
 

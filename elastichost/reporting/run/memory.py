@@ -8,6 +8,7 @@ import msgspec
 
 from elastichost.reporting.run.facts import MemoryStep
 from elastichost.reporting.run.sessions import Axis, Chapter
+from elastichost.reporting.run.story import first_and_last
 from elastichost.runs.events import (
     AnyEvent,
     LookupsWithoutRow,
@@ -42,8 +43,7 @@ def memory_steps_of(chapters: Sequence[Chapter], axis: Axis) -> tuple[MemoryStep
             for step in _steps(line.event, axis.at_s(number, line.monotonic_s)):
                 open_steps.setdefault(step.kind, len(found))
                 found.append(step)
-    half = MOST_STEPS // 2
-    return tuple(found) if len(found) <= MOST_STEPS else (*found[:half], *found[-half:])
+    return first_and_last(found, MOST_STEPS)
 
 
 def budget_bytes_of(chapters: Sequence[Chapter]) -> int | None:

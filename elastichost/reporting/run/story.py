@@ -28,7 +28,7 @@ from elastichost.runs.events import (
 from elastichost.runs.events.text import text_of
 from elastichost.tuner.policy.decision import Decision
 
-__all__ = ["MOST_LISTED", "note_of", "story_of", "tuner_decisions_of"]
+__all__ = ["MOST_LISTED", "first_and_last", "note_of", "story_of", "tuner_decisions_of"]
 
 MOST_LISTED = 600  # decisions or faults; of more the first and the last ones
 FAULTS = frozenset({"fault", "warning"})  # categories
@@ -70,7 +70,7 @@ def story_of(chapters: Sequence[Chapter], axis: Axis) -> Story:
         for index, one in enumerate(placed)
         if one.category in FAULTS
     ]
-    kept_decisions, kept_faults = _ends(decisions), _ends(faults)
+    kept_decisions, kept_faults = first_and_last(decisions, MOST_LISTED), first_and_last(faults, MOST_LISTED)
     return Story(
         plans=tuple(_plans(placed)),
         threads=tuple(_threads(placed)),
@@ -84,10 +84,10 @@ def story_of(chapters: Sequence[Chapter], axis: Axis) -> Story:
     )
 
 
-def _ends(found: Sequence[Listed]) -> tuple[Listed, ...]:
+def first_and_last(found: Sequence[Listed], most: int) -> tuple[Listed, ...]:
     """All, or the first and the last of too many."""
-    half = MOST_LISTED // 2
-    return tuple(found) if len(found) <= MOST_LISTED else (*found[:half], *found[-half:])
+    half = most // 2
+    return tuple(found) if len(found) <= most else (*found[:half], *found[-half:])
 
 
 def _plans(placed: Sequence[_Placed]) -> Iterator[PlanChange]:

@@ -44,6 +44,7 @@ from elastichost.supervisor.core.reconciler import (
     reconcile,
 )
 from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.wire import control as wire_control
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.security.keys import KeyPair
@@ -245,13 +246,15 @@ class ProcessController:
         run.restarts += action.is_restart
         run.note(ProcessStarting(process, action.reason, spec.cores), record.cause)
         run.launcher.spawn(
-            process,
-            run.entries.of(spec.role),
-            self._arguments(record, self._issue(record)),
-            run.directory.log_of(process),
-            host=spec.host,
-            cores=() if run.job.emulate.enabled else spec.cores,  # virtual ones are the process' own affair
-            environment=gpu_environment(spec),
+            SpawnRequest(
+                process,
+                run.entries.of(spec.role),
+                self._arguments(record, self._issue(record)),
+                run.directory.log_of(process),
+                host=spec.host,
+                cores=() if run.job.emulate.enabled else spec.cores,  # virtual ones are the process' own affair
+                environment=gpu_environment(spec),
+            )
         )
 
     def _repin(self, process: ProcessId, spec: ProcessSpec) -> None:

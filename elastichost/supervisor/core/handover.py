@@ -24,7 +24,15 @@ from elastichost.plan import ProcessId
 from elastichost.sharding import NOBODY, ShardMap, moved_buckets, taken_over, without_moving, without_servers
 from elastichost.wire.facts import CommittedBatch
 
-__all__ = ["TRANSITIONS", "HandOver", "HandOverEffect", "HandOverState", "Publish", "SendMap", "with_dense_owner_on_host_0"]
+__all__ = [
+    "TRANSITIONS",
+    "HandOver",
+    "HandOverEffect",
+    "HandOverState",
+    "Publish",
+    "SendMap",
+    "with_dense_owner_on_host_0",
+]
 
 
 class HandOverState(StrEnum):

@@ -1,8 +1,7 @@
 """How processes come to be: the fork server and its client.
 
 Modules:
-    launcher             what every launcher can do
-    entries              what the processes of a run execute, by name
+    launcher             what every launcher can do, and what is asked of it; what processes execute, by name
     fork_server          imports the heavy libraries once, then forks
     fork_server_client   the supervisor's end of it
     servers              starts a fork server, or forks one from a process that has torch

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from elastichost.errors import PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.child import set_child_subreaper
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import (
     MAX_PACKET_BYTES,
     CleanMsg,
@@ -118,30 +119,26 @@ class LocalLauncher:
 
     # --- asking ---------------------------------------------------------------------------------------------
 
-    def spawn(
-        self,
-        process: ProcessId,
-        entry: str,
-        arguments: bytes,
-        log: Path,
-        *,
-        host: int = 0,
-        cores: tuple[int, ...] = (),
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        """Asks for a process; `events` says Started or StartFailed. `arguments` is JSON, `log` is appended to. All
-        hosts of a run that only emulates several are here."""
-        request = self._next_request
+    def spawn(self, request: SpawnRequest) -> None:
+        """`launcher.Launcher.spawn`. All hosts of a run that only emulates several are here."""
+        number = self._next_request
         self._next_request += 1
-        message = SpawnMsg(request, process.name, entry, arguments.decode(), cores, dict(environment or {}))
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        message = SpawnMsg(
+            number,
+            request.process.name,
+            request.entry,
+            request.arguments.decode(),
+            request.cores,
+            dict(request.environment),
+        )
+        descriptor = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
             if self._send(message, (descriptor,)):
                 if not self._requests:
                     self._answered_s = time.monotonic()
-                self._requests[request] = process
+                self._requests[number] = request.process
             else:
-                self._pending.append(StartFailed(process, "the fork server is gone"))
+                self._pending.append(StartFailed(request.process, "the fork server is gone"))
         finally:
             os.close(descriptor)
 

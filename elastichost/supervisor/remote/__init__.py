@@ -7,7 +7,7 @@ Modules:
     remote_launcher      the supervisor's end of an agent
     agent_launcher       starts an agent, here, over ssh or on a node of Ray
     agent                the agent: `python -m elastichost.supervisor.remote.agent`
-    agent_tasks, agent_files    what an agent does beside starting processes
+    agent_tasks          what an agent does beside starting processes
     messages, framing    what both say to each other, and how it travels
     transfers            files that go to another host, or come from there
     link_probe           whether and how fast machines reach each other

@@ -46,11 +46,11 @@ from elastichost.plan import ProcessId
 from elastichost.runs.directory import package_versions
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.remote import messages as said
-from elastichost.supervisor.remote.agent_files import below, read_piece, remove, write_piece
-from elastichost.supervisor.remote.agent_tasks import Ways
+from elastichost.supervisor.remote.agent_tasks import AgentTasks, below, write_piece
 from elastichost.supervisor.remote.framing import Pipe, PipeEndedError
 
 __all__ = ["LONELY_S", "Agent", "main"]
@@ -145,7 +145,7 @@ class Agent:
         self._board: ChangedWords | None = None
         self._begun: ChangedWords | None = None
         self._of_supervisor = np.zeros(0, np.bool_)  # words of the memory board that it writes
-        self._ways = Ways()
+        self._tasks = AgentTasks()
         self._grace_s: float | None = None  # it is to end
         self._heard_s = self._measured_s = self._told_s = self._looked_s = time.monotonic()
 
@@ -173,7 +173,7 @@ class Agent:
             self._follow(order)
         if now_s - self._heard_s > LONELY_S:
             raise PipeEndedError("nobody speaks to it")
-        for answer in self._ways.answers():
+        for answer in self._tasks.answers():
             self._pipe.send(answer)
         if launcher is not None:
             for event in launcher.events():
@@ -197,17 +197,18 @@ class Agent:
                 self._pipe.send(said.PongMsg(number))
             case said.EndMsg(grace_s=grace_s):
                 self._grace_s = grace_s
-            case said.ReadFileMsg() | said.WriteFileMsg() | said.RemoveFileMsg():
-                self._file(order)
             case (
-                said.ListenMsg()
+                said.ReadFileMsg()
+                | said.WriteFileMsg()
+                | said.RemoveFileMsg()
+                | said.ListenMsg()
                 | said.ProbePortMsg()
                 | said.ReceiveStreamMsg()
                 | said.SendStreamMsg()
                 | said.StatFilesMsg()
                 | said.KeepCheckpointMsg()
             ):
-                self._ways.ask(order, self._host.run_dir if self._host is not None else None)
+                self._tasks.ask(order, self._host.run_dir if self._host is not None else None)
             case said.MakeArenaMsg():
                 self._make_arena(order)
             case said.SpawnProcessMsg():
@@ -249,12 +250,14 @@ class Agent:
     def _spawn(self, order: said.SpawnProcessMsg) -> None:
         host = self._opened
         host.launcher.spawn(
-            order.process,
-            order.entry,
-            order.arguments,
-            host.log_of(order.process),
-            cores=order.cores,
-            environment=order.environment,
+            SpawnRequest(
+                order.process,
+                order.entry,
+                order.arguments,
+                host.log_of(order.process),
+                cores=order.cores,
+                environment=order.environment,
+            )
         )
 
     def _set_words(self, order: said.WordsSetMsg) -> None:
@@ -262,24 +265,6 @@ class Agent:
         if arena is None:
             raise ProtocolError("words of an arena were sent before there is one")
         set_words(arena.board.words, self._of_supervisor, Changes.unpacked(order.positions, order.values))
-
-    def _file(self, order: said.ReadFileMsg | said.WriteFileMsg | said.RemoveFileMsg) -> None:
-        path = below(self._opened.run_dir, order.name)
-        problem, data, is_last = "", b"", True
-        try:
-            match order:
-                case said.ReadFileMsg(offset=offset):
-                    data, is_last = read_piece(path, offset)
-                case said.WriteFileMsg(offset=offset):
-                    write_piece(path, offset, order.data)
-                case said.RemoveFileMsg():
-                    remove(path)
-        except OSError as error:
-            problem = f"{path}: {error.strerror}"
-        if isinstance(order, said.ReadFileMsg):
-            self._pipe.send(said.FilePieceMsg(order.number, data, is_last, problem))
-        elif isinstance(order, said.WriteFileMsg) and (order.is_last or problem):
-            self._pipe.send(said.FileWrittenMsg(order.name, problem))
 
     # --- what happened --------------------------------------------------------------------------------------
 
@@ -356,7 +341,7 @@ class Agent:
             self._pipe.send(said.TroubleMsg(type(error).__name__, error.message, error.hint))
 
     def _close(self) -> None:
-        self._ways.close()
+        self._tasks.close()
         if self._host is not None:
             self._host.close(self._grace_s or 0.0)
             self._host = None

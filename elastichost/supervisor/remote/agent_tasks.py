@@ -1,10 +1,13 @@
-"""What an agent does beside its turns: probes of links, looks at files, checkpoints that it keeps for good.
+"""What an agent does beside starting processes: files of the run's directory, in pieces between its other work; probes
+of links; checkpoints that it keeps for good.
 
 A checkpoint that came for its run becomes a run directory that can be resumed on that machine.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
 import shutil
 import socket
@@ -16,16 +19,17 @@ from elastichost.checkpoint.mirror import mirror_checkpoint
 from elastichost.checkpoint.places import RUN_FILE
 from elastichost.errors import ElastichostError, ProtocolError
 from elastichost.supervisor.remote import messages as said
-from elastichost.supervisor.remote.agent_files import below
 from elastichost.supervisor.remote.link_probe import knock, open_door, receive_stream, send_stream
 
-__all__ = ["Question", "Ways", "keep"]
+__all__ = ["AgentTasks", "Question", "below", "keep", "read_piece", "remove", "write_piece"]
 
 JOB, HOSTS, SOURCE, CHECKPOINTS = "job.resolved.toml", "hosts.json", "source", "checkpoints"
 ALONE = '{"hosts": []}'  # whoever resumes it names the others, or they join
 
+FileOrder = said.ReadFileMsg | said.WriteFileMsg | said.RemoveFileMsg
 Question = (
-    said.ListenMsg
+    FileOrder
+    | said.ListenMsg
     | said.ProbePortMsg
     | said.ReceiveStreamMsg
     | said.SendStreamMsg
@@ -34,7 +38,7 @@ Question = (
 )
 
 
-class Ways:
+class AgentTasks:
     """`answers` are what is to be said, in order; what takes its time is done in threads."""
 
     def __init__(self) -> None:
@@ -51,6 +55,8 @@ class Ways:
     def ask(self, question: Question, run_dir: Path | None) -> None:
         """run_dir: of the run; None: it was not opened yet. Raises ProtocolError for what needs one then."""
         match question:
+            case said.ReadFileMsg() | said.WriteFileMsg() | said.RemoveFileMsg():
+                self._file(question, _opened(run_dir))
             case said.ListenMsg(address=address):
                 self._door = self._open(address)
             case said.ProbePortMsg(address=address, port=port):
@@ -64,10 +70,27 @@ class Ways:
             case said.StatFilesMsg(paths=paths):
                 self._answers.put(said.FilesStattedMsg(tuple(map(_size_bytes, paths))))
             case said.KeepCheckpointMsg(incoming=incoming, directory=directory, count=count):
-                if run_dir is None:
-                    raise ProtocolError("an agent was asked to keep a checkpoint before it was opened")
-                what = (run_dir, below(run_dir, incoming), Path(directory), count)
+                opened = _opened(run_dir)
+                what = (opened, below(opened, incoming), Path(directory), count)
                 threading.Thread(target=lambda: self._answers.put(keep(*what)), daemon=True).start()
+
+    def _file(self, order: FileOrder, run_dir: Path) -> None:
+        path = below(run_dir, order.name)
+        problem, data, is_last = "", b"", True
+        try:
+            match order:
+                case said.ReadFileMsg(offset=offset):
+                    data, is_last = read_piece(path, offset)
+                case said.WriteFileMsg(offset=offset):
+                    write_piece(path, offset, order.data)
+                case said.RemoveFileMsg():
+                    remove(path)
+        except OSError as error:
+            problem = f"{path}: {error.strerror}"
+        if isinstance(order, said.ReadFileMsg):
+            self._answers.put(said.FilePieceMsg(order.number, data, is_last, problem))
+        elif isinstance(order, said.WriteFileMsg) and (order.is_last or problem):
+            self._answers.put(said.FileWrittenMsg(order.name, problem))
 
     def _open(self, address: str) -> socket.socket | None:
         self.close()
@@ -97,6 +120,12 @@ class Ways:
             self._door = None
 
 
+def _opened(run_dir: Path | None) -> Path:
+    if run_dir is None:
+        raise ProtocolError("an agent was asked for something of a run before it was opened")
+    return run_dir
+
+
 def _size_bytes(path: str) -> int:
     """-1: it cannot be read."""
     try:
@@ -104,6 +133,38 @@ def _size_bytes(path: str) -> int:
             return file.seek(0, 2)
     except OSError:
         return -1
+
+
+def below(directory: Path, name: str) -> Path:
+    """The file of this name there. Raises ProtocolError for one that is not below the directory."""
+    path = directory / name
+    if not name or not path.resolve().is_relative_to(directory.resolve()) or path == directory:
+        raise ProtocolError(f"{name!r} is no file below the run directory")
+    return path
+
+
+def read_piece(path: Path, offset: int) -> tuple[bytes, bool]:
+    """(bytes, whether that was the last piece). Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(said.PIECE_BYTES)
+        return data, offset + len(data) >= os.fstat(file.fileno()).st_size
+
+
+def write_piece(path: Path, offset: int, data: bytes) -> None:
+    """The first piece begins the file anew. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_TRUNC if offset == 0 else 0)
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def remove(path: Path) -> None:
+    """And its directory, when nothing else is in it. What is not there needs no removing."""
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()
 
 
 def keep(run_dir: Path, incoming: Path, directory: Path, count: int) -> said.CheckpointKeptMsg:

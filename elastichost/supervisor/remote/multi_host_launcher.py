@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import LaunchEvent
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
-from elastichost.supervisor.launch.launcher import Launcher
+from elastichost.supervisor.launch.launcher import Launcher, SpawnRequest
 from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 
@@ -35,19 +34,9 @@ class HostsLauncher:
     def server_pid(self) -> int:
         return self.here.server_pid
 
-    def spawn(
-        self,
-        process: ProcessId,
-        entry: str,
-        arguments: bytes,
-        log: Path,
-        *,
-        host: int = 0,
-        cores: tuple[int, ...] = (),
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        launcher: Launcher = self.there.get(host, self.here)
-        launcher.spawn(process, entry, arguments, log, host=host, cores=cores, environment=environment)
+    def spawn(self, request: SpawnRequest) -> None:
+        launcher: Launcher = self.there.get(request.host, self.here)
+        launcher.spawn(request)
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
         for launcher in self._all:

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from elastichost.arena.layout import ArenaLayout
@@ -15,6 +15,7 @@ from elastichost.config.hosts import HostSection
 from elastichost.errors import ArenaError, ArenaFullError, ElastichostError, PreflightError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
+from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.supervisor.remote import messages as said
@@ -165,25 +166,18 @@ class RemoteLauncher:
         self.wait(lambda: bool(self._answers), timeout_s, for_what)
         return self._answers[-1]
 
-    def spawn(
-        self,
-        process: ProcessId,
-        entry: str,
-        arguments: bytes,
-        log: Path,
-        *,
-        host: int = 0,
-        cores: tuple[int, ...] = (),
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def spawn(self, request: SpawnRequest) -> None:
         """`launcher.Launcher.spawn`."""
+        process = request.process
         if self.lost:
             self._pending.append(StartFailed(process, f"host {self.host.shown} is lost: {self.lost}"))
             return
-        self._logs[process] = log
+        self._logs[process] = request.log
         self._write_log(process, b"")
         self._live[process] = None
-        self._say(said.SpawnProcessMsg(process, entry, arguments, cores, dict(environment or {})))
+        self._say(
+            said.SpawnProcessMsg(process, request.entry, request.arguments, request.cores, dict(request.environment))
+        )
 
     def kill(self, process: ProcessId, number: int = signal.SIGKILL) -> None:
         if process in self._live:

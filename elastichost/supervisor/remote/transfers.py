@@ -10,7 +10,6 @@ from pathlib import Path
 
 from elastichost.appending import write_whole_at
 from elastichost.supervisor.remote import messages as said
-from elastichost.supervisor.remote.agent_files import PIECE_BYTES
 
 __all__ = ["Transfers"]
 
@@ -66,7 +65,7 @@ class Transfers:
         fetch = self._fetches[number]
         while fetch.waiting < UNDER_WAY:
             self.say(said.ReadFileMsg(number, fetch.name, fetch.asked))
-            fetch.asked += PIECE_BYTES
+            fetch.asked += said.PIECE_BYTES
             fetch.waiting += 1
 
     def came(self, piece: said.FilePieceMsg) -> None:
@@ -117,7 +116,7 @@ class Transfers:
             try:
                 with one.source.open("rb") as file:
                     file.seek(one.sent)
-                    data = file.read(PIECE_BYTES)
+                    data = file.read(said.PIECE_BYTES)
             except OSError as error:
                 self._sending.popleft()
                 one.done(f"cannot read {one.source}: {error.strerror}")

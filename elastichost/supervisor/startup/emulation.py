@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elastichost.config.emulate import EmulateSection
 from elastichost.resources import HostInventory, memory_budget_bytes
-from elastichost.supervisor.launch.entries import Entries
+from elastichost.supervisor.launch.launcher import Entries
 
 __all__ = ["EMULATED", "virtual_inventory"]
 

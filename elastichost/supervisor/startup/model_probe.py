@@ -19,9 +19,9 @@ from elastichost.host.process_meter import anonymous_bytes
 from elastichost.plan import ProcessId
 from elastichost.specs import ModelSpec
 from elastichost.supervisor.core.reconciler import Failure, error_of
-from elastichost.supervisor.launch.entries import Entries
 from elastichost.supervisor.launch.events import Exited, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
+from elastichost.supervisor.launch.launcher import Entries, SpawnRequest
 from elastichost.supervisor.launch.waiting import wait_readable
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
@@ -31,7 +31,7 @@ from elastichost.wire.sockets import ControlServer
 
 __all__ = ["DescribedModel", "describe_model"]
 
-ENTRY, STRICT_ENTRY = "elastichost.worker.sizing:main", "elastichost.worker.sizing:main_strict"
+ENTRY, STRICT_ENTRY = "elastichost.worker.probe:size", "elastichost.worker.probe:size_strictly"
 PROCESS = ProcessId("probe", 0, 1)
 PREPARED_TIMEOUT_S = 180.0
 TURN_S = 0.1
@@ -79,7 +79,8 @@ def _describe(job: JobSpec, launcher: LocalLauncher, run_id: str, entry: str) ->
         (directory / "job.resolved.toml").write_text(to_toml(job))
         control = ControlServer(f"ipc://{directory}/control", int(run_id, 16))
         try:
-            launcher.spawn(PROCESS, entry, _arguments(directory, int(run_id, 16)), directory / "log")
+            arguments = _arguments(directory, int(run_id, 16))
+            launcher.spawn(SpawnRequest(PROCESS, entry, arguments, directory / "log"))
             found = _listen(launcher, control, job.supervision.start_timeout_s)
             return replace(found, fork_server_bytes=anonymous_bytes(launcher.server_pid))
         finally:

@@ -170,7 +170,8 @@ class CrewMember:
 
     def _compute(self, directory: Directory, task: MicroBatch, batch: KeyedBatch | None) -> None:
         self.state = "training"
-        parts, scale = self._parts, self._learning_rate_scale()
+        parts, train = self._parts, self._job.train
+        scale = train.schedule.scale(self._strategy.samples_applied + train.batch_size)
         parts.watermarks.note_begun(self._process.index, self._process.incarnation, task.key)
         crash_point("worker.batch.begin")
         self._strategy.begin()
@@ -216,10 +217,6 @@ class CrewMember:
         crash_point("worker.batch.before_push")
         self._strategy.stage(directory, task, scale)
         return batch.samples.size, value
-
-    def _learning_rate_scale(self) -> float:
-        warmup = self._job.train.schedule.warmup_samples
-        return 1.0 if warmup <= 0 else min(1.0, (self._strategy.samples_applied + self._job.train.batch_size) / warmup)
 
     def take_read_s(self) -> float:
         """Seconds spent reading since the last call."""

@@ -12,7 +12,6 @@ from elastichost.dispatcher.isolation.limits import (
     WALL,
     JobLimits,
     Mount,
-    core_list,
     cpu_weight,
     group_directory,
     group_name,
@@ -72,16 +71,6 @@ def test_weight_grows_with_threads_and_falls_with_nice(threads: int, nice: int) 
     assert cpu_weight(threads + 1, nice) >= weight
     assert cpu_weight(threads, nice + 1) <= weight
     assert weight == pytest.approx(min(10_000, 100 * threads / 1.25**nice), abs=0.5)
-
-
-@given(st.sets(st.integers(0, 300)))
-def test_a_list_of_cores_names_each_of_them_once(cores: set[int]) -> None:
-    found: list[int] = []
-    for part in core_list(cores).split(","):
-        if part:
-            first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
-    assert found == sorted(cores)
 
 
 @given(st.text(), st.integers(0, 1000))

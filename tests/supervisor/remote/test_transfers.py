@@ -9,7 +9,8 @@ import pytest
 from elastichost.appending import tells_of_no_space
 from elastichost.errors import ProtocolError
 from elastichost.supervisor.remote import messages as said
-from elastichost.supervisor.remote.agent_files import PIECE_BYTES, below, read_piece, remove, write_piece
+from elastichost.supervisor.remote.agent_tasks import below, read_piece, remove, write_piece
+from elastichost.supervisor.remote.messages import PIECE_BYTES
 from elastichost.supervisor.remote.transfers import UNDER_WAY, Transfers
 from tests.full_disk import file_limit
 
