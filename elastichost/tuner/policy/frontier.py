@@ -73,15 +73,6 @@ def pareto(gain: Floats, cost: Floats) -> npt.NDArray[np.int64]:
     return np.asarray(order[gain[order] > best_before])
 
 
-def hypervolume(gain: Floats, cost: Floats, least_gain: float, most_cost: float) -> float:
-    """Area that the frontier of these points dominates, up to a point with `least_gain` and `most_cost`. The larger,
-    the better: no set of points has more than the true frontier."""
-    inside = (gain > least_gain) & (cost < most_cost)
-    kept = pareto(gain[inside], cost[inside])
-    edges = np.append(cost[inside][kept], most_cost)
-    return float(((gain[inside][kept] - least_gain) * np.diff(edges)).sum())
-
-
 # --- NSGA-II ----------------------------------------------------------------------------------------------------------
 
 
@@ -99,8 +90,10 @@ def nsga2(
     Variables are whole numbers, and what crossover and mutation make is cut to what fits (`candidates.repaired`), so
     that nothing else is ever looked at. start: configurations to begin with, float64 [n, 4], such as the present one;
     the others are drawn by ratios, log-uniformly. The same seed gives the same frontier. population * generations is
-    the number of predictions. Raises ValueError when nothing fits within the bounds.
+    the number of predictions. Raises ValueError when nothing fits within the bounds, and ConfigError where pymoo is not
+    installed.
     """
+    require_nsga2()
     # slow to import, and most runs never need it
     from pymoo.core.problem import Problem
     from pymoo.optimize import minimize
