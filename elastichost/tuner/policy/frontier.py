@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from elastichost.tuner.facts import COLUMNS, ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, repaired
+from elastichost.tuner.policy.solvers import require_nsga2
 
 if TYPE_CHECKING:
     from pymoo.algorithms.moo.nsga2 import NSGA2
 
-__all__ = ["Frontier", "Prices", "hypervolume", "nsga2", "pareto", "resource_cost"]
+__all__ = ["Frontier", "Prices", "nsga2", "pareto", "resource_cost"]
 
 Floats = npt.NDArray[np.float64]
 # float64 [n] for float64 [n, 4]
