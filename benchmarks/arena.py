@@ -30,6 +30,7 @@ from benchmarks.measuring import Spread, interleaved, percentile, print_table, w
 from elastichost.arena import kernels
 from elastichost.arena.arena import Arena
 from elastichost.arena.host import arena_root
+from elastichost.arena.index.table import LIVE_ROWS
 from elastichost.arena.layout import plan_layout
 from elastichost.ps.rows.store import RowStore
 from elastichost.ps.snapshot import CopySpace
@@ -191,7 +192,7 @@ def memory_of_dynamic(arena: Arena, store: RowStore) -> dict[str, float]:
     """Bytes for each row by file, and the ratio to the model's own rows and state."""
     while store.needs_grace:
         store.confirm_grace()
-    rows = store.statistics().live_rows
+    rows = sum(int(arena.header(0, bucket)[LIVE_ROWS]) for bucket in range(arena.layout.tables[0].buckets))
     own_bytes = sum(4 * (e.dim + e.state_floats_per_row) for e in arena.model.embeddings)
     found = {f"dynamic_{file.path.name}_bytes": file.touched_bytes() / rows for file in arena.files.all()}
     return {"dynamic": arena.touched_bytes() / rows / own_bytes, **found}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "MonotonicClock"]
+__all__ = ["Clock", "MonotonicClock"]
 
 
 class Clock(Protocol):
@@ -19,18 +19,3 @@ class MonotonicClock:
 
     def now_s(self) -> float:
         return time.monotonic()
-
-
-class ManualClock:
-    """A clock that tests and the simulator move by hand."""
-
-    def __init__(self, start_s: float = 0.0) -> None:
-        self._now_s = start_s
-
-    def now_s(self) -> float:
-        return self._now_s
-
-    def advance(self, delta_s: float) -> None:
-        if delta_s < 0:
-            raise ValueError(f"time cannot go back by {-delta_s} s")
-        self._now_s += delta_s

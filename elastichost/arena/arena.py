@@ -16,7 +16,7 @@ from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.files import MORE_ROOM, MappedFile
 from elastichost.arena.host import free_bytes
 from elastichost.arena.index.table import lookup_dynamic
-from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES, ArenaLayout
+from elastichost.arena.layout import HEADER_WORDS, ArenaLayout
 from elastichost.arena.memory_board import UNLIMITED, Allowance, MemoryBoard
 from elastichost.errors import ArenaError, ArenaFullError
 from elastichost.specs import ModelSpec
@@ -242,13 +242,6 @@ class Arena:
             self._require_dynamic(table)
             raise AssertionError("unreachable: every dynamic table has an index")
         return place
-
-    def index_view(self, table: int, bucket: int) -> Int64:
-        """int64 [region_slots, 2]: (key, value) slots of a bucket's whole region, all generations."""
-        self._require_dynamic(table)
-        offset = SLOT_BYTES * self.layout.slot_offset(table, bucket)
-        region_slots = self.layout.tables[table].region_slots
-        return self.files.index.array(np.int64, offset, 2 * region_slots).reshape(-1, 2)
 
     def lookup(self, table: int, keys: Int64, out: Int64) -> int:
         """Row numbers of keys (int64 [n]) of a dynamic table into out (int64 [n]): in the table's row space, or -1.

@@ -110,10 +110,6 @@ class BlockWriter:
     def records(self) -> tuple[BlockRecord, ...]:
         return tuple(self._records)
 
-    @property
-    def bytes_written(self) -> int:
-        return self._offset
-
     def add(self, kind: BlockKind, owner: int, bucket: int, array: Array) -> BlockRecord:
         """Appends one array of any shape. Raises ValueError for a dtype that checkpoints do not hold."""
         block = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)

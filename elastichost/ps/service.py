@@ -43,9 +43,6 @@ from elastichost.wire.data import (
 __all__ = ["DataService", "outgoing_clock"]
 
 
-_FOR_DENSE_OWNER = (DensePushMsg, DenseFetchMsg, ClockAdvancedMsg, StepAskMsg)
-
-
 def outgoing_clock(replies: Sequence[Reply]) -> list[Outgoing]:
     """The wire form of the session's effects."""
     return [Outgoing(r.peer, ClockReachedMsg(request=r.request, slowest=r.slowest)) for r in replies]

@@ -20,7 +20,7 @@ from elastichost.appending import append_whole, is_out_of_space, write_atomicall
 from elastichost.runs.events import AnyEvent, JournalLine, LeaseGranted, LeasesFolded
 from elastichost.wire.crash import crash_point
 
-__all__ = ["LEASES_FILE", "Journal", "LeaseLine", "follow", "read_journal", "utc_now"]
+__all__ = ["LEASES_FILE", "Journal", "LeaseLine", "read_journal", "utc_now"]
 
 SYNC_EVERY_S = 0.5
 MAX_LINE_BYTES = 1 << 20
@@ -232,20 +232,3 @@ def read_journal(path: Path) -> Iterator[JournalLine]:
     while lease is not None:
         yield lease.line
         lease = next(leases, None)
-
-
-def follow(path: Path, is_over: Callable[[], bool], poll_s: float = 0.2) -> Iterator[JournalLine]:
-    """Lines but leases as they come, from the first one on, until `is_over` and no more are there."""
-    decoder = msgspec.json.Decoder(JournalLine)
-    rest = b""
-    with path.open("rb") as file:
-        while True:
-            ended = is_over()
-            chunk = file.read(1 << 20)
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield decoder.decode(line)
-            if not chunk:
-                if ended:
-                    return
-                time.sleep(poll_s)

@@ -80,8 +80,9 @@ class MessageRouter(ABC):
                     return
                 self.handle(envelope)
             except ProtocolError as error:
-                if told := self._refusals.note(str(error), self._run.now_s()):
-                    self._run.note(MessageRefused(told))
+                told = self._refusals.note(str(error), self._run.now_s())
+                if told is not None:
+                    self._run.note(MessageRefused(told.error, told.count))
 
     def handle(self, envelope: Envelope[ControlMessage]) -> None:
         """Raises ProtocolError for a message its sender may not send now."""

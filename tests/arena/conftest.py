@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.layout import plan_layout
+from elastichost.arena.layout import SLOT_BYTES, plan_layout
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizer, RowOptimizerSpec, TableSpec
 
 MakeModel = Callable[..., ModelSpec]
@@ -75,3 +76,10 @@ def make_arena(tmp_path: Path) -> Iterator[MakeArena]:
     yield make
     for arena in made:
         arena.close()
+
+
+def index_view(arena: Arena, table: int, bucket: int) -> np.ndarray:
+    """int64 [region_slots, 2]: (key, value) slots of a bucket's whole region, all generations."""
+    offset = SLOT_BYTES * arena.layout.slot_offset(table, bucket)
+    region_slots = arena.layout.tables[table].region_slots
+    return arena.files.index.array(np.int64, offset, 2 * region_slots).reshape(-1, 2)

@@ -87,7 +87,7 @@ def test_views_outlive_close(make_model: MakeModel, make_arena: MakeArena) -> No
 def test_fixed_tables_have_no_index(make_model: MakeModel, make_arena: MakeArena) -> None:
     arena = make_arena(make_model(rows=(100,)))
     keys = np.zeros(1, np.int64)
-    for ask in (lambda: arena.lookup(0, keys, keys), lambda: arena.ids_view(0), lambda: arena.index_view(0, 0)):
+    for ask in (lambda: arena.lookup(0, keys, keys), lambda: arena.ids_view(0), lambda: arena.index_place(0)):
         with pytest.raises(ArenaError, match="'table_0' has a fixed size"):
             ask()
 

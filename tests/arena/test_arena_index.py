@@ -20,6 +20,7 @@ from elastichost.arena.index.hashing import mix64, slot_hash
 from elastichost.arena.layout import HEADER_WORDS
 from elastichost.errors import ArenaFullError, ProtocolError
 from elastichost.specs import ModelSpec
+from tests.arena.conftest import index_view
 
 MakeModel = Callable[..., ModelSpec]
 MakeArena = Callable[..., Arena]
@@ -48,7 +49,7 @@ def lookup(arena: Arena, keys: np.ndarray) -> np.ndarray:
 
 def generation_of(arena: Arena, bucket: int) -> np.ndarray:
     """The published generation, int64 [capacity, 2]."""
-    word, region = int(arena.header(0, bucket)[index.GENERATION]), arena.index_view(0, bucket)
+    word, region = int(arena.header(0, bucket)[index.GENERATION]), index_view(arena, 0, bucket)
     first, capacity = index.generation_first(word, 0, len(region)), index.capacity_of(word)
     slots: np.ndarray = region[first : first + capacity]
     return slots
@@ -234,7 +235,7 @@ def test_a_copy_that_was_not_published_does_not_matter(make_arena: MakeArena) ->
     keys = np.arange(2000)
     create(writer, keys)
     for bucket in BUCKETS:
-        region, capacity = arena.index_view(0, bucket), len(generation_of(arena, bucket))
+        region, capacity = index_view(arena, 0, bucket), len(generation_of(arena, bucket))
         other = len(region) // 2 - index.generation_first(int(arena.header(0, bucket)[0]), 0, len(region))
         region[other : other + 2 * capacity] = 12345
     successor = writer_of(Arena.attach(arena.directory))

@@ -12,6 +12,7 @@ import pytest
 
 from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets.api import Reader, SampleBatch, Unit
+from elastichost.datasets.kernels.hashing import hash_bytes
 from elastichost.datasets.opening import make_decoder
 from elastichost.datasets.reader import UnitReader
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, DataSettings
@@ -102,3 +103,8 @@ def load(folder: Path, data: str) -> JobSpec:
     path = folder / "job.toml"
     path.write_text(f'[model]\nbuild = "elastichost.models:dlrm"\n[data]\n{data}\n')
     return load_job(path)
+
+
+def hash_string(value: str) -> int:
+    """The key of a string id."""
+    return hash_bytes(value.encode())

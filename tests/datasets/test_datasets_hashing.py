@@ -9,7 +9,9 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.datasets.kernels.hashing import hash_arrow_strings, hash_bytes, hash_string
+from elastichost.datasets.kernels.hashing import hash_arrow_strings, hash_bytes
+
+from .conftest import hash_string
 
 PUBLISHED = [
     (b"", 0xEF46DB3751D8E999),

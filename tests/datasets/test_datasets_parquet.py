@@ -17,10 +17,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from elastichost.datasets.api import Unit
-from elastichost.datasets.kernels.hashing import hash_string
 from elastichost.errors import DataError
 
-from .conftest import all_batches, ids_of, only_unit, reader_of, settings, write_parquet
+from .conftest import all_batches, hash_string, ids_of, only_unit, reader_of, settings, write_parquet
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

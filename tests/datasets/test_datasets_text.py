@@ -17,7 +17,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from elastichost.datasets.files import stamp
-from elastichost.datasets.kernels.hashing import hash_string
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE
 from elastichost.datasets.text import line_index as text_index
 from elastichost.datasets.text.line_index import TextIndex, index_text_file
@@ -28,6 +27,7 @@ from .conftest import (
     assert_same_samples,
     criteo_line,
     criteo_settings,
+    hash_string,
     ids_of,
     reader_of,
     settings,

@@ -8,13 +8,13 @@ from typing import cast
 import msgspec
 import pytest
 
-from elastichost.clock import ManualClock
 from elastichost.dispatcher.admission_probe import ExamineArguments
 from elastichost.dispatcher.core.effects import ExamineJob, KillJob, ResizeJob
 from elastichost.dispatcher.isolation.tiers import Isolation
 from elastichost.dispatcher.performer import Performer
 from elastichost.dispatcher.processes import JobProcesses
 from elastichost.dispatcher.resource_leases import Lender
+from tests.clock import ManualClock
 from tests.dispatcher.jobs import INVENTORY, hosted, request
 
 

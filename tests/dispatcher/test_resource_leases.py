@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.clock import ManualClock
 from elastichost.dispatcher import resource_leases as lending
 from elastichost.dispatcher.core.allocation_drift import Answer
 from elastichost.dispatcher.core.effects import ResizeJob
 from elastichost.dispatcher.facts import Size
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.wire.commands import AcceptedMsg, CommandServer, LendMsg, ReachedMsg, RefusedMsg
+from tests.clock import ManualClock
 
 WAIT_MS = 10_000
 

@@ -13,8 +13,7 @@ from elastichost.errors import PreflightError
 from elastichost.reporting.host import story as host_story
 from elastichost.reporting.host.assemble import QUIET, read_host_report
 from elastichost.reporting.host.facts import HostReport, JobRow
-from elastichost.runs.events import JobSubmitted, JournalLine
-from elastichost.runs.events.schema import event_classes
+from elastichost.runs.events import EVENT_CLASSES, JobSubmitted, JournalLine
 from tests.reporting.host_remains import (
     MIB,
     began,
@@ -151,7 +150,7 @@ def test_decisions_are_told_with_their_reasons(report: HostReport) -> None:
 
 
 def test_kinds_that_are_named_exist() -> None:
-    assert {one.__struct_config__.tag for one in event_classes()} >= {host_story.STARTS, *host_story.ENDS, *QUIET}
+    assert {one.__struct_config__.tag for one in EVENT_CLASSES} >= {host_story.STARTS, *host_story.ENDS, *QUIET}
 
 
 def after(directory: Path, *earlier: JournalLine) -> Path:

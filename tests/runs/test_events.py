@@ -15,13 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.plan import ProcessId
-from elastichost.runs.events import Event, JobStarted, JournalLine, LeaseGranted, ProcessLost, RunStarted, kind_of
-from elastichost.runs.events.schema import event_classes, events_page, line_schema
+from elastichost.runs import events
+from elastichost.runs.events import (
+    EVENT_CLASSES,
+    Event,
+    JobStarted,
+    JournalLine,
+    LeaseGranted,
+    ProcessLost,
+    RunStarted,
+    kind_of,
+)
+from elastichost.runs.events.schema import events_page, line_schema
 from elastichost.runs.events.text import text_of
 
 ROOT = Path(__file__).parents[2]
-CLASSES = event_classes()
-
 
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
@@ -52,7 +60,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     return st.builds(hint, **{name: values_of(hints[name]) for name in hint.__struct_fields__})
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind_of(kind.__name__))
+@pytest.mark.parametrize("kind", EVENT_CLASSES, ids=lambda kind: kind_of(kind.__name__))
 @settings(max_examples=10)
 @given(data=st.data())
 def test_an_event_is_read_back_as_it_was_and_has_a_sentence(kind: type[Event], data: st.DataObject) -> None:
@@ -66,22 +74,27 @@ def test_an_event_is_read_back_as_it_was_and_has_a_sentence(kind: type[Event], d
     assert json.loads(encoded)["event"]["kind"] == event.kind
 
 
+def test_every_kind_is_in_the_one_list_that_others_import_from() -> None:
+    assert {kind.__name__ for kind in EVENT_CLASSES} <= set(events.__all__)
+    assert all(getattr(events, kind.__name__) is kind for kind in EVENT_CLASSES)
+
+
 def test_kinds_are_names_of_classes_and_no_two_are_alike() -> None:
-    kinds = [kind_of(kind.__name__) for kind in CLASSES]
+    kinds = [kind_of(kind.__name__) for kind in EVENT_CLASSES]
     assert kind_of("ProcessLost") == "process_lost"
     assert len(set(kinds)) == len(kinds)
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)+|warned", kind) for kind in kinds)
 
 
 def test_every_kind_says_in_its_docstring_what_it_is() -> None:
-    for kind in CLASSES:
+    for kind in EVENT_CLASSES:
         assert kind.__doc__ is not None and not kind.__doc__.startswith(kind.__name__), kind
 
 
 def test_a_resume_reads_no_kind_that_a_full_disk_drops() -> None:
     """What `journal_replay` looks at, it must find."""
     source = (ROOT / "elastichost/runs/journal_replay.py").read_text()
-    read = {kind for kind in CLASSES if re.search(rf"case [^\n]*\b{kind.__name__}\(", source)}
+    read = {kind for kind in EVENT_CLASSES if re.search(rf"case [^\n]*\b{kind.__name__}\(", source)}
     assert len(read) > 12
     assert all(kind.is_replayed for kind in read)
 

@@ -20,7 +20,7 @@ from elastichost.runs.events import (
     RunStarted,
 )
 from elastichost.runs.facts import Lineage
-from elastichost.runs.journal import LEASES_BYTES, LEASES_FILE, Journal, follow, read_journal
+from elastichost.runs.journal import LEASES_BYTES, LEASES_FILE, Journal, read_journal
 from elastichost.runs.journal_replay import replay
 from tests.full_disk import file_limit
 
@@ -160,12 +160,3 @@ def test_leases_stand_in_the_journal_where_they_were_granted(tmp_path: Path) -> 
         wanted += events
         journal.close()
     assert events_of(path) == wanted
-
-
-def test_follow_gives_all_lines_and_ends(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    for number in range(3):
-        journal.write(begun(number))
-    events = [line.event for line in follow(tmp_path / "journal.jsonl", lambda: True)]
-    journal.close()
-    assert events == [begun(0), begun(1), begun(2)]

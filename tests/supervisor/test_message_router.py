@@ -32,6 +32,7 @@ from elastichost.wire.control import (
     StopMsg,
 )
 from elastichost.wire.facts import AppliedBatch, Lease, StepSample
+from elastichost.wire.security.refusals import MOST_TOLD, WINDOW_S
 from tests.supervisor.noted import Noted
 
 WORKER, SERVER, OTHER = ProcessId("worker", 0, 1), ProcessId("server", 0, 1), ProcessId("server", 1, 1)
@@ -49,6 +50,7 @@ class Scene:
     noted: Noted = field(default_factory=Noted)
     queue: list[Envelope[ControlMessage]] = field(default_factory=list)
     expelled: list[ProcessId] = field(default_factory=list)
+    now_s: float = 1.0
 
     def __post_init__(self) -> None:
         for process in (WORKER, SERVER, OTHER):
@@ -84,7 +86,7 @@ class Scene:
             fleet=self.fleet,
             control=control,
             keyring=None,
-            now_s=lambda: 1.0,
+            now_s=lambda: self.now_s,
             **self.noted.attributes,
         )
         processes: Any = SimpleNamespace(
@@ -164,6 +166,17 @@ def test_a_flood_ends_no_turn_and_fills_no_journal() -> None:
     assert 0 < len(scene.noted.of(MessageRefused)) < 50
     dispatcher.take()
     assert scene.queue == [] and len(scene.noted.events) < 50
+
+
+def test_of_a_flood_the_journal_has_how_many_there_were() -> None:
+    scene = Scene()
+    dispatcher = scene.dispatcher()
+    scene.queue = [said(WORKER, StopMsg())] * 100
+    dispatcher.take()
+    scene.now_s += WINDOW_S
+    scene.queue = [said(WORKER, StopMsg())]
+    dispatcher.take()
+    assert [event.count for event in scene.noted.of(MessageRefused)] == [1] * MOST_TOLD + [101 - MOST_TOLD]
 
 
 def test_heartbeats_without_end_are_not_kept() -> None:

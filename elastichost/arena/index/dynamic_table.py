@@ -53,7 +53,6 @@ class DynamicTable:
 
     def __init__(self, arena: Arena, table: int) -> None:
         self.spec = arena.model.tables[table]
-        self.created_rows = 0  # by this process
         self._arena = arena
         self._place = arena.index_place(table)
         self._index = IndexWriter(arena, table)
@@ -193,7 +192,6 @@ class DynamicTable:
             seen_value,
         )
         rows[admitted] = new_rows
-        self.created_rows += made
         if made < len(admitted):
             self._return_rows(given[given != new_rows])
         return made

@@ -13,8 +13,8 @@ from elastichost.cli.output import data_console, print_json
 from elastichost.cli.watch.run_view import event_line
 from elastichost.cli.watch.tail import Tail
 from elastichost.errors import ConfigError, PreflightError
-from elastichost.runs.events import Category, JournalLine, kind_of
-from elastichost.runs.events.schema import event_classes, line_schema
+from elastichost.runs.events import EVENT_CLASSES, Category, JournalLine, kind_of
+from elastichost.runs.events.schema import line_schema
 from elastichost.runs.events.text import text_of
 from elastichost.runs.journal import read_journal
 from elastichost.wording import did_you_mean
@@ -33,14 +33,14 @@ class Selection(msgspec.Struct, frozen=True):
     def of(cls, kinds: Collection[str], cause: str, *, leases: bool, follow: bool) -> Selection:
         """Raises ConfigError for a kind or category that there is not, and for leases that are to be followed."""
         categories = get_args(Category)
-        known = [*categories, *(kind_of(one.__name__) for one in event_classes())]
+        known = [*categories, *(kind_of(one.__name__) for one in EVENT_CLASSES)]
         for kind in kinds:
             if kind not in known:
                 raise ConfigError(
                     f"there are no events of kind {kind!r}{did_you_mean(kind, known)}",
                     hint=f"docs/events.md lists all kinds; categories: {', '.join(categories)}",
                 )
-        of_leases = {"lease", *(kind_of(one.__name__) for one in event_classes() if one.category == "lease")}
+        of_leases = {"lease", *(kind_of(one.__name__) for one in EVENT_CLASSES if one.category == "lease")}
         leases = leases or bool(of_leases & set(kinds))
         if leases and follow:
             raise ConfigError("leases cannot be followed", hint="leave out -f: they are shown as far as they are there")

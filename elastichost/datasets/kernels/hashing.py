@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from elastichost.arena.compiled import exactly_compiled
 
-__all__ = ["hash_arrow_strings", "hash_bytes", "hash_slices", "hash_string", "xxh64_kernel"]
+__all__ = ["hash_arrow_strings", "hash_bytes", "hash_slices", "xxh64_kernel"]
 
 # The kernels mix uint64 with nothing else: numba turns uint64 with int64 into float64.
 PRIME_1 = np.uint64(0x9E3779B185EBCA87)
@@ -132,11 +132,6 @@ def hash_bytes(value: bytes) -> int:
     keys = np.empty(1, dtype=np.int64)
     hash_slices(np.frombuffer(value, dtype=np.uint8), np.array([0, len(value)], dtype=np.int64), keys)
     return int(keys[0])
-
-
-def hash_string(value: str) -> int:
-    """XXH64 (seed 0) of the UTF-8 bytes of `value`, reinterpreted as int64."""
-    return hash_bytes(value.encode())
 
 
 def hash_arrow_strings(array: pa.Array) -> npt.NDArray[np.int64]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -32,7 +31,7 @@ from elastichost.errors import ArenaError, CheckpointError, IdOutOfRangeError, P
 from elastichost.ps.rows.row_lines import RowLines, table_facts
 from elastichost.specs import Precision
 
-__all__ = ["BlockKind", "BucketBlock", "BucketFacts", "RowStore", "StoreStatistics"]
+__all__ = ["BlockKind", "BucketBlock", "RowStore"]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Int64 = npt.NDArray[np.int64]
@@ -53,29 +52,6 @@ class BucketBlock(NamedTuple):
     array: Block
 
 
-class BucketFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one owned bucket holds, and how many keys of it were asked for (`heat`) since the job began."""
-
-    table: int
-    bucket: int
-    live_rows: int
-    allocated_rows: int
-    heat: int
-
-
-class StoreStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one PS incarnation: counts since it began, and the present buckets."""
-
-    buckets: tuple[BucketFacts, ...]
-    created_rows: int
-    evicted_rows: int
-    repaired_rows: int  # taken back from a writer that was killed while it published them
-
-    @property
-    def live_rows(self) -> int:
-        return sum(bucket.live_rows for bucket in self.buckets)
-
-
 class RowStore:
     """The rows of the adopted buckets. Row numbers are in their table's row space. `lines`: weights and gradients."""
 
@@ -90,7 +66,6 @@ class RowStore:
         self._rows = [arena.rows_view(e.index) for e in arena.model.embeddings]
         self._states = [arena.state_view(e.index) for e in arena.model.embeddings]
         self._owned: set[tuple[int, int]] = set()
-        self._evicted_rows = self._repaired_rows = 0
         self.on_made: Callable[[int, Int64], None] | None = None  # called with a table, and its row numbers made
 
     # --- ownership --------------------------------------------------------------------------------------------
@@ -106,7 +81,7 @@ class RowStore:
             if (table, bucket) in self._owned:
                 continue
             if table in self._tables:
-                self._repaired_rows += self._tables[table].open_bucket(bucket)
+                self._tables[table].open_bucket(bucket)
             elif initialise and not self._arena.header(table, bucket)[index.FILLED]:
                 self._initialise_fixed(table, bucket)
             self._owned.add((table, bucket))
@@ -204,9 +179,7 @@ class RowStore:
         last_seen = (clock - age) // SAMPLES_PER_STAMP
         if age <= 0 or last_seen < 1:
             return 0
-        evicted = self._tables[table].evict(bucket, last_seen)
-        self._evicted_rows += evicted
-        return evicted
+        return self._tables[table].evict(bucket, last_seen)
 
     def note_round(self, evicted: int) -> None:
         """A round of a table is over: so many rows of it were dropped."""
@@ -355,16 +328,6 @@ class RowStore:
             int(self._arena.header(table, bucket)[index.ALLOCATED_ROWS]) * bytes_per_row[table]
             for table, bucket in self._owned
         )
-
-    def statistics(self) -> StoreStatistics:
-        """Facts of the owned buckets, in order."""
-        facts: list[BucketFacts] = []
-        for table, bucket in sorted(self._owned):
-            header = self._arena.header(table, bucket)
-            words = (int(header[index.LIVE_ROWS]), int(header[index.ALLOCATED_ROWS]), int(header[index.HEAT]))
-            facts.append(BucketFacts(table, bucket, *words))
-        created = sum(table.created_rows for table in self._tables.values())
-        return StoreStatistics(tuple(facts), created, self._evicted_rows, self._repaired_rows)
 
 
 def _as(array: Block, scalar: type[Scalar]) -> npt.NDArray[Scalar]:

@@ -70,7 +70,7 @@ from elastichost.runs.events.jobs import (
     JobTended,
     JobWarned,
 )
-from elastichost.runs.events.line import AnyEvent, JournalLine
+from elastichost.runs.events.line import EVENT_CLASSES, AnyEvent, JournalLine
 from elastichost.runs.events.memory import (
     Inaction,
     LookupsWithoutRow,
@@ -143,6 +143,7 @@ from elastichost.runs.events.run import (
 )
 
 __all__ = [
+    "EVENT_CLASSES",
     "AnyEvent",
     "ArenaOpened",
     "ArenaRejected",

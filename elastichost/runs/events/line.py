@@ -2,237 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from elastichost.plan import ProcessId
-from elastichost.runs.events.buckets import (
-    BalancingOff,
-    BucketsMoved,
-    BucketsMoving,
-    BucketsStay,
-    HandoverReverted,
-    HandoverStarted,
-    MoveAborted,
-    ShardMapPublished,
-)
-from elastichost.runs.events.checkpoints import (
-    CheckpointAbandoned,
-    CheckpointFailed,
-    CheckpointMirrored,
-    CheckpointStarted,
-    CheckpointWritten,
-    MirrorFailed,
-    MirrorMissing,
-    MirrorUnfinished,
-)
-from elastichost.runs.events.data import (
-    BatchTorn,
-    EvaluationFinished,
-    EvaluationStarted,
-    LeaseGranted,
-    LeasesFolded,
-    LeasesSettled,
-    MicroBatchesAssigned,
-    PositionsLeftOut,
-    SamplesQuarantined,
-)
-from elastichost.runs.events.hosts import (
-    HostJoinAbandoned,
-    HostJoinAsked,
-    HostJoined,
-    HostLost,
-    HostsFileNotWritten,
-    RowsRolledBack,
-)
-from elastichost.runs.events.jobs import (
-    HostPrepared,
-    HostStopping,
-    HostWarned,
-    JobCancelled,
-    JobDone,
-    JobExamined,
-    JobFailed,
-    JobMemoryActed,
-    JobRequeued,
-    JobShared,
-    JobStarted,
-    JobStopped,
-    JobStopping,
-    JobSubmitted,
-    JobTended,
-    JobWarned,
-)
-from elastichost.runs.events.memory import (
-    LookupsWithoutRow,
-    MemoryActed,
-    MemoryActionMeasured,
-    MemoryBudgetLent,
-    MemoryBudgetSet,
-    MemoryForecastFailed,
-    MemoryFreed,
-    MemoryFull,
-    MemoryMoveRefused,
-    MemoryWarned,
-)
-from elastichost.runs.events.plan import PlanChanged, PlanReached, TunerDecided, TunerFailed, TunerOff, TunerOnlyWatches
-from elastichost.runs.events.processes import (
-    ForkServerLost,
-    ForkServerReady,
-    ForkServerThreads,
-    ProcessConnected,
-    ProcessDraining,
-    ProcessEnded,
-    ProcessKilling,
-    ProcessLost,
-    ProcessReady,
-    ProcessRepinned,
-    ProcessRepinning,
-    ProcessReported,
-    ProcessSlow,
-    ProcessStarted,
-    ProcessStartFailed,
-    ProcessStarting,
-    ProcessStopping,
-    ProcessUnreachable,
-    ReportNotKept,
-)
-from elastichost.runs.events.run import (
-    ArenaOpened,
-    ArenaRejected,
-    ArenaReused,
-    CommandRefused,
-    DirectoryLeftBehind,
-    DirectoryNotRemoved,
-    DiskFreed,
-    DiskFull,
-    EarlyStopped,
-    EpochStarted,
-    HistoryUnavailable,
-    MessageRefused,
-    ProcessesKilled,
-    RecordingStopped,
-    RollBackRefused,
-    RolledBack,
-    RunEnded,
-    RunFailed,
-    RunFinishing,
-    RunStarted,
-    StartedFromCheckpoint,
-    SupervisorStalled,
-    Warned,
+from elastichost.runs.events import buckets, checkpoints, data, hosts, jobs, memory, plan, processes, run
+from elastichost.runs.events.base import Event
+
+__all__ = ["EVENT_CLASSES", "AnyEvent", "JournalLine"]
+
+# Every kind, in the order of the modules and of the classes in them.
+EVENT_CLASSES: tuple[type[Event], ...] = tuple(
+    found
+    for module in (run, processes, plan, data, checkpoints, buckets, memory, hosts, jobs)
+    for found in vars(module).values()
+    if isinstance(found, type) and issubclass(found, Event) and found.__module__ == module.__name__
 )
 
-__all__ = ["AnyEvent", "JournalLine"]
-
-AnyEvent = (
-    RunStarted
-    | RunEnded
-    | RunFailed
-    | RunFinishing
-    | EpochStarted
-    | EarlyStopped
-    | ArenaOpened
-    | ArenaReused
-    | ArenaRejected
-    | StartedFromCheckpoint
-    | RolledBack
-    | RollBackRefused
-    | SupervisorStalled
-    | ProcessesKilled
-    | DirectoryLeftBehind
-    | DirectoryNotRemoved
-    | DiskFull
-    | DiskFreed
-    | RecordingStopped
-    | HistoryUnavailable
-    | MessageRefused
-    | CommandRefused
-    | Warned
-    | ForkServerReady
-    | ForkServerThreads
-    | ForkServerLost
-    | ProcessStarting
-    | ProcessStarted
-    | ProcessStartFailed
-    | ProcessConnected
-    | ProcessReady
-    | ProcessEnded
-    | ProcessLost
-    | ProcessReported
-    | ReportNotKept
-    | ProcessKilling
-    | ProcessDraining
-    | ProcessStopping
-    | ProcessRepinning
-    | ProcessRepinned
-    | ProcessSlow
-    | ProcessUnreachable
-    | PlanChanged
-    | PlanReached
-    | TunerDecided
-    | TunerOff
-    | TunerOnlyWatches
-    | TunerFailed
-    | LeaseGranted
-    | LeasesFolded
-    | LeasesSettled
-    | BatchTorn
-    | SamplesQuarantined
-    | PositionsLeftOut
-    | MicroBatchesAssigned
-    | EvaluationStarted
-    | EvaluationFinished
-    | CheckpointStarted
-    | CheckpointWritten
-    | CheckpointFailed
-    | CheckpointAbandoned
-    | CheckpointMirrored
-    | MirrorFailed
-    | MirrorUnfinished
-    | MirrorMissing
-    | HandoverStarted
-    | HandoverReverted
-    | ShardMapPublished
-    | BucketsMoving
-    | BucketsMoved
-    | MoveAborted
-    | BucketsStay
-    | BalancingOff
-    | MemoryBudgetSet
-    | MemoryBudgetLent
-    | MemoryActed
-    | MemoryWarned
-    | MemoryActionMeasured
-    | MemoryMoveRefused
-    | MemoryFull
-    | MemoryFreed
-    | MemoryForecastFailed
-    | LookupsWithoutRow
-    | HostJoinAsked
-    | HostJoinAbandoned
-    | HostJoined
-    | HostLost
-    | RowsRolledBack
-    | HostsFileNotWritten
-    | HostPrepared
-    | HostStopping
-    | HostWarned
-    | JobSubmitted
-    | JobWarned
-    | JobExamined
-    | JobStarted
-    | JobDone
-    | JobCancelled
-    | JobStopping
-    | JobStopped
-    | JobRequeued
-    | JobFailed
-    | JobMemoryActed
-    | JobTended
-    | JobShared
-)
+if TYPE_CHECKING:
+    AnyEvent: TypeAlias = Event
+else:
+    AnyEvent = reduce(or_, EVENT_CLASSES)  # msgspec decodes the tag of a line to one of these classes
 
 
 class JournalLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,9 +13,9 @@ from typing import Any, get_args
 import msgspec
 
 from elastichost.runs.events.base import Category, Event, kind_of
-from elastichost.runs.events.line import AnyEvent, JournalLine
+from elastichost.runs.events.line import EVENT_CLASSES, JournalLine
 
-__all__ = ["event_classes", "events_page", "line_schema"]
+__all__ = ["events_page", "line_schema"]
 
 INTRODUCTION = """# Events
 
@@ -31,11 +31,6 @@ a kind or a category. Leases are in `leases.jsonl` beside the journal; `elastich
 """
 
 
-def event_classes() -> tuple[type[Event], ...]:
-    """All kinds, in the order of the union."""
-    return get_args(AnyEvent)
-
-
 def line_schema() -> dict[str, Any]:
     """JSON Schema of a line of journal.jsonl."""
     return msgspec.json.schema(JournalLine)
@@ -47,7 +42,7 @@ def events_page() -> str:
 
 
 def _section(category: Category) -> str:
-    classes = [one for one in event_classes() if one.category == category]
+    classes = [one for one in EVENT_CLASSES if one.category == category]
     return f"\n## Category: {category}\n" + "".join("\n".join(_entry(one)) for one in classes)
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from elastichost.errors import IllegalTransitionError
 
-__all__ = ["LIVE", "STARTING", "TRANSITIONS", "LifecycleEvent", "State", "next_state"]
+__all__ = ["LIVE", "TRANSITIONS", "LifecycleEvent", "State", "next_state"]
 
 
 class State(StrEnum):
@@ -47,7 +47,6 @@ class LifecycleEvent(StrEnum):
     EXIT_OTHER = "exit otherwise"
 
 
-STARTING = frozenset({State.REQUESTED, State.STARTED, State.CONNECTED})
 LIVE = frozenset(State) - {State.EXITED, State.FAILED}
 
 TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {

@@ -102,13 +102,6 @@ class Shortage:
         self._run.note(MemoryFreed(ids))
 
 
-def _full_words(fact: HostFacts) -> str:
-    """What is full: the file system of the arena, or the budget."""
-    if fact.is_files:
-        return f"{_files_words(fact)} ({MORE_ROOM})"
-    return f"all of the {fact.budget_bytes / 1e6:,.1f} MB that resources.memory allows is used"
-
-
 def _files_words(fact: HostFacts) -> str:
     return (
         f"the file system of the arena is full: rows and all that belongs to them take "

@@ -38,12 +38,6 @@ class HostFacts:
     files_free_bytes: int = 0
     is_files: bool = False
 
-    @property
-    def words_of_files(self) -> str:
-        """Where the file system of the arena ends before the budget does."""
-        free = f"{self.files_free_bytes / 1e6:,.1f} MB"
-        return f", because the file system of the arena has {free} free" if self.is_files else ""
-
 
 class Granter:
     """budget_bytes: of this host. costs: of the model's rows."""

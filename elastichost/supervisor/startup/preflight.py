@@ -25,6 +25,7 @@ from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
 from elastichost.supervisor.startup.emulation import virtual_inventory
 from elastichost.supervisor.startup.initial_plan import InitialPlan, begin
+from elastichost.tuner.policy.solvers import require_nsga2
 from elastichost.user_model.source import check_build_source
 from elastichost.wire.crash import VARIABLE, parse_setting
 
@@ -64,6 +65,8 @@ def preflight(
     """
     check_address_space()
     parse_setting(os.environ.get(VARIABLE, ""))  # what does not exist would only be found by the processes
+    if job.tuner.search == "nsga2" and job.tuner.mode != "off":
+        require_nsga2()
     check_build_source(job.model.build, Path.cwd())
     tables = resolve_tables(job, _describe_train(job).key_kinds)
     checked = check_data(job, tables)

@@ -18,7 +18,6 @@ A job alone on the host needs no margin: it is let in if its estimate fits, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -43,7 +42,6 @@ __all__ = [
     "margin",
     "mb_words",
     "observe",
-    "of_placed",
     "refusal",
     "release",
 ]
@@ -164,11 +162,6 @@ def charge_of(margins: Margins, kind: str, mode: Mode) -> tuple[int, int]:
 
 
 # --- a job comes, is watched, goes ------------------------------------------------------------------------------------
-
-
-def of_placed(host: HostRoom, placed: Sequence[PlacedJob], margins: Margins | None = None) -> HostLedger:
-    """The ledger of jobs that run, by what each is charged."""
-    return HostLedger(host, tuple(_charge(one) for one in placed), margins or Margins())
 
 
 def _charge(placed: PlacedJob) -> Charge:

@@ -17,7 +17,7 @@ from elastichost.tuner.colocation.facts import CPU, HostRoom, JobDemand, PlacedJ
 from elastichost.tuner.colocation.ledger import Margins, charge_of
 from elastichost.tuner.colocation.speeds import DEVICE, HOST, demand_row, seconds_left, value_of, width
 
-__all__ = ["Candidates", "Room", "bottleneck", "candidates", "fits", "fitting", "outlasts", "room_of"]
+__all__ = ["Candidates", "Room", "bottleneck", "candidates", "fits", "outlasts", "room_of"]
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -124,14 +124,6 @@ def fits(ways: Candidates, room: Room) -> Bools:
     free_gpu = np.append(room.gpus, np.inf)[ways.device]
     found: Bools = (need <= room.memory) & (need_gpu <= free_gpu)
     return found
-
-
-def fitting(
-    job: JobDemand, running: Sequence[PlacedJob], host: HostRoom, margins: Margins | None = None
-) -> tuple[Placement, ...]:
-    """Where a job fits now, by mode and device."""
-    ways = candidates((job,), host, margins or Margins())
-    return tuple(ways.placement(int(at)) for at in np.flatnonzero(fits(ways, room_of(host, running))))
 
 
 def bottleneck(ways: Candidates, demand: Floats) -> Floats:

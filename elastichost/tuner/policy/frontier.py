@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from elastichost.tuner.facts import COLUMNS, ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, repaired
+from elastichost.tuner.policy.solvers import require_nsga2
 
 if TYPE_CHECKING:
     from pymoo.algorithms.moo.nsga2 import NSGA2
 
-__all__ = ["Frontier", "Prices", "hypervolume", "nsga2", "pareto", "resource_cost"]
+__all__ = ["Frontier", "Prices", "nsga2", "pareto", "resource_cost"]
 
 Floats = npt.NDArray[np.float64]
 # float64 [n] for float64 [n, 4]
@@ -73,15 +74,6 @@ def pareto(gain: Floats, cost: Floats) -> npt.NDArray[np.int64]:
     return np.asarray(order[gain[order] > best_before])
 
 
-def hypervolume(gain: Floats, cost: Floats, least_gain: float, most_cost: float) -> float:
-    """Area that the frontier of these points dominates, up to a point with `least_gain` and `most_cost`. The larger,
-    the better: no set of points has more than the true frontier."""
-    inside = (gain > least_gain) & (cost < most_cost)
-    kept = pareto(gain[inside], cost[inside])
-    edges = np.append(cost[inside][kept], most_cost)
-    return float(((gain[inside][kept] - least_gain) * np.diff(edges)).sum())
-
-
 # --- NSGA-II ----------------------------------------------------------------------------------------------------------
 
 
@@ -99,8 +91,10 @@ def nsga2(
     Variables are whole numbers, and what crossover and mutation make is cut to what fits (`candidates.repaired`), so
     that nothing else is ever looked at. start: configurations to begin with, float64 [n, 4], such as the present one;
     the others are drawn by ratios, log-uniformly. The same seed gives the same frontier. population * generations is
-    the number of predictions. Raises ValueError when nothing fits within the bounds.
+    the number of predictions. Raises ValueError when nothing fits within the bounds, and ConfigError where pymoo is not
+    installed.
     """
+    require_nsga2()
     # slow to import, and most runs never need it
     from pymoo.core.problem import Problem
     from pymoo.optimize import minimize

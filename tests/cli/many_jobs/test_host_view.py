@@ -18,6 +18,7 @@ from elastichost.cli.many_jobs.host_view import (
 )
 from elastichost.dispatcher.facts import HostStatus, JobStatus
 from elastichost.runs.events import (
+    EVENT_CLASSES,
     AnyEvent,
     HostPrepared,
     JobExamined,
@@ -26,7 +27,6 @@ from elastichost.runs.events import (
     JobSubmitted,
     JournalLine,
 )
-from elastichost.runs.events.schema import event_classes
 
 RUNNING = JobStatus(
     job="ads",
@@ -121,7 +121,7 @@ def test_plain_lines_come_seldom_and_events_at_once() -> None:
 
 
 def test_kinds_that_are_quiet_or_have_a_colour_exist() -> None:
-    assert {one.__struct_config__.tag for one in event_classes()} >= QUIET_KINDS | set(KIND_STYLES)
+    assert {one.__struct_config__.tag for one in EVENT_CLASSES} >= QUIET_KINDS | set(KIND_STYLES)
 
 
 @pytest.mark.parametrize("live", [True, False])

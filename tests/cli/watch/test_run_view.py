@@ -19,8 +19,16 @@ from elastichost.cli.watch.run_view import (
 )
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
 from elastichost.plan import ProcessId
-from elastichost.runs.events import AnyEvent, JournalLine, LeaseGranted, ProcessLost, ProcessReady, RunFailed, Warned
-from elastichost.runs.events.schema import event_classes
+from elastichost.runs.events import (
+    EVENT_CLASSES,
+    AnyEvent,
+    JournalLine,
+    LeaseGranted,
+    ProcessLost,
+    ProcessReady,
+    RunFailed,
+    Warned,
+)
 
 STATUS = RunStatus(
     run_dir="/runs/shop",
@@ -137,7 +145,7 @@ def test_events_of_machines_stay_in_the_journal() -> None:
 
 
 def test_kinds_that_stay_in_the_journal_exist() -> None:
-    assert {one.__struct_config__.tag for one in event_classes()} >= QUIET_KINDS
+    assert {one.__struct_config__.tag for one in EVENT_CLASSES} >= QUIET_KINDS
 
 
 def test_markup_in_texts_is_text() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.clock import ManualClock
 from elastichost.dispatcher.isolation.delegation import Delegation, delegated
 from elastichost.dispatcher.isolation.tiers import ALWAYS, Isolation, JobLimits, JobUsage, enter, probe
+from tests.clock import ManualClock
 from tests.dispatcher.fake_kernel import FakeKernel
 
 ME, SERVER, STRANGER = 100, 101, 999

@@ -10,6 +10,7 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.index import table as index
+from elastichost.arena.index.dynamic_table import DynamicTable
 from elastichost.arena.kernels import SAMPLES_PER_STAMP
 from elastichost.arena.layout import plan_layout
 from elastichost.checkpoint.format import BlockWriter, read_block
@@ -41,6 +42,10 @@ def model_of(
         for i, (table, dim) in enumerate([(FIXED, 6), (DYNAMIC, 4), (DYNAMIC, 1)])
     )
     return ModelSpec(tables, embeddings, DenseSpec((), 0, 0), 0, 1)
+
+
+def live_rows(arena: Arena) -> int:
+    return sum(int(arena.header(*bucket)[index.LIVE_ROWS]) for bucket in ALL)
 
 
 @pytest.fixture
@@ -132,7 +137,8 @@ def test_fixed_rows_are_initialised_once_whoever_owns_them(make_arena: MakeArena
 
 def test_new_ids_get_the_same_weights_in_any_order(make_arena: MakeArena) -> None:
     keys = np.random.default_rng(0).integers(-(1 << 60), 1 << 60, 3000)
-    first, second = adopted(make_arena()), adopted(make_arena())
+    arena = make_arena()
+    first, second = adopted(arena), adopted(make_arena())
     for part in np.array_split(keys[::-1], 7):
         second.rows_for(DYNAMIC, part, True, 0)
     rows, others = first.rows_for(DYNAMIC, keys, True, 0), second.rows_for(DYNAMIC, keys, False, 0)
@@ -142,7 +148,7 @@ def test_new_ids_get_the_same_weights_in_any_order(make_arena: MakeArena) -> Non
         assert np.array_equal(weights, pulled(second, embedding, others, 4))
         assert weights[:, 0].std() > 0.2
     assert not pulled(first, 2, rows, 4)[:, 1:].any()
-    assert first.statistics().created_rows == first.statistics().live_rows - 2500 == 3000
+    assert live_rows(arena) == 2500 + 3000
 
 
 def test_unknown_ids_have_no_row_unless_asked_to_create(make_arena: MakeArena) -> None:
@@ -215,7 +221,7 @@ def test_released_buckets_are_not_written_any_more(make_arena: MakeArena) -> Non
     for number, heir in enumerate(heirs):
         heir.adopt(DYNAMIC_BUCKETS[number::2], initialise=True)
         assert np.array_equal(heir.rows_for(DYNAMIC, np.arange(100), True, 0), rows)
-    assert sum(len(heir.statistics().buckets) for heir in heirs) == 16
+    assert all(sum(heir.owns(*bucket) for heir in heirs) == 1 for bucket in DYNAMIC_BUCKETS)
 
 
 def test_eviction_drops_what_was_not_seen_and_reuses_rows_after_two_graces(make_arena: MakeArena) -> None:
@@ -243,7 +249,6 @@ def test_eviction_drops_what_was_not_seen_and_reuses_rows_after_two_graces(make_
     state = arena.state_view(1)
     assert state is not None
     assert not state[again].any()
-    assert store.statistics().evicted_rows == 50
 
 
 def test_a_late_stamp_does_not_bring_an_evicted_row_back(make_arena: MakeArena) -> None:
@@ -256,9 +261,9 @@ def test_a_late_stamp_does_not_bring_an_evicted_row_back(make_arena: MakeArena) 
     arena.seen_view(DYNAMIC)[old] = 100
     snapshot = [block for bucket in DYNAMIC_BUCKETS for block in store.snapshot_bucket(*bucket)]
     assert not any(block.array.any() for block in snapshot if block.kind == "seen")
-    successor = adopted(Arena.attach(arena.directory))
-    assert successor.statistics().live_rows == 2500
-    assert successor.statistics().repaired_rows == 100
+    successor = DynamicTable(Arena.attach(arena.directory), DYNAMIC)
+    assert sum(successor.open_bucket(bucket) for _, bucket in DYNAMIC_BUCKETS) == 100
+    assert live_rows(arena) == 2500
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -295,7 +300,8 @@ def test_snapshots_restore_every_bit(make_arena: MakeArena, optimizer: RowOptimi
 
 
 def test_a_restore_replaces_what_was_there(make_arena: MakeArena) -> None:
-    store = adopted(make_arena())
+    arena = make_arena()
+    store = adopted(arena)
     store.rows_for(DYNAMIC, np.arange(100), True, 0)
     blocks = {bucket: store.snapshot_bucket(*bucket) for bucket in DYNAMIC_BUCKETS}
     before = store.rows_for(DYNAMIC, np.arange(5000), False, 0)
@@ -303,7 +309,7 @@ def test_a_restore_replaces_what_was_there(make_arena: MakeArena) -> None:
     for bucket in DYNAMIC_BUCKETS:
         store.restore_bucket(*bucket, blocks[bucket])
     assert np.array_equal(store.rows_for(DYNAMIC, np.arange(5000), False, 0), before)
-    assert store.statistics().live_rows == 2500 + 100
+    assert live_rows(arena) == 2500 + 100
 
 
 def test_blocks_that_do_not_fit_are_refused_by_name(make_arena: MakeArena) -> None:
@@ -355,10 +361,11 @@ def test_a_bucket_whose_restore_was_cut_off_counts_as_empty(make_arena: MakeAren
 
 
 def test_heat_counts_the_keys_asked_for(make_arena: MakeArena) -> None:
-    store = adopted(make_arena())
+    arena = make_arena()
+    store = adopted(arena)
     store.rows_for(FIXED, np.array([0, 1, 2, 2499]), True, 0)
     store.rows_for(DYNAMIC, np.arange(30), True, 0)
-    heat = {(facts.table, facts.bucket): facts.heat for facts in store.statistics().buckets}
+    heat = {bucket: int(arena.header(*bucket)[index.HEAT]) for bucket in ALL}
     assert [heat[bucket] for bucket in FIXED_BUCKETS] == [3, 0, 1]
     assert sum(heat[bucket] for bucket in DYNAMIC_BUCKETS) == 30
 
@@ -378,4 +385,6 @@ def test_an_age_on_the_board_counts_where_the_job_has_none_or_a_longer_one(make_
     late = 200 * SAMPLES_PER_STAMP
     assert sum(store.evict(table, bucket, late) for table, bucket in DYNAMIC_BUCKETS) == 40
     arena.seen_view(DYNAMIC)[old] = 150
-    assert adopted(Arena.attach(arena.directory)).statistics().repaired_rows == 40, "stamped by a worker afterwards"
+    successor = DynamicTable(Arena.attach(arena.directory), DYNAMIC)
+    taken_back = sum(successor.open_bucket(bucket) for _, bucket in DYNAMIC_BUCKETS)
+    assert taken_back == 40, "stamped by a worker afterwards"

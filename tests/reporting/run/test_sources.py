@@ -8,8 +8,7 @@ import pytest
 
 from elastichost.errors import PreflightError
 from elastichost.reporting.run.sources import SKIPPED_KINDS, JobFacts, Sources, open_sources
-from elastichost.runs.events import ProcessReady, TunerDecided
-from elastichost.runs.events.schema import event_classes
+from elastichost.runs.events import EVENT_CLASSES, ProcessReady, TunerDecided
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.decision import Decision
 from tests.reporting.remains import evaluated, line, plan, worker, write_journal, write_run
@@ -42,7 +41,7 @@ def test_what_is_there_is_read(run: Path) -> None:
 
 
 def test_kinds_that_are_left_out_exist() -> None:
-    assert {one.__struct_config__.tag for one in event_classes()} >= SKIPPED_KINDS
+    assert {one.__struct_config__.tag for one in EVENT_CLASSES} >= SKIPPED_KINDS
 
 
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:

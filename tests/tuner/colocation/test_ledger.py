@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -21,7 +23,6 @@ from elastichost.tuner.colocation.ledger import (
     learnt,
     margin,
     observe,
-    of_placed,
     refusal,
     release,
 )
@@ -155,7 +156,7 @@ def test_no_charge_is_below_an_observed_peak_and_none_is_promised_twice(
 
 def test_the_ledger_of_those_that_run() -> None:
     running = [placed(A_JOB), PlacedJob(job("g", gpu_mode()), Placement(0, 1), 7, 9)]
-    ledger = of_placed(GPU_HOST, running)
+    ledger = reduce(admit, running, HostLedger(GPU_HOST))
     assert ledger.charged_bytes == round(2.4 * GB) + 7
     assert (ledger.charged_gpu_bytes(0), ledger.charged_gpu_bytes(1)) == (0, 9)
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, Placement
+from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Placement
 from elastichost.tuner.colocation.ledger import Margins
-from elastichost.tuner.colocation.placing import bottleneck, candidates, fits, fitting, outlasts, room_of
+from elastichost.tuner.colocation.placing import bottleneck, candidates, fits, outlasts, room_of
 from elastichost.tuner.colocation.speeds import demand_matrix
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
+
+
+def fitting(
+    job: JobDemand, running: Sequence[PlacedJob], host: HostRoom, margins: Margins | None = None
+) -> tuple[Placement, ...]:
+    """Where a job fits now, by mode and device."""
+    ways = candidates((job,), host, margins or Margins())
+    return tuple(ways.placement(int(at)) for at in np.flatnonzero(fits(ways, room_of(host, running))))
 
 
 def test_every_mode_on_every_device() -> None:

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+from elastichost.errors import ConfigError
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.candidates import Bounds
-from elastichost.tuner.policy.solvers import may_evolve
-from elastichost.tuner.policy.space import Search
+from elastichost.tuner.policy.solvers import may_evolve, require_nsga2
+from elastichost.tuner.policy.space import Search, search_space
 
 MANY = Bounds(Configuration(1, 1), Configuration(200, 50))
 FEW = Bounds(Configuration(1, 1), Configuration(20, 5))
@@ -53,3 +54,11 @@ def test_a_decision_imports_nothing_any_more() -> None:
 
 def test_a_search_that_never_needs_it_does_not_import_it() -> None:
     assert in_a_new_process(IMPORTED.format(most="200, 50", search="auto")) == "True False []"
+
+
+def test_without_pymoo_a_search_by_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_nsga2()
+    monkeypatch.setitem(sys.modules, "pymoo", None)  # as if it were not installed
+    with pytest.raises(ConfigError, match=r"(?s)needs pymoo.*pip install .elastichost\[nsga2\]"):
+        search_space(MANY, "nsga2", lambda array: array[:, 0], 7)
+    assert len(search_space(MANY, "auto", lambda array: array[:, 0], 7))

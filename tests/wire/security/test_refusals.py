@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from elastichost.wire.security.refusals import MOST_LETTERS, MOST_TOLD, WINDOW_S, Refusals
+import pytest
+
+from elastichost.wire.security import refusals as module
+from elastichost.wire.security.refusals import MOST_LETTERS, MOST_TOLD, WINDOW_S, Refusal, RefusalLog, Refusals
 
 
 def test_the_first_few_are_told_and_then_how_many_more_there_were() -> None:
     refusals = Refusals()
     told = [refusals.note(f"message {number}", 100.0) for number in range(MOST_TOLD + 1000)]
-    assert told[:2] == ["message 0", "message 1"]
-    assert [text for text in told if text] == told[:MOST_TOLD]
-    assert refusals.note("another", 100.0 + WINDOW_S) == "another (and 1000 others before it, not told one by one)"
-    assert refusals.note("one more", 100.1 + WINDOW_S) == "one more"
-    assert refusals.total == MOST_TOLD + 1002
+    assert told[:2] == [Refusal("message 0"), Refusal("message 1")]
+    assert [one for one in told if one is not None] == told[:MOST_TOLD]
+    assert refusals.note("another", 100.0 + WINDOW_S) == Refusal("another", 1001)
+    assert refusals.note("one more", 100.1 + WINDOW_S) == Refusal("one more")
 
 
 def test_what_is_told_has_an_end() -> None:
-    assert Refusals().note("x" * 10_000, 0.0) == "x" * MOST_LETTERS + "..."
+    assert Refusals().note("x" * 10_000, 0.0) == Refusal("x" * MOST_LETTERS + "...")
+
+
+def test_a_log_says_how_many(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now_s[0])
+    log = RefusalLog()
+    for number in range(MOST_TOLD + 3):
+        log(f"message {number}")
+    now_s[0] += WINDOW_S
+    log("another")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "refused a message: message 0"
+    assert lines[MOST_TOLD:] == ["refused 4 messages; the last: another"]
