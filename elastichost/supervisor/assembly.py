@@ -50,7 +50,7 @@ from elastichost.supervisor.rebalancer import Balancer
 from elastichost.supervisor.startup.arena_takeover import ArenaClaim, TakenOver, TakeoverRefusal, rescue
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource, newest_kept, starting_point
-from elastichost.tuner.cold_start import resized_plan
+from elastichost.tuner.placement.resize import resized_plan
 
 __all__ = ["assemble"]
 

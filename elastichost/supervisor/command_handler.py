@@ -31,8 +31,8 @@ from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.core.plan_change import Dip, Pace, PlanChangeWatch, figures_of, gpu_refusal, refusal
 from elastichost.supervisor.elastic_hosts.join import HostJoin, join_refusal
 from elastichost.supervisor.startup.preflight import Preparation
-from elastichost.tuner.cold_start import resized_plan
 from elastichost.tuner.placement.gpu_shares import most_sharing
+from elastichost.tuner.placement.resize import resized_plan
 from elastichost.wire.commands import (
     AcceptedMsg,
     Command,

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from elastichost.history.features import JobFeatures, JobRecord
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload
-from elastichost.tuner.models.base import Fit, Prior, fit
+from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
 from elastichost.tuner.policy.choice import DecisionCosts, price_of
 from elastichost.tuner.policy.policy import SpeedForecast

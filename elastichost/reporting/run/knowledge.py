@@ -14,7 +14,8 @@ import numpy as np
 
 from elastichost.reporting.run.facts import MeasuredConfiguration, PlanChange, TunerDecision, TunerModelFacts
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
-from elastichost.tuner.models.base import Fit, fit
+from elastichost.tuner.models.base import Fit
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.candidates import as_configurations
 from elastichost.tuner.policy.policy import Decision, SpeedForecast, TunerSettings, TunerState, absorb, measured
 from elastichost.tuner.policy.space import search_space

@@ -12,7 +12,7 @@ from elastichost.history.store import WAIT_S, History, history_path
 from elastichost.runs.events import HistoryUnavailable
 from elastichost.supervisor.context import Run
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.models.base import fit
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.choice import best_known
 from elastichost.tuner.policy.policy import TunerSettings, TunerState, stakes_of
 from elastichost.tuner.policy.profile import merged, so_far

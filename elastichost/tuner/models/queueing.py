@@ -27,8 +27,8 @@ from elastichost.tuner.models.base import (
     skew_of,
     skewed_shares,
 )
-from elastichost.tuner.models.fitting import Belief, Estimate, Evaluate, Rows, conformal_factor, estimate, rank_of
-from elastichost.tuner.models.links import crossing
+from elastichost.tuner.models.least_squares import Belief, Estimate, Evaluate, Rows, conformal_factor, estimate, rank_of
+from elastichost.tuner.models.link_traffic import crossing
 from elastichost.tuner.models.posynomial import Tape
 from elastichost.tuner.models.queueing_form import Believed, Columns, believed, natural, predicted
 
@@ -58,7 +58,7 @@ class QueueingSettings(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QueueingFit:
-    """See `performance.Fit`. factor: what predictive standard deviations are multiplied with (conformal)."""
+    """See `base.Fit`. factor: what predictive standard deviations are multiplied with (conformal)."""
 
     workload: Workload
     settings: QueueingSettings
@@ -97,7 +97,7 @@ class QueueingFit:
         return float(np.exp(-NORMAL_90 * np.median(self.predict(seen).log_error)))
 
     def predict(self, configurations: ConfigurationArray, hot_share: float | None = None) -> Predictions:
-        """See `performance.Fit`.
+        """See `base.Fit`.
 
         Variance of log(samples/s): j Sigma j' + discrepancy^2, j the derivatives there. With data information A in
         units of the prior's standard deviations, directions with an eigenvalue below 1 are those of which the prior
@@ -147,7 +147,7 @@ def fit(
     prior: Prior | None = None,
     settings: QueueingSettings | None = None,
 ) -> QueueingFit:
-    """Fits the model. Without observations it says what the prior says. Raises ValueError as `performance.checked`."""
+    """Fits the model. Without observations it says what the prior says. Raises ValueError as `base.checked`."""
     checked(workload, observations)
     settings = settings or QueueingSettings()
     seen, known = tuple(observations), prior or Prior()
@@ -242,7 +242,7 @@ def _evaluation(
     kinds: Sequence[int],
     picks: Sequence[npt.NDArray[np.int64]],
 ) -> Evaluate:
-    """Predicted logarithms of the measured rows and their derivatives, for `fitting.estimate`."""
+    """Predicted logarithms of the measured rows and their derivatives, for `least_squares.estimate`."""
     configurations = as_array([one.configuration for one in seen])
     servers = configurations[:, 1]
     shares = 1.0 / servers

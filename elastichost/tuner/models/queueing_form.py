@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.facts import ConfigurationArray, Workload
-from elastichost.tuner.models.links import crossing
+from elastichost.tuner.models.link_traffic import crossing
 from elastichost.tuner.models.posynomial import Quantity, Tape, largest
 
 __all__ = ["LOGITS", "Believed", "Columns", "Predicted", "believed", "natural", "predicted"]

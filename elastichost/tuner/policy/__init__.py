@@ -6,7 +6,7 @@ Modules:
     profile                  from counts to observations
     candidates, space        which configurations are possible
     choice, trials           what trying another is worth
-    ceiling, floor           what no plan exceeds; what is left at once
+    floor, drift             which trials are left at once; whether the speed has changed
     frontier, job_frontier   speed against cost
     solvers, reasons         slow imports; words
 """

@@ -9,8 +9,8 @@ import numpy as np
 
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.models.base import Prior
-from elastichost.tuner.models.fitting import Drift
 from elastichost.tuner.policy.candidates import Bounds
+from elastichost.tuner.policy.drift import Drift
 from elastichost.tuner.policy.profile import BlockSettings, ProfileState
 from elastichost.tuner.policy.space import Search
 

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
-from elastichost.tuner.models.base import Fit, Prior, fit
-from elastichost.tuner.models.fitting import observe
+from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import Surface, surface
 from elastichost.tuner.policy.candidates import contains
 from elastichost.tuner.policy.choice import DecisionCosts, best_known, price_of
 from elastichost.tuner.policy.decision import Decision, Kind, SpeedForecast, TunerSettings, TunerState, measured
+from elastichost.tuner.policy.drift import observe
 from elastichost.tuner.policy.floor import glimpse, is_below, slow_budget_s
 from elastichost.tuner.policy.profile import (
     BlockSettings,

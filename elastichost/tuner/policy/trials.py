@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
+from elastichost.tuner.models.ceiling import RELIEF
 from elastichost.tuner.policy.candidates import as_configurations
-from elastichost.tuner.policy.ceiling import RELIEF
 from elastichost.tuner.policy.choice import DecisionCosts, Values, values
 from elastichost.tuner.policy.decision import Kind, SpeedForecast, TunerSettings
 from elastichost.tuner.policy.profile import error_beside_others
@@ -55,7 +55,8 @@ USUAL_HELD = 0.3  # the same chance of the usual plan: the model must not be sur
 
 class Options(msgspec.Struct, frozen=True):
     """Configurations that may be chosen and were not measured, and what is expected of them; float64 [n, 4].
-    predictions: their `log_error` is of the difference to the best known; unfamiliar, most: as in `kriging.Surface`."""
+    predictions: their `log_error` is of the difference to the best known; unfamiliar, most: as in
+    `residual_gp.Surface`."""
 
     space: ConfigurationArray
     predictions: Predictions

@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.tuner.cold_start import initial_plan, resized_plan
+from elastichost.tuner.cold_start import initial_plan
+from elastichost.tuner.placement.resize import resized_plan
 
 
 @settings(deadline=None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.facts import Configuration, as_array
-from elastichost.tuner.models.links import crossing
+from elastichost.tuner.models.link_traffic import crossing
 
 
 def counted(configuration: Configuration, capacity: tuple[int, ...], rows: float, dense: float) -> tuple[float, float]:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.facts import ConfigurationArray
+from elastichost.tuner.placement.process_placement import hosts_of_servers, hosts_of_workers, usable_hosts
 
 __all__ = ["Crossing", "crossing"]
 
@@ -53,7 +53,8 @@ def crossing(
 
 def _shares(workers: int, servers: int, capacity: tuple[int, ...]) -> tuple[list[float], list[float]]:
     """Of each host, as plans deal them."""
-    plan = initial_plan(cores=(), workers=workers, servers=servers, hosts=len(capacity), capacity=capacity)
     hosts = range(len(capacity))
-    of_workers = [sum(spec.host == host for spec in plan.workers) / workers for host in hosts]
-    return of_workers, [sum(spec.host == host for spec in plan.servers) / servers for host in hosts]
+    by_worker = hosts_of_workers({}, range(workers), capacity)
+    by_server = hosts_of_servers({}, range(servers), usable_hosts(len(capacity), capacity))
+    of_workers = [list(by_worker.values()).count(host) / workers for host in hosts]
+    return of_workers, [list(by_server.values()).count(host) / servers for host in hosts]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.tuner.grid_data import read_grids
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.models.base import interval
-from elastichost.tuner.policy.ceiling import RELIEF, bounded, ceiling, most
+from elastichost.tuner.models.ceiling import RELIEF, bounded, ceiling, most
 
 HOST = Workload(batch_size=500, host_cores=4)
 # two workers: 3 ms of CPU for a batch in the training thread, 4 in the process, 1 in the PS

@@ -5,18 +5,16 @@ A model gives rows: predicted logarithms and their derivatives. All of it is rel
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.facts import Configuration, Observation
 from elastichost.tuner.models.base import NORMAL_90
 
-__all__ = ["Belief", "Drift", "Estimate", "Reference", "Rows", "conformal_factor", "estimate", "observe", "rank_of"]
+__all__ = ["Belief", "Estimate", "Evaluate", "Rows", "conformal_factor", "estimate", "rank_of"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -28,8 +26,6 @@ STEPS = 40
 LONGEST = 1.0  # step, in standard deviations of the prior
 FIRST_DAMPING, LARGEST_DAMPING = 0.1, 1e6
 TOLERANCE = 3e-3  # of the loss
-ALLOWANCE, ALARM = 0.5, 5.0  # of the cumulative sums, in standard deviations
-DRIFT_NOISE = 0.01  # by which a machine differs from itself
 WEIGHTED_SQUARE = 0.5649  # mean of z^2 / sqrt(1 + z^2), z standard normal
 BELIEVED = 8.0  # what is believed of a discrepancy beforehand counts as so many observations
 MANY = 40  # configurations that would halve (in log) what too wide intervals are narrowed by
@@ -205,42 +201,3 @@ def rank_of(found: Estimate) -> int:
     spread, that are at least a hundredth of the largest."""
     values = np.sqrt(np.maximum(np.linalg.eigvalsh(found.information), 0.0))
     return int((values > DETERMINED * values.max()).sum()) if len(values) and values.max() > 0 else 0
-
-
-# --- changes of the machine or the data -------------------------------------------------------------------------------
-
-
-class Reference(msgspec.Struct, frozen=True):
-    """What a configuration does, from all that was seen of it: log(samples_per_s) and the variance of that."""
-
-    log_speed: float
-    variance: float
-
-
-class Drift(msgspec.Struct, frozen=True):
-    """Page's cumulative sums (Biometrika 41, 1954) of standardised residuals, upwards and downwards."""
-
-    references: Mapping[Configuration, Reference] = {}
-    up: float = 0.0
-    down: float = 0.0
-
-
-def observe(state: Drift, observation: Observation) -> tuple[Drift, bool]:
-    """Folds one observation; True: what was measured before holds no more, and the state begins anew with this one.
-
-    z = (log(speed) - reference) / sqrt(both variances) of a configuration seen before, the reference being the mean by
-    precision of all before: such residuals are independent while nothing changes (Brown, Durbin and Evans 1975). The
-    sums grow by |z| - 0.5 and may reach 5, which chance alone does once in some hundred observations.
-    """
-    own = Reference(math.log(observation.samples_per_s), observation.log_error**2 + DRIFT_NOISE**2)
-    known = state.references.get(observation.configuration)
-    if known is None:
-        return msgspec.structs.replace(state, references={**state.references, observation.configuration: own}), False
-    z = (own.log_speed - known.log_speed) / math.sqrt(known.variance + own.variance)
-    up, down = max(0.0, state.up + z - ALLOWANCE), max(0.0, state.down - z - ALLOWANCE)
-    if max(up, down) > ALARM:
-        return Drift({observation.configuration: own}), True
-    share = known.variance / (known.variance + own.variance)
-    mean = known.log_speed + share * (own.log_speed - known.log_speed)
-    learned = Reference(mean, known.variance * (1.0 - share))
-    return Drift({**state.references, observation.configuration: learned}, up, down), False
