@@ -32,8 +32,8 @@ from elastichost.resources import HostInventory
 from elastichost.runs.events import JobCancelled, JobDone, JobExamined, JobStarted, JobSubmitted, JobWarned
 from elastichost.runs.result import RunResult
 from elastichost.tuner.colocation import ledger as ledgers
-from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Start
-from elastichost.tuner.colocation.policies import Settings, dispatch, predicted, why_waiting
+from elastichost.tuner.colocation.facts import CPU, GpuCapacity, HostCapacity, JobDemand, PlacedJob, Start
+from elastichost.tuner.colocation.policies import ColocationSettings, dispatch, predicted, why_waiting
 
 __all__ = ["Core"]
 
@@ -44,10 +44,12 @@ SAY_EVERY_S = 2.0  # why jobs wait is worked out so often
 class Core:
     """room: for all jobs together. power: of the host. inventory: with the numbers of cores and GPUs."""
 
-    def __init__(self, settings: Settings, inventory: HostInventory, power: HostPower, memory_bytes: int) -> None:
+    def __init__(
+        self, settings: ColocationSettings, inventory: HostInventory, power: HostPower, memory_bytes: int
+    ) -> None:
         self._settings, self._inventory, self._power = settings, inventory, power
-        gpus = tuple(GpuRoom(gpu.index, gpu.memory_bytes) for gpu in inventory.gpus)
-        self._room = HostRoom(len(inventory.cores), memory_bytes, gpus)
+        gpus = tuple(GpuCapacity(gpu.index, gpu.memory_bytes) for gpu in inventory.gpus)
+        self._room = HostCapacity(len(inventory.cores), memory_bytes, gpus)
         self._ledger = ledgers.HostLedger(self._room)
         self._jobs: dict[str, JobEntry] = {}
         self._twins: dict[str, Known] = {}

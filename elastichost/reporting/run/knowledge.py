@@ -18,7 +18,7 @@ from elastichost.tuner.models.base import Fit
 from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.candidates import as_configurations
 from elastichost.tuner.policy.policy import Decision, SpeedForecast, TunerSettings, TunerState, absorb, measured
-from elastichost.tuner.policy.space import search_space
+from elastichost.tuner.policy.search_space import search_space
 from elastichost.tuner.records import TunerLooked
 
 __all__ = ["Knowledge", "decisions_of_journal", "with_outcomes"]

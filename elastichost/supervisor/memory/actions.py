@@ -15,7 +15,7 @@ from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
 from elastichost.specs import TableSpec
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.shard_map import ShardMapController
-from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemorySample
 from elastichost.tuner.memory.forecast import MemoryState, predict
 from elastichost.wire.commands import ScaleMsg
 
@@ -34,7 +34,7 @@ class _Effect:
     kind: MemoryKind
     due_s: float
     state: MemoryState
-    look: MemoryLook
+    look: MemorySample
     evicted: int
     rounds: int
     cause: str
@@ -60,7 +60,7 @@ class MemoryActor:
         return bool(self._effects)
 
     def perform(
-        self, decision: MemoryDecision, look: MemoryLook, state: MemoryState, commander: CommandHandler, now_s: float
+        self, decision: MemoryDecision, look: MemorySample, state: MemoryState, commander: CommandHandler, now_s: float
     ) -> None:
         """decision: of another kind than "stay" and "warn"."""
         match decision.kind:
@@ -115,7 +115,7 @@ class MemoryActor:
 
     # --- effects ----------------------------------------------------------------------------------------------
 
-    def measure(self, state: MemoryState, look: MemoryLook, now_s: float) -> None:
+    def measure(self, state: MemoryState, look: MemorySample, now_s: float) -> None:
         """Notes what actions have done whose time has come."""
         due = [effect for effect in self._effects if now_s >= effect.due_s]
         self._effects = [effect for effect in self._effects if now_s < effect.due_s]

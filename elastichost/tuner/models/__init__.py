@@ -6,7 +6,7 @@ Modules:
     least_squares                 robust fits with priors, and how far their predictions can be trusted
     link_traffic                  bytes between hosts
     ceiling                       the speed that no configuration exceeds, by the CPU time that was measured
-    queueing, queueing_form       the model of elastichost
+    queueing, queueing_equations  the model of elastichost
     dlrover_rm, optimus, pollux   published models
     residual_gp                   what was measured nearby corrects a prediction
     registry                      the models by name

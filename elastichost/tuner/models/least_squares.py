@@ -49,7 +49,8 @@ class Rows(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """theta: float64 [k] most probable; information: float64 [k, k] what the data alone say, J'WJ; prior_sd: float64
-    [k], wider than it was where data contradict hearsay; covariance: float64 [k, k] of both together (Laplace).
+    [k], wider than it was where data contradict what was learnt of other jobs; covariance: float64 [k, k] of both
+    together (Laplace).
 
     discrepancy: float64 [kinds]; residuals: float64 [r] measured less predicted; jacobian: float64 [r, k]; spread:
     float64 [r] standard deviation of a row, model's part included; weights: float64 [r] of the robust loss, 1 for what
@@ -77,11 +78,11 @@ class _Point:
 
 class Belief(msgspec.Struct, frozen=True):
     """Of k parameters before anything is measured, float64 [k]: normal with this mean and standard deviation. bool [k]
-    is_hearsay: what other jobs say; where data contradict it, it gives way (Cauchy tails)."""
+    is_transferred: learnt of other jobs; where data contradict it, it gives way (Cauchy tails)."""
 
     mean: Floats
     sd: Floats
-    is_hearsay: npt.NDArray[np.bool_]
+    is_transferred: npt.NDArray[np.bool_]
 
 
 def estimate(evaluate: Evaluate, rows: Rows, belief: Belief) -> Estimate:
@@ -89,9 +90,9 @@ def estimate(evaluate: Evaluate, rows: Rows, belief: Belief) -> Estimate:
 
     `evaluate(theta)` gives predicted logarithms [r] and their Jacobian [r, k]. Minimises the soft-L1 loss
     sum 2 (sqrt(1 + r^2) - 1) of the rows, r in units of their spread, plus what the priors say: z^2, or log(1 + z^2)
-    for hearsay, z = (theta - mean) / sd. The discrepancy of each kind is what is left when the rows' own errors are
-    taken from the mean squared residual (an EM step, between rounds), with `rows.discrepancy` as what is believed of it
-    beforehand.
+    for what was learnt of other jobs, z = (theta - mean) / sd. The discrepancy of each kind is what is left when the
+    rows' own errors are taken from the mean squared residual (an EM step, between rounds), with `rows.discrepancy` as
+    what is believed of it beforehand.
     """
     discrepancy = rows.discrepancy.copy()
     point = _Point(np.zeros(len(belief.mean)), *evaluate(belief.mean))
@@ -114,7 +115,7 @@ def estimate(evaluate: Evaluate, rows: Rows, belief: Belief) -> Estimate:
 
 def _prior_weights(belief: Belief, z: Floats) -> Floats:
     """Half the slope of the prior's loss with respect to z^2."""
-    return np.where(belief.is_hearsay, 1.0 / (1.0 + z * z), 1.0)
+    return np.where(belief.is_transferred, 1.0 / (1.0 + z * z), 1.0)
 
 
 def _minimum(evaluate: Evaluate, logs: Floats, spread: Floats, belief: Belief, start: _Point) -> _Point:
@@ -126,7 +127,7 @@ def _minimum(evaluate: Evaluate, logs: Floats, spread: Floats, belief: Belief, s
 
     def loss(point: _Point) -> float:
         squares = ((logs - point.predicted) / spread) ** 2
-        beliefs = np.where(belief.is_hearsay, np.log1p(point.z**2), point.z**2)
+        beliefs = np.where(belief.is_transferred, np.log1p(point.z**2), point.z**2)
         return float(2.0 * np.sum(np.sqrt(1.0 + squares) - 1.0) + beliefs.sum())
 
     point, value, damping = start, loss(start), FIRST_DAMPING

@@ -23,12 +23,12 @@ import numpy.typing as npt
 from elastichost.tuner.facts import ConfigurationArray
 from elastichost.tuner.placement.process_placement import hosts_of_servers, hosts_of_workers, usable_hosts
 
-__all__ = ["Crossing", "crossing"]
+__all__ = ["LinkTraffic", "link_traffic"]
 
 Floats = npt.NDArray[np.float64]
 
 
-class Crossing(NamedTuple):
+class LinkTraffic(NamedTuple):
     """Of n configurations, float64 [n]: bytes each way that a batch of one worker moves to other hosts, and bytes each
     way through the busiest link for each batch of all workers over these (1: all of them go through it)."""
 
@@ -36,9 +36,9 @@ class Crossing(NamedTuple):
     link_share: Floats
 
 
-def crossing(
+def link_traffic(
     configurations: ConfigurationArray, capacity: tuple[int, ...], row_bytes: Floats, dense_bytes: float
-) -> Crossing:
+) -> LinkTraffic:
     """configurations: float64 [n, 4]; capacity: cores of each host; row_bytes: float64 [n] of a batch of one worker,
     each way; dense_bytes: of the dense part."""
     shares = [_shares(int(workers), int(servers), capacity) for workers, servers in configurations[:, :2]]
@@ -48,7 +48,7 @@ def crossing(
     moved = (rows * a * (1.0 - b)).sum(axis=1) + dense_bytes * elsewhere[:, 0]
     through = rows * (a * (1.0 - b) + (1.0 - a) * b) + dense_bytes * np.hstack([elsewhere, a[:, 1:]])
     busiest = through.max(axis=1)
-    return Crossing(moved, np.divide(busiest, moved, out=np.ones_like(moved), where=moved > 0))
+    return LinkTraffic(moved, np.divide(busiest, moved, out=np.ones_like(moved), where=moved > 0))
 
 
 def _shares(workers: int, servers: int, capacity: tuple[int, ...]) -> tuple[list[float], list[float]]:

@@ -6,5 +6,5 @@ Modules:
     rebalance               which buckets change owners
     heat, cross_host_load   how much is asked of every bucket
     gpu_shares              workers that share a GPU
-    allocate, knapsack      which configuration each of several jobs gets
+    allocation, knapsack    which configuration each of several jobs gets
 """

@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.facts import COLUMNS, ConfigurationArray
+from elastichost.tuner.facts import COLUMNS, Configuration, ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, repaired
 
 if TYPE_CHECKING:
     from pymoo.algorithms.moo.nsga2 import NSGA2
 
-__all__ = ["Frontier", "Prices", "hypervolume", "nsga2", "pareto", "resource_cost"]
+__all__ = ["Frontier", "Prices", "hypervolume", "nsga2", "pareto", "resource_cost", "warm_up_nsga2"]
 
 Floats = npt.NDArray[np.float64]
 # float64 [n] for float64 [n, 4]
@@ -123,6 +123,19 @@ def nsga2(
     configurations, gain, spent = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     kept = pareto(gain, spent)
     return Frontier(configurations[kept], gain[kept], spent[kept])
+
+
+def warm_up_nsga2() -> None:
+    """Runs a short search, so that pymoo is imported: parts of it are imported only within a search."""
+
+    def first(array: ConfigurationArray) -> Floats:
+        return array[:, 0]
+
+    def second(array: ConfigurationArray) -> Floats:
+        return array[:, 1]
+
+    few = Bounds(Configuration(1, 1), Configuration(4, 4))
+    nsga2(few, first, second, seed=0, population=8, generations=2)
 
 
 def _numbers(bounds: Bounds, name: str) -> Floats:

@@ -31,8 +31,8 @@ def rows(logs: np.ndarray, error: float, groups: np.ndarray | None = None, kinds
     )
 
 
-def belief(mean: np.ndarray, sd: float | np.ndarray, *, is_hearsay: bool = False) -> Belief:
-    return Belief(mean, np.broadcast_to(sd, mean.shape).astype(np.float64), np.full(len(mean), is_hearsay))
+def belief(mean: np.ndarray, sd: float | np.ndarray, *, is_transferred: bool = False) -> Belief:
+    return Belief(mean, np.broadcast_to(sd, mean.shape).astype(np.float64), np.full(len(mean), is_transferred))
 
 
 def linear(design: np.ndarray, logs: np.ndarray, error: float, sd: float = 10.0) -> Estimate:
@@ -103,15 +103,19 @@ def test_what_the_model_is_off_by_is_estimated_for_each_kind(spread: float) -> N
     assert found.discrepancy[1] == pytest.approx(spread, rel=0.25)
 
 
-def test_hearsay_gives_way_to_data_and_a_prior_does_not() -> None:
+def test_what_other_jobs_taught_gives_way_to_data_and_a_prior_does_not() -> None:
     design = np.ones((10, 1))
     wrong = np.array([3.0])
     believed = estimate(lambda t: (design @ t, design), rows(np.zeros(10), 0.1), belief(wrong, 0.05))
-    doubted = estimate(lambda t: (design @ t, design), rows(np.zeros(10), 0.1), belief(wrong, 0.05, is_hearsay=True))
+    doubted = estimate(
+        lambda t: (design @ t, design), rows(np.zeros(10), 0.1), belief(wrong, 0.05, is_transferred=True)
+    )
     assert believed.theta[0] > 1.0 > 0.1 > abs(doubted.theta[0])
     # it was of no use, so it makes nobody surer
     assert doubted.covariance[0, 0] == pytest.approx(1.0 / doubted.information[0, 0], rel=0.05)
-    near = estimate(lambda t: (design @ t, design), rows(np.full(10, 3.02), 0.1), belief(wrong, 0.05, is_hearsay=True))
+    near = estimate(
+        lambda t: (design @ t, design), rows(np.full(10, 3.02), 0.1), belief(wrong, 0.05, is_transferred=True)
+    )
     assert near.covariance[0, 0] < 0.8 / near.information[0, 0]
 
 

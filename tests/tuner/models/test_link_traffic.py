@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.facts import Configuration, as_array
-from elastichost.tuner.models.link_traffic import crossing
+from elastichost.tuner.models.link_traffic import link_traffic
 
 
 def counted(configuration: Configuration, capacity: tuple[int, ...], rows: float, dense: float) -> tuple[float, float]:
@@ -49,16 +49,16 @@ def counted(configuration: Configuration, capacity: tuple[int, ...], rows: float
 def test_as_counted(capacity: list[int], workers: int, servers: int, rows: float, dense: float) -> None:
     of = Configuration(workers, servers)
     moved, busiest = counted(of, tuple(capacity), rows, dense)
-    found = crossing(as_array([of]), tuple(capacity), np.array([rows]), dense)
+    found = link_traffic(as_array([of]), tuple(capacity), np.array([rows]), dense)
     assert found.moved_bytes[0] == pytest.approx(moved)
     assert found.moved_bytes[0] * found.link_share[0] == pytest.approx(busiest)
 
 
 def test_two_hosts_have_one_link() -> None:
-    found = crossing(as_array([Configuration(2, 2)]), (1, 1), np.array([1000.0]), 100.0)
+    found = link_traffic(as_array([Configuration(2, 2)]), (1, 1), np.array([1000.0]), 100.0)
     assert (found.moved_bytes[0], found.link_share[0]) == (pytest.approx(550.0), pytest.approx(1.0))
 
 
 def test_on_one_host_nothing_crosses() -> None:
-    found = crossing(as_array([Configuration(4, 2)]), (4,), np.array([1000.0]), 100.0)
+    found = link_traffic(as_array([Configuration(4, 2)]), (4,), np.array([1000.0]), 100.0)
     assert (found.moved_bytes[0], found.link_share[0]) == (0.0, 1.0)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.placement.allocate import (
+from elastichost.tuner.placement.allocation import (
     Capacity,
     JobId,
     JobOptions,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from elastichost.tuner.facts import ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, contains, count, enumerate_candidates
 
-__all__ = ["ALL_OF_THEM", "Search", "codes", "search_space"]
+__all__ = ["ALL_OF_THEM", "Search", "codes", "may_use_nsga2", "search_space"]
 
 Search = Literal["auto", "exact", "nsga2"]
 ALL_OF_THEM = 20_000  # so many are predicted in a few milliseconds
@@ -33,6 +33,11 @@ def search_space(bounds: Bounds, search: Search, worth: Worth, seed: int) -> Con
     if search == "exact" or many <= ALL_OF_THEM:
         return enumerate_candidates(bounds)
     return _coarse_to_fine(bounds, worth)
+
+
+def may_use_nsga2(bounds: Bounds, search: Search) -> bool:
+    """Whether `search_space` can come to NSGA-II within these bounds, or narrower ones."""
+    return search == "nsga2" and count(bounds) > EVOLVED
 
 
 def _levels(low: int, high: int) -> Floats:

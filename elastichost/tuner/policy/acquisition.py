@@ -50,23 +50,23 @@ class Values(msgspec.Struct, frozen=True):
     holds: Floats
 
 
-def price_of(configurations: ConfigurationArray, stakes: DecisionCosts) -> Floats:
+def price_of(configurations: ConfigurationArray, costs: DecisionCosts) -> Floats:
     """In log speed, float64 [n]: what its cores must bring. configurations: float64 [n, 4]."""
     cores = configurations[:, 0] * configurations[:, 2] + configurations[:, 1] * configurations[:, 3]
-    priced: Floats = stakes.min_gain * cores / max(1, stakes.most_cores)
+    priced: Floats = costs.min_gain * cores / max(1, costs.most_cores)
     return priced
 
 
-def best_known(observations: tuple[Observation, ...], stakes: DecisionCosts) -> Observation:
+def best_known(observations: tuple[Observation, ...], costs: DecisionCosts) -> Observation:
     """The observed configuration with the best speed, its cores' price taken off. Raises ValueError when there is
     none."""
     if not observations:
         raise ValueError("nothing was observed")
-    return max(observations, key=lambda one: (_worth(one, stakes), _negative(one.configuration)))
+    return max(observations, key=lambda one: (_worth(one, costs), _negative(one.configuration)))
 
 
-def _worth(observation: Observation, stakes: DecisionCosts) -> float:
-    price = stakes.min_gain * observation.configuration.cores / max(1, stakes.most_cores)
+def _worth(observation: Observation, costs: DecisionCosts) -> float:
+    price = costs.min_gain * observation.configuration.cores / max(1, costs.most_cores)
     return math.log(max(observation.samples_per_s, 1e-9)) - price
 
 
@@ -79,7 +79,7 @@ def values(
     configurations: ConfigurationArray,
     predictions: Predictions,
     best: Observation,
-    stakes: DecisionCosts,
+    costs: DecisionCosts,
     floor: float,
     most: Floats | None = None,
 ) -> Values:
@@ -87,27 +87,27 @@ def values(
     exceed; None: nothing is known of that."""
     from scipy.special import ndtr
 
-    own = price_of(np.array([_row(best.configuration)], dtype=np.float64), stakes)[0]
+    own = price_of(np.array([_row(best.configuration)], dtype=np.float64), costs)[0]
     raw = np.log(np.maximum(predictions.samples_per_s, 1e-9)) - math.log(max(best.samples_per_s, 1e-9))
-    priced = price_of(configurations, stakes) - own
+    priced = price_of(configurations, costs) - own
     mean = raw - priced
     limit = np.full(len(raw), np.inf)
     if most is not None:
         limit = np.log(np.maximum(most, 1e-9)) - math.log(max(best.samples_per_s, 1e-9))
     spread = np.sqrt(predictions.log_error**2 + best.log_error**2)
     spread = np.maximum(spread, 1e-6)
-    left_s = max(0.0, stakes.remaining_s - stakes.block_s)
-    learnt = spread**2 / np.sqrt(spread**2 + stakes.log_error**2)
+    left_s = max(0.0, costs.remaining_s - costs.block_s)
+    learnt = spread**2 / np.sqrt(spread**2 + costs.log_error**2)
     gain_s = left_s * _expected_saving(mean, learnt, limit - priced)
-    loss_s = min(stakes.block_s, stakes.remaining_s) * _expected_loss(raw, spread, limit)
+    loss_s = min(costs.block_s, costs.remaining_s) * _expected_loss(raw, spread, limit)
     # moving for good pays when (1 - exp(-d)) * R > moving, that is d > -log(1 - moving / R)
-    share = stakes.moving_s / stakes.remaining_s if stakes.remaining_s > 0 else 1.0
+    share = costs.moving_s / costs.remaining_s if costs.remaining_s > 0 else 1.0
     hurdle = -math.log1p(-share) if share < 1.0 else math.inf
     sure = ndtr((mean - hurdle) / spread) if math.isfinite(hurdle) else np.zeros_like(mean)
     holds = ndtr((raw - math.log(floor)) / spread) if floor > 0 else np.ones_like(mean)
     sure = np.where(limit - priced > hurdle, sure, 0.0)
     holds = np.where(limit >= math.log(floor), holds, 0.0) if floor > 0 else holds
-    return Values(mean, gain_s - loss_s - 2 * stakes.moving_s, sure, holds)
+    return Values(mean, gain_s - loss_s - 2 * costs.moving_s, sure, holds)
 
 
 def _expected_saving(mean: Floats, spread: Floats, limit: Floats) -> Floats:

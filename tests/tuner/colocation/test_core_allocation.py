@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.tuner.colocation.sharing import Share, SharingJob, dealt, share_cores
+from elastichost.tuner.colocation.core_allocation import CoreRequest, CoreShare, assigned_cores, share_cores
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.placement.allocate import JobOptions, Option
+from elastichost.tuner.placement.allocation import JobOptions, Option
 
 
 def frontier(
@@ -20,12 +20,12 @@ def frontier(
 
 def sharing(
     name: str, cores: tuple[int, ...] = (), remaining: float = 1e4, power: float = 0.7, busy: float | None = None
-) -> SharingJob:
+) -> CoreRequest:
     """Runs with as many cores as it has."""
-    return SharingJob(frontier(name, remaining, power, current=len(cores) - 1 if cores else None), cores, busy)
+    return CoreRequest(frontier(name, remaining, power, current=len(cores) - 1 if cores else None), cores, busy)
 
 
-def by_name(shares: tuple[Share, ...]) -> dict[object, Share]:
+def by_name(shares: tuple[CoreShare, ...]) -> dict[object, CoreShare]:
     return {share.job: share for share in shares}
 
 
@@ -79,7 +79,7 @@ def test_jobs_that_wait_for_input_float() -> None:
 def test_one_that_floats_does_so_until_it_clearly_computes() -> None:
     def floats(cores: tuple[int, ...], busy: float) -> bool:
         options = frontier("a", current=0)
-        return not share_cores([SharingJob(options, cores, busy)], range(4))[0].is_own
+        return not share_cores([CoreRequest(options, cores, busy)], range(4))[0].is_own
 
     assert [floats((1,), busy) for busy in (0.2, 0.4, 0.5)] == [True, False, False]
     assert [floats((), busy) for busy in (0.2, 0.4, 0.5)] == [True, True, False]
@@ -100,11 +100,11 @@ def test_where_there_are_more_jobs_than_cores_the_rest_floats() -> None:
     [
         ([sharing("a")], [], "cannot be shared"),
         ([sharing("a")], [1, 1], "cannot be shared"),
-        ([SharingJob(JobOptions("a", 1.0, ()))], [1], "needs an option"),
+        ([CoreRequest(JobOptions("a", 1.0, ()))], [1], "needs an option"),
         ([sharing("a"), sharing("a")], [1, 2], "two jobs"),
     ],
 )
-def test_nonsense_is_refused(jobs: list[SharingJob], cores: list[int], words: str) -> None:
+def test_nonsense_is_refused(jobs: list[CoreRequest], cores: list[int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         share_cores(jobs, cores)
 
@@ -124,7 +124,7 @@ def test_as_few_cores_as_possible_change_hands(
     scene: tuple[dict[int | str, tuple[int, ...]], dict[int | str, int]],
 ) -> None:
     own, counts = scene
-    given_out = dealt(own, counts, range(8))
+    given_out = assigned_cores(own, counts, range(8))
     everything = [core for cores in given_out.values() for core in cores]
     assert len(set(everything)) == len(everything)
     assert {job: len(cores) for job, cores in given_out.items()} == counts
@@ -133,9 +133,9 @@ def test_as_few_cores_as_possible_change_hands(
 
 
 def test_a_core_that_two_claim_goes_to_one() -> None:
-    assert dealt({"a": (0, 1), "b": (1, 2)}, {"a": 2, "b": 2}, range(4)) == {"a": (0, 1), "b": (2, 3)}
+    assert assigned_cores({"a": (0, 1), "b": (1, 2)}, {"a": 2, "b": 2}, range(4)) == {"a": (0, 1), "b": (2, 3)}
     with pytest.raises(ValueError, match="5 cores are to be dealt of 4"):
-        dealt({}, {"a": 5}, range(4))
+        assigned_cores({}, {"a": 5}, range(4))
 
 
 @settings(max_examples=30, deadline=None)
@@ -155,7 +155,7 @@ def test_shares_are_whole_and_stay_when_asked_again(jobs: list[tuple[int, float,
     if all(share.is_own or job.floats for share, job in zip(shares, asked, strict=True)):
         again = share_cores(
             [
-                SharingJob(
+                CoreRequest(
                     frontier(f"j{at}", remaining, current=share.option), share.cores if share.is_own else (), busy
                 )
                 for at, (share, (_, remaining, busy)) in enumerate(zip(shares, jobs, strict=True))

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, Observation, Predictions, as_array
-from elastichost.tuner.policy.choice import DecisionCosts, best_known, values
+from elastichost.tuner.policy.acquisition import DecisionCosts, best_known, values
 
 STAKES = DecisionCosts(remaining_s=1000.0, moving_s=1.0, block_s=5.0, min_gain=0.0, most_cores=8)
 BEST = Observation(Configuration(2, 1), 100.0, 0.01)

@@ -9,8 +9,7 @@ import pytest
 
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.candidates import Bounds
-from elastichost.tuner.policy.solvers import may_evolve
-from elastichost.tuner.policy.space import Search
+from elastichost.tuner.policy.search_space import Search, may_use_nsga2
 
 MANY = Bounds(Configuration(1, 1), Configuration(200, 50))
 FEW = Bounds(Configuration(1, 1), Configuration(20, 5))
@@ -21,7 +20,7 @@ FEW = Bounds(Configuration(1, 1), Configuration(20, 5))
     [(MANY, "nsga2", True), (FEW, "nsga2", False), (MANY, "auto", False), (MANY, "exact", False)],
 )
 def test_only_where_it_can_be_chosen(bounds: Bounds, search: Search, expected: bool) -> None:
-    assert may_evolve(bounds, search) == expected
+    assert may_use_nsga2(bounds, search) == expected
 
 
 def in_a_new_process(code: str) -> str:
@@ -35,7 +34,7 @@ from elastichost.supervisor.autoscale.tuner_loop import _import_solvers
 from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.facts import Configuration, Workload
 from elastichost.tuner.policy.policy import TunerSettings
-from elastichost.tuner.policy.space import search_space
+from elastichost.tuner.policy.search_space import search_space
 
 most = Configuration({most})
 settings = TunerSettings(Workload(100), Bounds(Configuration(1, 1), most), search="{search}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, contains, count, enumerate_candidates
-from elastichost.tuner.policy.space import ALL_OF_THEM, Floats, Search, Worth, search_space
+from elastichost.tuner.policy.search_space import ALL_OF_THEM, Floats, Search, Worth, search_space
 
 CLUSTER = Bounds(Configuration(1, 1), Configuration(32, 16, 8, 8), share_cores=False)
 HOST = Bounds(Configuration(1, 1), Configuration(16, 4, 8), cores=8, oversubscription=2.0)

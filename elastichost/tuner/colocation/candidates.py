@@ -13,11 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.colocation.facts import CPU, HostRoom, JobDemand, PlacedJob, Placement
+from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, PlacedJob, Placement
 from elastichost.tuner.colocation.ledger import Margins, charge_of
 from elastichost.tuner.colocation.speeds import DEVICE, HOST, demand_row, seconds_left, value_of, width
 
-__all__ = ["Candidates", "Room", "bottleneck", "candidates", "fits", "fitting", "outlasts", "room_of"]
+__all__ = [
+    "Candidates",
+    "FreeMemory",
+    "bottleneck",
+    "candidates",
+    "feasible_placements",
+    "fits",
+    "free_memory",
+    "outlasts",
+]
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -52,7 +61,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeMemory:
     """What is free: bytes of the host; of each GPU, float64 [g]. is_empty: nothing runs, no margin is needed."""
 
     memory: float
@@ -60,7 +69,9 @@ class Room:
     is_empty: bool
 
 
-def candidates(waiting: Sequence[JobDemand], host: HostRoom, margins: Margins, fixed_margin: float = 0.0) -> Candidates:
+def candidates(
+    waiting: Sequence[JobDemand], host: HostCapacity, margins: Margins, fixed_margin: float = 0.0
+) -> Candidates:
     """All ways in which jobs could start on an empty host, by job, mode and device. fixed_margin: in place of the
     ledger's own, if not 0."""
     gpus = len(host.gpus)
@@ -102,36 +113,36 @@ def candidates(waiting: Sequence[JobDemand], host: HostRoom, margins: Margins, f
     )
 
 
-def _modes(job: JobDemand, host: HostRoom) -> list[int]:
+def _modes(job: JobDemand, host: HostCapacity) -> list[int]:
     there = [index for index, mode in enumerate(job.modes) if host.gpus or not mode.is_gpu]
     return [index for index in there if job.modes[index].cores <= host.cores] or there
 
 
-def room_of(host: HostRoom, running: Sequence[PlacedJob]) -> Room:
+def free_memory(host: HostCapacity, running: Sequence[PlacedJob]) -> FreeMemory:
     """What the charges of jobs that run leave, nothing less than 0."""
     memory = host.memory_bytes - sum(one.charged_bytes for one in running)
     gpus = np.array([gpu.memory_bytes for gpu in host.gpus], dtype=np.float64)
     for one in running:
         if one.placement.device != CPU:
             gpus[one.placement.device] -= one.charged_gpu_bytes
-    return Room(max(0.0, float(memory)), np.maximum(gpus, 0.0), not running)
+    return FreeMemory(max(0.0, float(memory)), np.maximum(gpus, 0.0), not running)
 
 
-def fits(ways: Candidates, room: Room) -> Bools:
+def fits(ways: Candidates, free: FreeMemory) -> Bools:
     """Which have their charges free; alone on the host, their estimates. bool [c]."""
-    need, need_gpu = (ways.estimate, ways.estimate_gpu) if room.is_empty else (ways.charge, ways.charge_gpu)
+    need, need_gpu = (ways.estimate, ways.estimate_gpu) if free.is_empty else (ways.charge, ways.charge_gpu)
     # one more at the end is what device CPU (-1) has: none is needed
-    free_gpu = np.append(room.gpus, np.inf)[ways.device]
-    found: Bools = (need <= room.memory) & (need_gpu <= free_gpu)
+    free_gpu = np.append(free.gpus, np.inf)[ways.device]
+    found: Bools = (need <= free.memory) & (need_gpu <= free_gpu)
     return found
 
 
-def fitting(
-    job: JobDemand, running: Sequence[PlacedJob], host: HostRoom, margins: Margins | None = None
+def feasible_placements(
+    job: JobDemand, running: Sequence[PlacedJob], host: HostCapacity, margins: Margins | None = None
 ) -> tuple[Placement, ...]:
     """Where a job fits now, by mode and device."""
     ways = candidates((job,), host, margins or Margins())
-    return tuple(ways.placement(int(at)) for at in np.flatnonzero(fits(ways, room_of(host, running))))
+    return tuple(ways.placement(int(at)) for at in np.flatnonzero(fits(ways, free_memory(host, running))))
 
 
 def bottleneck(ways: Candidates, demand: Floats) -> Floats:

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.placement.allocate import RHO, Capacity, JobId, JobOptions, Option, allocate
+from elastichost.tuner.placement.allocation import RHO, Capacity, JobId, JobOptions, Option, allocate
 
-__all__ = ["FLOATING_CORES", "Share", "SharingJob", "dealt", "share_cores"]
+__all__ = ["FLOATING_CORES", "CoreRequest", "CoreShare", "assigned_cores", "share_cores"]
 
 FLOATING_CORES = 0.3  # a job that keeps less than this busy has none of its own
 STAYS_FLOATING = 1.5  # times that, until one that floats gets its own
@@ -30,7 +30,7 @@ LEAST_GAIN = 0.03
 LEAST_SAVED_S = 5.0
 
 
-class SharingJob(msgspec.Struct, frozen=True):
+class CoreRequest(msgspec.Struct, frozen=True):
     """options: its frontier, and what of it runs (`current`; None: it was not dealt any yet). cores: numbers of those
     that are its own now; empty: it floats. busy_cores: that it keeps busy as it runs, CPU-seconds per second; None: not
     known. Its options' `cores` are what all its processes need."""
@@ -46,7 +46,7 @@ class SharingJob(msgspec.Struct, frozen=True):
         return self.busy_cores is not None and self.busy_cores < limit
 
 
-class Share(msgspec.Struct, frozen=True):
+class CoreShare(msgspec.Struct, frozen=True):
     """option: index of the job's option; cores: those that its processes may run on; is_own: nobody else's."""
 
     job: JobId
@@ -57,7 +57,7 @@ class Share(msgspec.Struct, frozen=True):
     reason: str
 
 
-def share_cores(jobs: Sequence[SharingJob], cores: Sequence[int], memory_bytes: int = 0) -> tuple[Share, ...]:
+def share_cores(jobs: Sequence[CoreRequest], cores: Sequence[int], memory_bytes: int = 0) -> tuple[CoreShare, ...]:
     """What each job gets, in the order of `jobs`. cores: numbers of those that all share; memory_bytes: that they may
     have together, 0: no limit. Raises ValueError for no cores, a core named twice, a job without options, and as
     `allocate` does."""
@@ -71,7 +71,7 @@ def share_cores(jobs: Sequence[SharingJob], cores: Sequence[int], memory_bytes: 
     capacity = Capacity(max(1, len(cores) - taken), memory_bytes)
     allocation = allocate([job.options for job in bound], capacity)
     choices, why = _with_hysteresis(bound, allocation.choices, allocation.reason, capacity)
-    owned = dealt(
+    owned = assigned_cores(
         {job.options.job: _own(job, cores) for job in bound if job.options.job in choices},
         {
             job.options.job: job.options.options[choices[job.options.job]].cores
@@ -83,28 +83,28 @@ def share_cores(jobs: Sequence[SharingJob], cores: Sequence[int], memory_bytes: 
     return tuple(_share(job, choices, owned, cores, why) for job in jobs)
 
 
-def _own(job: SharingJob, cores: Sequence[int]) -> tuple[int, ...]:
+def _own(job: CoreRequest, cores: Sequence[int]) -> tuple[int, ...]:
     return tuple(core for core in job.cores if core in cores)
 
 
 def _share(
-    job: SharingJob,
+    job: CoreRequest,
     choices: Mapping[JobId, int],
     owned: Mapping[JobId, tuple[int, ...]],
     cores: Sequence[int],
     why: str,
-) -> Share:
+) -> CoreShare:
     name, options = job.options.job, job.options.options
     if name in owned:
         index = choices[name]
-        return Share(name, index, options[index].configuration, owned[name], True, why)
+        return CoreShare(name, index, options[index].configuration, owned[name], True, why)
     index = job.options.current if job.options.current is not None else _least(options)
     if job.floats:
         reason = f"keeps {job.busy_cores or 0.0:.2f} cores busy, too few for its own: floats over all {len(cores)}"
     else:
         index = _least(options)
         reason = f"no cores are left for it alone: floats over all {len(cores)}; {why}"
-    return Share(name, index, options[index].configuration, tuple(sorted(cores)), False, reason)
+    return CoreShare(name, index, options[index].configuration, tuple(sorted(cores)), False, reason)
 
 
 def _least(options: Sequence[Option]) -> int:
@@ -115,7 +115,7 @@ def _least(options: Sequence[Option]) -> int:
 
 
 def _with_hysteresis(
-    jobs: Sequence[SharingJob], proposed: Mapping[JobId, int], reason: str, capacity: Capacity
+    jobs: Sequence[CoreRequest], proposed: Mapping[JobId, int], reason: str, capacity: Capacity
 ) -> tuple[Mapping[JobId, int], str]:
     """The choices that hold, and why."""
     now = {job.options.job: job.options.current for job in jobs if job.options.current is not None}
@@ -131,7 +131,7 @@ def _with_hysteresis(
     return proposed, f"{told}; {reason}"
 
 
-def _fit(jobs: Sequence[SharingJob], now: Mapping[JobId, int], capacity: Capacity) -> bool:
+def _fit(jobs: Sequence[CoreRequest], now: Mapping[JobId, int], capacity: Capacity) -> bool:
     running = [job.options.options[now[job.options.job]] for job in jobs]
     memory = sum(option.memory_bytes for option in running)
     return sum(option.cores for option in running) <= capacity.cores and (
@@ -162,7 +162,7 @@ def _gain(
 # --- core numbers -----------------------------------------------------------------------------------------------------
 
 
-def dealt(
+def assigned_cores(
     own: Mapping[JobId, tuple[int, ...]], counts: Mapping[JobId, int], cores: Sequence[int]
 ) -> dict[JobId, tuple[int, ...]]:
     """Which cores each job has, sorted: of its own as many as it may keep, else of those that are free, the lowest

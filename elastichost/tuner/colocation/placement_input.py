@@ -15,19 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.colocation import speeds
+from elastichost.tuner.colocation.candidates import Candidates, FreeMemory, candidates, fits, free_memory
 from elastichost.tuner.colocation.corrections import Corrections, log_corrections
-from elastichost.tuner.colocation.facts import CPU, HostRoom, JobDemand, PlacedJob, Start
+from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, PlacedJob, Start
 from elastichost.tuner.colocation.ledger import Margins, mb_words
-from elastichost.tuner.colocation.placing import Candidates, Room, candidates, fits, room_of
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 
-__all__ = ["PlacementInput", "fastest_way", "predicted", "scene_of"]
+__all__ = ["PlacementInput", "fastest_candidate", "placement_input", "predicted"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
-def predicted(running: Sequence[PlacedJob], host: HostRoom, corrections: Corrections | None = None) -> dict[str, float]:
+def predicted(
+    running: Sequence[PlacedJob], host: HostCapacity, corrections: Corrections | None = None
+) -> dict[str, float]:
     """Speed of each job that runs, as a share of its speed alone in its mode, by name; those that are paused are left
     out. Feedback compares what is measured with this, without corrections; a forecast has them."""
     computing = [one for one in running if not one.is_paused]
@@ -39,26 +41,26 @@ def predicted(running: Sequence[PlacedJob], host: HostRoom, corrections: Correct
 
 @dataclass(frozen=True)
 class PlacementInput:
-    """waits: which of the jobs of `ways` still wait, bool [jobs]; possible: which could run on the empty host, bool
-    [jobs]; arrived_s: float64 [jobs]; counts_jobs: the policy limits jobs by the cores if the settings do not say
+    """waits: which of the jobs of `candidates` still wait, bool [jobs]; possible: which could run on the empty host,
+    bool [jobs]; arrived_s: float64 [jobs]; counts_jobs: the policy limits jobs by the cores if the settings do not say
     otherwise; decisions: starts so far, of this and earlier dispatches."""
 
-    ways: Candidates
+    candidates: Candidates
     waits: Bools
     possible: Bools
     arrived_s: Floats
     running: tuple[PlacedJob, ...]
-    host: HostRoom
-    settings: Settings
+    host: HostCapacity
+    settings: ColocationSettings
     corrections: Corrections
     now_s: float
     counts_jobs: bool
     decisions: int
 
     @property
-    def room(self) -> Room:
+    def free(self) -> FreeMemory:
         """What is free; of a GPU on which a job is paused nothing: that is what it waits for."""
-        free = room_of(self.host, self.running)
+        free = free_memory(self.host, self.running)
         held = [one.placement.device for one in self.running if one.is_paused and one.placement.device != CPU]
         gpus = free.gpus.copy()
         gpus[held] = 0.0
@@ -72,7 +74,7 @@ class PlacementInput:
     @property
     def alone(self) -> int | None:
         """The job that is to run alone and is next; None: there is none."""
-        return next((index for index in self.in_order() if self.ways.jobs[index].exclusive), None)
+        return next((index for index in self.in_order() if self.candidates.jobs[index].exclusive), None)
 
     def in_order(self) -> list[int]:
         """Jobs that wait and could ever run, in order of arrival."""
@@ -82,8 +84,8 @@ class PlacementInput:
     def rests(self) -> Bools:
         """bool [jobs]."""
         if not self.running:
-            return np.zeros(len(self.ways.jobs), dtype=np.bool_)
-        return np.array([job.not_before_s > self.now_s for job in self.ways.jobs], dtype=np.bool_)
+            return np.zeros(len(self.candidates.jobs), dtype=np.bool_)
+        return np.array([job.not_before_s > self.now_s for job in self.candidates.jobs], dtype=np.bool_)
 
     def closed(self) -> str:
         """Why nothing at all starts, in words; empty: something may."""
@@ -98,53 +100,53 @@ class PlacementInput:
     def fitting(self) -> Bools:
         """Candidates that have their memory now, bool [c]; all, where jobs are counted instead of bytes."""
         if self.settings.memory_admission:
-            return fits(self.ways, self.room)
-        return np.ones(len(self.ways), dtype=np.bool_)
+            return fits(self.candidates, self.free)
+        return np.ones(len(self.candidates), dtype=np.bool_)
 
     def open(self) -> Bools:
         """Candidates that memory and the rules for all policies admit, bool [c]. The job that is to run alone only when
         nothing runs; the others beside it as the policy has it."""
         if self.closed():
-            return np.zeros(len(self.ways), dtype=np.bool_)
+            return np.zeros(len(self.candidates), dtype=np.bool_)
         of_job = self.waits & self.possible & ~self.rests()
-        alone = np.array([job.exclusive for job in self.ways.jobs], dtype=np.bool_)
+        alone = np.array([job.exclusive for job in self.candidates.jobs], dtype=np.bool_)
         if self.running:
             of_job &= ~alone
         elif (alone & of_job).any():
             of_job &= alone
-        return self.fitting() & of_job[self.ways.job]
+        return self.fitting() & of_job[self.candidates.job]
 
     def start(self, way: int, reason: str) -> Start:
         """The candidate as a start; the reason is what the policy has to say, what it is charged is added."""
-        job, room = self.ways.jobs[self.ways.job[way]], self.room
-        charged, charged_gpu = int(self.ways.charge[way]), int(self.ways.charge_gpu[way])
-        placement = self.ways.placement(way)
-        if room.is_empty:
-            charged = min(charged, int(room.memory))
+        job, free = self.candidates.jobs[self.candidates.job[way]], self.free
+        charged, charged_gpu = int(self.candidates.charge[way]), int(self.candidates.charge_gpu[way])
+        placement = self.candidates.placement(way)
+        if free.is_empty:
+            charged = min(charged, int(free.memory))
             if placement.device != CPU:
-                charged_gpu = min(charged_gpu, int(room.gpus[placement.device]))
+                charged_gpu = min(charged_gpu, int(free.gpus[placement.device]))
         placed = PlacedJob(job, placement, charged, charged_gpu, self.now_s)
-        told = f"{reason}; charged {mb_words(charged)} of {mb_words(room.memory)} MB free"
+        told = f"{reason}; charged {mb_words(charged)} of {mb_words(free.memory)} MB free"
         if placement.device != CPU:
             gpu = self.host.gpus[placement.device].index
-            told += f", on GPU {gpu} {mb_words(charged_gpu)} of {mb_words(float(room.gpus[placement.device]))} MB"
+            told += f", on GPU {gpu} {mb_words(charged_gpu)} of {mb_words(float(free.gpus[placement.device]))} MB"
         together = predicted((*self.running, placed), self.host, self.corrections)
         return Start(job.job, placement, charged, charged_gpu, told, together)
 
     def after(self, start: Start) -> PlacementInput:
-        index = next(at for at in np.flatnonzero(self.waits) if self.ways.jobs[at].job == start.job)
+        index = next(at for at in np.flatnonzero(self.waits) if self.candidates.jobs[at].job == start.job)
         waits = self.waits.copy()
         waits[index] = False
-        demand = self.ways.jobs[index]
+        demand = self.candidates.jobs[index]
         placed = PlacedJob(demand, start.placement, start.charged_bytes, start.charged_gpu_bytes, self.now_s)
         return replace(self, waits=waits, running=(*self.running, placed), decisions=self.decisions + 1)
 
 
-def scene_of(
+def placement_input(
     waiting: Sequence[JobDemand],
     running: Sequence[PlacedJob],
-    host: HostRoom,
-    settings: Settings,
+    host: HostCapacity,
+    settings: ColocationSettings,
     corrections: Corrections,
     now_s: float,
     margins: Margins,
@@ -156,11 +158,11 @@ def scene_of(
         raise ValueError("two jobs have one name")
     policy = settings.policy
     ways = candidates(waiting, host, margins, settings.rmixer_margin if policy == "rmixer_type" else 0.0)
-    empty = Room(host.memory_bytes, np.array([gpu.memory_bytes for gpu in host.gpus], dtype=np.float64), True)
+    empty = FreeMemory(host.memory_bytes, np.array([gpu.memory_bytes for gpu in host.gpus], dtype=np.float64), True)
     possible = np.zeros(len(waiting), dtype=np.bool_)
     possible[ways.job[fits(ways, empty) | (not settings.memory_admission)]] = True
     return PlacementInput(
-        ways=ways,
+        candidates=ways,
         waits=np.ones(len(waiting), dtype=np.bool_),
         possible=possible,
         arrived_s=np.array([job.arrived_s for job in waiting], dtype=np.float64),
@@ -174,10 +176,10 @@ def scene_of(
     )
 
 
-def fastest_way(scene: PlacementInput, ways: Bools) -> int:
+def fastest_candidate(inputs: PlacementInput, ways: Bools) -> int:
     """Of these candidates the fastest alone; of equals the one on the GPU with most free memory. ways: bool [c], one at
     least."""
-    free = np.append(scene.room.gpus, 0.0)[scene.ways.device]
+    free = np.append(inputs.free.gpus, 0.0)[inputs.candidates.device]
     chosen = np.flatnonzero(ways)
-    order = np.lexsort((chosen, -free[chosen], -scene.ways.value[chosen]))
+    order = np.lexsort((chosen, -free[chosen], -inputs.candidates.value[chosen]))
     return int(chosen[order[0]])

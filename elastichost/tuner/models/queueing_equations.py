@@ -34,10 +34,10 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.facts import ConfigurationArray, Workload
-from elastichost.tuner.models.link_traffic import crossing
+from elastichost.tuner.models.link_traffic import link_traffic
 from elastichost.tuner.models.posynomial import Quantity, Tape, largest
 
-__all__ = ["LOGITS", "Believed", "Columns", "Predicted", "believed", "natural", "predicted"]
+__all__ = ["LOGITS", "Columns", "ParameterBelief", "Predicted", "natural", "parameter_beliefs", "predicted"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,7 +57,7 @@ LOGITS: Mapping[str, tuple[float, float]] = {  # parameters held by their logit,
 }
 
 
-class Believed(msgspec.Struct, frozen=True):
+class ParameterBelief(msgspec.Struct, frozen=True):
     """Of one parameter before anything is measured: mean and standard deviation of its logarithm, or logit."""
 
     name: str
@@ -65,43 +65,48 @@ class Believed(msgspec.Struct, frozen=True):
     sd: float
 
 
-def believed(workload: Workload, scale_s: float, *, reads: bool, is_guess: bool) -> tuple[Believed, ...]:
+def parameter_beliefs(
+    workload: Workload, scale_s: float, *, reads: bool, is_guess: bool
+) -> tuple[ParameterBelief, ...]:
     """The parameters of such a job. Times are guessed as shares of an iteration of `scale_s`; wide enough for a factor
     of 50 either way, and wider when the scale itself is a guess. reads: input is a pipeline that takes time."""
     wide = 4.0 if is_guess else 2.0
     per_sample = math.log(scale_s / workload.batch_size)
     found = [
-        Believed("serial_s", math.log(0.1 * scale_s), wide),  # a0
-        Believed("sample_s", math.log(0.5) + per_sample, wide),  # a1
-        Believed("useful_cores", math.log(12.0), 1.0),
-        Believed("server_sample_s", math.log(0.1) + per_sample, wide),  # u
-        Believed("request_s", math.log(0.003 * scale_s), wide),
-        Believed("latency_s", math.log(0.02 * scale_s), wide),
-        Believed("sharpness", 1.0, 1.0),  # g about 7.6
+        ParameterBelief("serial_s", math.log(0.1 * scale_s), wide),  # a0
+        ParameterBelief("sample_s", math.log(0.5) + per_sample, wide),  # a1
+        ParameterBelief("useful_cores", math.log(12.0), 1.0),
+        ParameterBelief("server_sample_s", math.log(0.1) + per_sample, wide),  # u
+        ParameterBelief("request_s", math.log(0.003 * scale_s), wide),
+        ParameterBelief("latency_s", math.log(0.02 * scale_s), wide),
+        ParameterBelief("sharpness", 1.0, 1.0),  # g about 7.6
     ]
     if workload.mode == "sync":
-        found.append(Believed("burst", -0.3, 0.5))  # b
-        found.append(Believed("step_s", math.log(0.003 * scale_s), wide))
+        found.append(ParameterBelief("burst", -0.3, 0.5))  # b
+        found.append(ParameterBelief("step_s", math.log(0.003 * scale_s), wide))
     else:
-        found += [Believed("overlap", 1.0, 1.5), Believed("chain", 0.0, 1.0)]  # q, z
+        found += [ParameterBelief("overlap", 1.0, 1.5), ParameterBelief("chain", 0.0, 1.0)]  # q, z
     if workload.mode != "async":
-        found += [Believed("stragglers", math.log(0.1), 1.0), Believed("straggler_tail", 0.0, 1.0)]  # k, x
+        found += [
+            ParameterBelief("stragglers", math.log(0.1), 1.0),
+            ParameterBelief("straggler_tail", 0.0, 1.0),
+        ]  # k, x
     if reads:
-        found.append(Believed("reader_sample_s", math.log(0.1) + per_sample, wide))  # r
+        found.append(ParameterBelief("reader_sample_s", math.log(0.1) + per_sample, wide))  # r
     if workload.bandwidth_bytes_per_s > 0:
         known = workload.row_bytes > 0 or workload.dense_bytes > 0
         unknown = math.log(0.1 * scale_s * workload.bandwidth_bytes_per_s / workload.batch_size)
         # rows that a batch names twice move once: somewhat less than all of them
-        found.append(Believed("moved_share", math.log(0.7) if known else unknown, 0.7 if known else wide))
-        found.append(Believed("link_speed", 0.0, 0.2))
+        found.append(ParameterBelief("moved_share", math.log(0.7) if known else unknown, 0.7 if known else wide))
+        found.append(ParameterBelief("link_speed", 0.0, 0.2))
     if workload.host_cores > 0:
         found += [
-            Believed("memory_contention", math.log(0.03), 1.5),  # mu
-            Believed("oversubscription", math.log(0.15), 0.7),  # o: 0.1 to 0.25 in seven recorded jobs
-            Believed("cpu_ratio", math.log(0.9), 0.25),
-            Believed("thread_loss", math.log(0.1), 1.5),
-            Believed("sharing", 0.0, 1.0),  # g of load
-            Believed("packed", _packed(workload.host_cores), 1.5),
+            ParameterBelief("memory_contention", math.log(0.03), 1.5),  # mu
+            ParameterBelief("oversubscription", math.log(0.15), 0.7),  # o: 0.1 to 0.25 in seven recorded jobs
+            ParameterBelief("cpu_ratio", math.log(0.9), 0.25),
+            ParameterBelief("thread_loss", math.log(0.1), 1.5),
+            ParameterBelief("sharing", 0.0, 1.0),  # g of load
+            ParameterBelief("packed", _packed(workload.host_cores), 1.5),
         ]
     return tuple(found)
 
@@ -134,7 +139,7 @@ class Columns:
             moved = batch
         through = on_trip = shares
         if workload.host_capacity:
-            each_way = crossing(
+            each_way = link_traffic(
                 configurations, workload.host_capacity, workload.row_bytes * batch, workload.dense_bytes
             )
             moved, through, on_trip = 2.0 * each_way.moved_bytes, each_way.link_share, np.ones_like(shares)
@@ -172,7 +177,8 @@ class Predicted(NamedTuple):
 def predicted(
     tape: Tape, leaves: Mapping[str, Quantity], columns: Columns, fixed_sharpness: float | None = None
 ) -> Predicted:
-    """The equations above. leaves: the parameters of `believed`; fixed_sharpness: g, where it is not among them."""
+    """The equations above. leaves: the parameters of `parameter_beliefs`; fixed_sharpness: g, where it is not among
+    them."""
     return _Equations(tape, leaves, columns, fixed_sharpness).all()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, Workload, as_array
 from elastichost.tuner.models.posynomial import Tape
-from elastichost.tuner.models.queueing_form import Columns, Predicted, believed, natural, predicted
+from elastichost.tuner.models.queueing_equations import Columns, Predicted, natural, parameter_beliefs, predicted
 
 SERVED = Workload(2048, "async", "served", row_bytes=1664, dense_bytes=10**6, bandwidth_bytes_per_s=1e9)
 WORKLOADS = (
@@ -47,7 +47,7 @@ SOME = as_array(
 
 def held(workload: Workload, **changes: float) -> dict[str, float]:
     """Logs and logits of the parameters, by name."""
-    names = [one.name for one in believed(workload, 1e-2, reads=True, is_guess=False)]
+    names = [one.name for one in parameter_beliefs(workload, 1e-2, reads=True, is_guess=False)]
     return {name: changes.get(name, math.log(TIMES[name]) if name in TIMES else 0.0) for name in names}
 
 
@@ -89,7 +89,7 @@ def test_parts_exist_where_the_job_has_them() -> None:
     assert "burst" in names[WORKLOADS[2]] and "overlap" not in names[WORKLOADS[2]]
     assert "moved_share" not in names[WORKLOADS[1]] and "stragglers" in names[WORKLOADS[1]]
     assert "memory_contention" in names[WORKLOADS[3]] and "memory_contention" not in names[SERVED]
-    reads = {one.name for one in believed(SERVED, 1e-2, reads=False, is_guess=False)}
+    reads = {one.name for one in parameter_beliefs(SERVED, 1e-2, reads=False, is_guess=False)}
     assert reads == names[SERVED] - {"reader_sample_s"}
     found = evaluate(SERVED, {name: value for name, value in held(SERVED).items() if name != "reader_sample_s"})[1]
     assert found.reader_s is None and found.cpu_s is None and found.bytes_moved is not None
