@@ -26,7 +26,7 @@ PURE_MODULES = (
     *(PACKAGE / "chaos" / f"{name}.py" for name in PURE_OF_CHAOS),
     *sorted((PACKAGE / "dispatcher" / "core").glob("*.py")),
     *(PACKAGE / "emulation" / f"{name}.py" for name in PURE_OF_EMULATION),
-    PACKAGE / "worker" / "commit" / "exchange.py",
+    PACKAGE / "worker" / "channels" / "exchange.py",
     PACKAGE / "ps" / "session.py",
     PACKAGE / "sharding.py",
     *sorted((PACKAGE / "tuner").rglob("*.py")),

@@ -6,12 +6,11 @@ more rows than it will probably hold, and rows are handed out densely from its b
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 
 import msgspec
 
-from elastichost.arena.dense.mailbox import HEAD_BYTES
-from elastichost.arena.index.hashing import seeded_index_key
 from elastichost.errors import ArenaFullError
 from elastichost.host.environment import address_bytes
 from elastichost.sharding import bucket_count, rows_per_bucket
@@ -20,6 +19,7 @@ from elastichost.specs import ModelSpec, TableSpec
 __all__ = [
     "APPLIED_WORDS",
     "HEADER_WORDS",
+    "MAILBOX_HEAD_BYTES",
     "MAX_WORKERS",
     "PAGE_BYTES",
     "SLOT_BYTES",
@@ -36,6 +36,7 @@ PAGE_BYTES = mmap.PAGESIZE  # 4 KiB on x86; ARM has kernels with 4, 16 and 64 Ki
 MAX_WORKERS = 256
 HEADER_WORDS = 16  # int64 words of control header per (table, bucket)
 APPLIED_WORDS = 6  # incarnation, sequence, lease_id, stop, samples, skipped
+MAILBOX_HEAD_BYTES = 512  # of a half of a worker's mailbox: its words and the message
 SLOT_BYTES = 16  # key int64, value int64
 
 MIN_BUCKET_ROWS = 4096
@@ -238,7 +239,7 @@ def _plan_dense(elements: int, parameters: int) -> DenseLayout:
         vector_offset=vector_offset,
         state_offset=state_offset,
         mailbox_offset=PAGE_BYTES + 2 * half_bytes,
-        mailbox_bytes=_pages(HEAD_BYTES + 4 * elements),
+        mailbox_bytes=_pages(MAILBOX_HEAD_BYTES + 4 * elements),
     )
 
 
@@ -287,7 +288,7 @@ def plan_layout(model: ModelSpec, seed: int, memory_bytes: int, index_key: int |
     if memory_bytes <= 0:
         raise ValueError(f"memory_bytes must be positive, not {memory_bytes}")
     if index_key is None:
-        index_key = seeded_index_key(seed)
+        index_key = _seeded_index_key(seed)
     limit = MAX_BUCKET_ROWS
     layout = _plan(model, seed, index_key, memory_bytes, limit)
     while layout.files.total > MAX_VIRTUAL_BYTES and limit > MIN_BUCKET_ROWS:
@@ -299,3 +300,9 @@ def plan_layout(model: ModelSpec, seed: int, memory_bytes: int, index_key: int |
             hint='give its largest tables fewer rows, or rows = "dynamic"',
         )
     return layout
+
+
+def _seeded_index_key(seed: int) -> int:
+    """The key of `hashing.slot_hash` for runs whose bits depend on nothing but the seed; 63 bits."""
+    digest = hashlib.blake2b(f"index key/{seed}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

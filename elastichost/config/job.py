@@ -16,7 +16,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from elastichost.config.emulate import EmulateSection, emulate_problems
-from elastichost.config.explain import Sources, cross_problems, explain
+from elastichost.config.explain import Sources, explain
+from elastichost.config.rules import cross_problems
 from elastichost.config.schema import (
     DataSection,
     EvaluateSection,

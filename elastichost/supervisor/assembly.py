@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.files import MORE_ROOM
 from elastichost.arena.host import create_directory, free_bytes
 from elastichost.arena.layout import ArenaLayout, plan_layout
 from elastichost.arena.least_room import address_bytes, least_room
 from elastichost.arena.owner import owner_of
+from elastichost.arena.watermarks import Watermarks
 from elastichost.checkpoint.format import FoundCheckpoint
 from elastichost.checkpoint.manifest import DIGEST_NAME, MANIFEST_NAME
 from elastichost.errors import ArenaFullError

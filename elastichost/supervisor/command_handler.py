@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import MAX_WORKERS
+from elastichost.arena.watermarks import Watermarks
 from elastichost.config.hosts import hosts_of_text
 from elastichost.errors import ConfigError, ProtocolError
 from elastichost.micro_batches import step_of

@@ -35,10 +35,10 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.facts import HEARTBEAT_S, Lease
 from elastichost.wire.sockets import Caller, ControlClient, wait_readable
-from elastichost.worker.access.routing import Directory
-from elastichost.worker.commit.channel import DirectoryHolder, StoppedError
+from elastichost.worker.channels.channel import DirectoryHolder, StoppedError
+from elastichost.worker.channels.exchange import MapsLeft, PauseGate
+from elastichost.worker.channels.routing import Directory
 from elastichost.worker.commit.committer import Committer
-from elastichost.worker.commit.exchange import MapsLeft, PauseGate
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.pipeline import LeaseFinished
 

@@ -19,7 +19,7 @@ from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import RowGradients
-from elastichost.worker.commit.channel import StoppedError
+from elastichost.worker.channels.channel import StoppedError
 from elastichost.worker.commit.committer import BatchRange, Committer
 from elastichost.worker.evaluation import score_range
 from elastichost.worker.lifecycle import WorkerLifecycle

@@ -9,7 +9,7 @@ import torch
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
@@ -21,7 +21,7 @@ from elastichost.worker.access.mixed import MixedLookup
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import RowPreparer
 from elastichost.worker.access.served import GradientSums, ServedLookup
-from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.commit.committer import Committer
 from elastichost.worker.model.dense_vector import FlatDense
 from elastichost.worker.model.device import choose_device

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from elastichost.dispatcher.core.core import Core
-from elastichost.dispatcher.core.demands import Examined, HostPower, JobSample, MemoryOfSize
+from elastichost.dispatcher.core.demands import Examined, HostPower, MemoryOfSize
 from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob, StopJob
-from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobStatus
+from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobSample, JobStatus
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.resources import HostInventory
 from elastichost.runs.events import Event

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.batches import batch_stop
 from elastichost.config.job import JobSpec
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
@@ -32,7 +32,7 @@ from elastichost.worker.access.key_dedup import UniqueKeys
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import KeyedBatch, PreparedBatch
 from elastichost.worker.access.served import GradientSums, PulledRows
-from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.commit.committer import Committer
 from elastichost.worker.pipeline import LeaseFinished
 from tests.simulation.memory import ARENA, SimArena

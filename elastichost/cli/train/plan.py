@@ -9,8 +9,8 @@ import msgspec
 import typer
 from rich.table import Table
 
+from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
-from elastichost.cli.train.config import JobArgument, Overrides
 from elastichost.wording import count_words, duration_words
 
 if TYPE_CHECKING:

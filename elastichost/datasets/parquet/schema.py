@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.datasets.api import DatasetDescription, Unit
+from elastichost.datasets.arrow_columns import id_type, is_numeric
 from elastichost.datasets.files import GZIP_MAGIC, FileStamp, did_you_mean, expand_patterns, stamp
-from elastichost.datasets.parquet.arrow_columns import id_type, is_numeric
 from elastichost.datasets.reader import Inspection, first_rows
 from elastichost.datasets.settings import DataSettings
 from elastichost.errors import DataError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.ps.rows.eviction import Applied, EvictionRounds
 from elastichost.ps.rows.store import RowStore
-from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
 from elastichost.specs import TableSpec
 from elastichost.wire.crash import crash_point
@@ -17,6 +17,19 @@ __all__ = ["Evictor"]
 
 EVERY_S = 0.05
 AGES_EVERY_S = 0.5
+
+
+class TrainingProgress(Protocol):
+    """How far training is, as workers say in their requests."""
+
+    @property
+    def clock(self) -> int:
+        """Samples trained, at least."""
+        ...
+
+    def committed_of(self, worker: int, incarnation: int) -> int:
+        """Batches that this incarnation has committed, at least."""
+        ...
 
 
 class Evictor:
@@ -28,13 +41,13 @@ class Evictor:
         tables: Sequence[TableSpec],
         store: RowStore,
         dense: DenseStore,
-        service: DataService,
+        progress: TrainingProgress,
         session: Session,
         watermarks: Watermarks | None,
     ) -> None:
         self._tables = [table for table in tables if table.is_dynamic]
         self._rounds = EvictionRounds(self._tables)
-        self._store, self._dense, self._service, self._session = store, dense, service, session
+        self._store, self._dense, self._progress, self._session = store, dense, progress, session
         self._watermarks = watermarks
         self._next_s = self._ages_at_s = 0.0
 
@@ -48,7 +61,7 @@ class Evictor:
             self._ages_at_s = now_s + AGES_EVERY_S
             for table in self._tables:
                 self._rounds.set_age(table.index, self._store.evict_after(table.index))
-        clock = self._dense.samples_applied() if self._watermarks is None else self._service.clock
+        clock = self._dense.samples_applied() if self._watermarks is None else self._progress.clock
         applied = self._applied()
         if self._rounds.grace_is_over(applied):
             self._store.confirm_grace()
@@ -73,6 +86,6 @@ class Evictor:
         # Who changes rows in place has committed all batches before the one it has begun.
         begun = self._watermarks.begun
         return {
-            worker: (incarnation, max(self._service.committed_of(worker, incarnation), begun(worker, incarnation) - 1))
+            worker: (incarnation, max(self._progress.committed_of(worker, incarnation), begun(worker, incarnation) - 1))
             for worker, incarnation in members
         }

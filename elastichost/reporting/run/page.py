@@ -72,7 +72,7 @@ def _header(report: Report) -> Markup:
             fact_list(facts_of(report), "facts pairs"),
             details("Where, and with what", fact_list(machine_facts_of(report))),
         ),
-        gap_list(report.gaps),
+        gap_list([(gap.source, gap.text) for gap in report.gaps]),
     )
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 
 from elastichost.errors import PreflightError
+from elastichost.host.prctl import set_child_subreaper
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.child import set_child_subreaper
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.messages import (
     MAX_PACKET_BYTES,

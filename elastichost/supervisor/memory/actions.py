@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import msgspec
 
 from elastichost.arena.memory_board import MemoryBoard
+from elastichost.plan import Plan
 from elastichost.runs.events import MemoryActed, MemoryActionMeasured, MemoryMoveRefused, Warned
 from elastichost.sharding import MAX_SERVERS, ShardMap, moved_buckets
 from elastichost.specs import TableSpec
@@ -19,10 +20,7 @@ from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemorySam
 from elastichost.tuner.memory.forecast import MemoryState, predict
 from elastichost.wire.commands import ScaleMsg
 
-if TYPE_CHECKING:
-    from elastichost.supervisor.command_handler import CommandHandler
-
-__all__ = ["MemoryActor", "acted", "relocated", "total_of"]
+__all__ = ["MemoryActor", "PlanChanger", "acted", "relocated", "total_of"]
 
 LEAST_EFFECT_S = 5.0  # what an action did is measured after three times what it takes, and no sooner
 
@@ -38,6 +36,33 @@ class _Effect:
     evicted: int
     rounds: int
     cause: str
+
+
+class PlanChanger(Protocol):
+    """Changes the run's plan; the handler of commands does."""
+
+    @property
+    def why_not(self) -> str:
+        """Why no plan can be changed any more; empty: it can."""
+        ...
+
+    @property
+    def was_asked(self) -> bool:
+        """Somebody has chosen the run's size."""
+        ...
+
+    @property
+    def is_settled(self) -> bool:
+        """No change is under way."""
+        ...
+
+    def resized(self, command: ScaleMsg, reason: str) -> tuple[Plan, tuple[str, ...]]:
+        """The run's plan in this size, and warnings."""
+        ...
+
+    def follow(self, plan: Plan, now_s: float) -> None:
+        """Makes a plan the run's."""
+        ...
 
 
 class MemoryActor:
@@ -60,7 +85,7 @@ class MemoryActor:
         return bool(self._effects)
 
     def perform(
-        self, decision: MemoryDecision, look: MemorySample, state: MemoryState, commander: CommandHandler, now_s: float
+        self, decision: MemoryDecision, look: MemorySample, state: MemoryState, commander: PlanChanger, now_s: float
     ) -> None:
         """decision: of another kind than "stay" and "warn"."""
         match decision.kind:
@@ -93,13 +118,13 @@ class MemoryActor:
             is_own = table.evict_after_samples > 0
             board.set_horizon(table.index, 0 if is_own and not shortens_own else horizon)
 
-    def _resize(self, command: ScaleMsg, reason: str, commander: CommandHandler, now_s: float) -> None:
+    def _resize(self, command: ScaleMsg, reason: str, commander: PlanChanger, now_s: float) -> None:
         plan, warnings = commander.resized(command, reason)
         for warning in warnings:
             self._run.note(Warned(warning))
         commander.follow(plan, now_s)
 
-    def _move(self, decision: MemoryDecision, commander: CommandHandler, now_s: float) -> None:
+    def _move(self, decision: MemoryDecision, commander: PlanChanger, now_s: float) -> None:
         """Where no PS is, one is started first: it gets its share of the buckets by the plan."""
         hosts = self._roster.hosts
         if decision.target not in hosts.values():

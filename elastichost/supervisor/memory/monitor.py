@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from elastichost.sharding import MAX_SERVERS
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.ledger.ledger import Ledger
-from elastichost.supervisor.memory.actions import MemoryActor, acted
+from elastichost.supervisor.memory.actions import MemoryActor, PlanChanger, acted
 from elastichost.supervisor.memory.exhaustion import Shortage, budget_error
 from elastichost.supervisor.memory.gauge import MemoryGauge, ages_of, row_costs
 from elastichost.supervisor.memory.grants import NO_LIMIT, Granter, HostFacts
@@ -35,9 +34,6 @@ from elastichost.tuner.memory.forecast import begin, decide, predict
 from elastichost.tuner.memory.growth import GrowthState, is_foreknown
 from elastichost.tuner.memory.prior import learnt
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
-
-if TYPE_CHECKING:
-    from elastichost.supervisor.command_handler import CommandHandler
 
 __all__ = ["MemoryWatch"]
 
@@ -142,7 +138,7 @@ class MemoryWatch:
 
     # --- every turn -------------------------------------------------------------------------------------------
 
-    def look(self, ledger: Ledger, commander: CommandHandler | None, private: Mapping[int, int], now_s: float) -> None:
+    def look(self, ledger: Ledger, commander: PlanChanger | None, private: Mapping[int, int], now_s: float) -> None:
         """Call it every turn. commander: None while no plan can change. private: memory of its own of each process that
         was measured, by pid. Raises MemoryBudgetError."""
         if not self.is_active or now_s < self._grant_at_s:
@@ -246,7 +242,7 @@ class MemoryWatch:
     # --- once a second ----------------------------------------------------------------------------------------
 
     def _look(
-        self, facts: Sequence[HostFacts], ledger: Ledger, commander: CommandHandler | None, private: Mapping[int, int]
+        self, facts: Sequence[HostFacts], ledger: Ledger, commander: PlanChanger | None, private: Mapping[int, int]
     ) -> MemorySample:
         assert self._dense is not None
         costs, is_dynamic = self._costs.all, self._granters[0].is_dynamic
@@ -307,7 +303,7 @@ class MemoryWatch:
         most = look.workers + more
         return most if self._workers_left is None else min(most, self._workers_left)
 
-    def _possible(self, commander: CommandHandler | None) -> tuple[Action, ...]:
+    def _possible(self, commander: PlanChanger | None) -> tuple[Action, ...]:
         if self._mode != "act" or commander is None or commander.why_not:
             return ()
         drops: tuple[Action, ...] = () if self._is_sync else ("evict", "admit")
@@ -369,7 +365,7 @@ class MemoryWatch:
         return "sync" if self._is_sync else "none_helps"
 
     def _follow(
-        self, decision: MemoryDecision, look: MemorySample, commander: CommandHandler | None, now_s: float
+        self, decision: MemoryDecision, look: MemorySample, commander: PlanChanger | None, now_s: float
     ) -> None:
         self._actor.measure(self._state, look, now_s)
         if decision.kind == "warn":

@@ -31,7 +31,7 @@ from elastichost.wire.sockets import ControlServer
 
 __all__ = ["DescribedModel", "describe_model"]
 
-ENTRY, STRICT_ENTRY = "elastichost.worker.sizing:main", "elastichost.worker.sizing:main_strict"
+ENTRY, STRICT_ENTRY = "elastichost.worker.probe_main:main", "elastichost.worker.probe_main:main_strict"
 PROCESS = ProcessId("probe", 0, 1)
 PREPARED_TIMEOUT_S = 180.0
 TURN_S = 0.1

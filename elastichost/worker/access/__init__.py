@@ -4,7 +4,6 @@ Modules:
     rows                    from a batch of ids to a batch of rows, in the prefetch thread
     direct, served, mixed   in the mapped arena, by messages, or by place
     access_router           which rows of a batch are used in place
-    routing                 which parameter server owns which key
     row_channels            conversations about rows
     key_dedup               the distinct keys of a batch
 """

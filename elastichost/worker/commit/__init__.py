@@ -2,6 +2,4 @@
 
 Modules:
     committer   the dense exchange of a worker, and with it the commit
-    exchange    what was sent and not yet confirmed; sans-IO
-    channel     connections to the parameter servers that survive their death
 """

@@ -23,11 +23,11 @@ from elastichost.wire.child import ChildArguments
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import wait_readable
-from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.row_channels import PullChannel
 from elastichost.worker.access.rows import KeyedBatch, PreparedBatch
 from elastichost.worker.access.served import RowGradients
-from elastichost.worker.commit.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError, Traffic
+from elastichost.worker.channels.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError, Traffic
+from elastichost.worker.channels.routing import Directory
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.model.device import seed_generators, training_cpu_since
 from elastichost.worker.model.gradient_check import backward, leave_out

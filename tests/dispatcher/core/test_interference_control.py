@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from elastichost.dispatcher.core.demands import JobSample, Known
+from elastichost.dispatcher.core.demands import Known
 from elastichost.dispatcher.core.effects import Effect, FreezeJob, NoteEvent, ReniceJob, ResizeJob, ThawJob
 from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.core.interference_control import (
@@ -18,7 +18,7 @@ from elastichost.dispatcher.core.interference_control import (
     tended,
     windows_of,
 )
-from elastichost.dispatcher.facts import Size
+from elastichost.dispatcher.facts import JobSample, Size
 from elastichost.runs.events import JobShared, JobTended
 from elastichost.runs.events.text import text_of
 from elastichost.tuner.colocation.facts import HostCapacity, PlacedJob, Placement

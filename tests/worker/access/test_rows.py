@@ -22,12 +22,12 @@ from elastichost.sharding import rows_per_bucket
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, Pooling, Precision, RowOptimizerSpec, TableSpec
 from elastichost.worker.access.direct import DirectLookup
 from elastichost.worker.access.mixed import MixedLookup
-from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import PreparedBatch, RowPreparer
 from elastichost.worker.access.served import GradientSums, PulledRows, RowGradients, ServedLookup
-from elastichost.worker.commit.channel import FencedError, StoppedError, pump_nothing
-from tests.worker.commit.test_exchange import push
+from elastichost.worker.channels.channel import FencedError, StoppedError, pump_nothing
+from elastichost.worker.channels.routing import Directory
+from tests.worker.channels.test_exchange import push
 from tests.worker.parameter_server import ThreadedServers
 
 FEATURES = ("dynamic", "checked", "shared", "hashed")

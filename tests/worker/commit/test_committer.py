@@ -17,7 +17,7 @@ from elastichost.specs import ModelSpec
 from elastichost.wire.control import LeaseProgressMsg
 from elastichost.wire.sockets import Caller
 from elastichost.worker.access.served import RowGradients
-from elastichost.worker.commit.channel import DirectoryHolder, pump_nothing
+from elastichost.worker.channels.channel import DirectoryHolder, pump_nothing
 from elastichost.worker.commit.committer import BatchRange, Committer
 from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector
 from tests.worker.access import test_rows

@@ -16,9 +16,9 @@ from elastichost.wire.control import HelloMsg, ModelDescribedMsg
 from elastichost.wire.entry import run_child
 from elastichost.wire.facts import WorkingSet
 from elastichost.wire.sockets import ControlClient
+from elastichost.worker.footprint import SAMPLES, working_set
 from elastichost.worker.model.dense_vector import describe_dense, initial_vector
 from elastichost.worker.model.embedding import describe_embeddings
-from elastichost.worker.model.footprint import SAMPLES, working_set
 from elastichost.worker.probe import build_on_meta
 
 __all__ = ["main", "main_strict"]

@@ -16,11 +16,11 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.files import MappedFile
 from elastichost.arena.index import table as index
 from elastichost.arena.index import upkeep as index_upkeep
-from elastichost.arena.index.growth import GRACES, IndexWriter
 from elastichost.arena.index.hashing import initial_stream
 from elastichost.arena.layout import HEADER_WORDS, rows_ahead
 from elastichost.arena.memory_board import PATIENCE_S, pages_bytes
 from elastichost.arena.rows.row_kernels import initialise_rows, zero_rows
+from elastichost.arena.tables.growth import GRACES, IndexWriter
 from elastichost.arena.words import announce
 from elastichost.errors import ArenaFullError, MemoryBudgetError, ProtocolError
 

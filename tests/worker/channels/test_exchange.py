@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from elastichost.errors import ProtocolError
 from elastichost.wire.data import DensePushedMsg, DensePushMsg
-from elastichost.worker.commit.exchange import (
+from elastichost.worker.channels.exchange import (
     WINDOW,
     DenseStream,
     LeaseAccount,

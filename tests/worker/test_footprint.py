@@ -14,10 +14,10 @@ from elastichost.datasets import Reader, open_reader
 from elastichost.specs import ModelSpec
 from elastichost.tuner.memory.peak_memory import living_bytes
 from elastichost.wire.facts import TensorEvent, WorkingSet
-from elastichost.worker.model import footprint
+from elastichost.worker import footprint
+from elastichost.worker.footprint import events_of, logged, working_set
 from elastichost.worker.model.dense_vector import describe_dense
 from elastichost.worker.model.embedding import describe_embeddings
-from elastichost.worker.model.footprint import events_of, logged, working_set
 from elastichost.worker.probe import build_on_meta
 
 ALL = 1 << 60  # no block is as large

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError
 from tests.arena.stepping import look_before_each_line
 

@@ -16,7 +16,7 @@ from elastichost.errors import ElastichostError
 from elastichost.wire.codec import Envelope, Frame, frame_bytes
 from elastichost.wire.data import DataMessage, RetryMsg
 from elastichost.wire.sockets import Caller, DataClient, wait_readable
-from elastichost.worker.access.routing import Directory
+from elastichost.worker.channels.routing import Directory
 
 __all__ = [
     "POLL_S",

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.index import growth as index_growth
 from elastichost.arena.index import table as index
-from elastichost.arena.index.dynamic_table import DynamicTable
 from elastichost.arena.index.table import buckets_of
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.tables import growth as index_growth
+from elastichost.arena.tables.dynamic_table import DynamicTable
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 
 POOL = np.arange(-30_000, 30_000)
