@@ -1,4 +1,4 @@
-"""What lies where in an arena: a pure function of the model, the seed and the memory budget.
+"""What lies where in an arena, given the model, the seed and the memory budget. Pure.
 
 Virtual size is free (the files are sparse), touched pages are not. So a dynamic table's bucket gets room for far
 more rows than it will probably hold, and rows are handed out densely from its beginning.
@@ -7,12 +7,11 @@ more rows than it will probably hold, and rows are handed out densely from its b
 from __future__ import annotations
 
 import hashlib
-import mmap
 
 import msgspec
 
 from elastichost.errors import ArenaFullError
-from elastichost.host.environment import address_bytes
+from elastichost.host.machine import ADDRESS_BYTES, PAGE_BYTES
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import ModelSpec, TableSpec
 
@@ -21,7 +20,6 @@ __all__ = [
     "HEADER_WORDS",
     "MAILBOX_HEAD_BYTES",
     "MAX_WORKERS",
-    "PAGE_BYTES",
     "SLOT_BYTES",
     "ArenaLayout",
     "DenseLayout",
@@ -32,7 +30,6 @@ __all__ = [
     "rows_ahead",
 ]
 
-PAGE_BYTES = mmap.PAGESIZE  # 4 KiB on x86; ARM has kernels with 4, 16 and 64 KiB
 MAX_WORKERS = 256
 HEADER_WORDS = 16  # int64 words of control header per (table, bucket)
 APPLIED_WORDS = 6  # incarnation, sequence, lease_id, stop, samples, skipped
@@ -41,7 +38,7 @@ SLOT_BYTES = 16  # key int64, value int64
 
 MIN_BUCKET_ROWS = 4096
 MAX_BUCKET_ROWS = 1 << 26
-MAX_VIRTUAL_BYTES = address_bytes() // 4  # of what a process can map; other libraries map too
+MAX_VIRTUAL_BYTES = ADDRESS_BYTES // 4  # of what a process can map; other libraries map too
 # An index at its full size holds every row of its bucket at a quarter of its slots.
 SLOTS_PER_ROW = 4
 LAYOUT_VERSION = 3

@@ -1,4 +1,4 @@
-"""What an emulated job costs: a scenario of the simulator, named in the job file or made from its numbers."""
+"""What an emulated job costs: a scenario of the simulator, named in the job file or made from its numbers. Pure."""
 
 from __future__ import annotations
 

@@ -8,5 +8,6 @@ Modules:
     prctl           signals and orphans of a process, as the kernel handles them
     cpu_features    which instructions the processor has
     kernel_cache    where compiled kernels are kept
+    machine         page size and size of the address space
     environment     locale, limits and directories that a start depends on
 """

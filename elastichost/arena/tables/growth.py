@@ -33,10 +33,11 @@ from elastichost.arena.index.upkeep import (
     GROWTH_USED,
     GROWTH_WORDS,
 )
-from elastichost.arena.layout import HEADER_WORDS, PAGE_BYTES, SLOT_BYTES
+from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES
 from elastichost.arena.memory_board import PATIENCE_S
 from elastichost.arena.words import announce
 from elastichost.errors import ArenaError, ArenaFullError, MemoryBudgetError
+from elastichost.host.machine import PAGE_BYTES
 
 __all__ = ["GRACES", "IndexWriter"]
 

@@ -1,4 +1,4 @@
-"""The jobs of one host: what happens to them and what is done about it. Events in, effects out; pure.
+"""The jobs of one host: what happens to them and what is done about it. Events in, effects out. Pure.
 
     submit -> examine -> waiting -> (policy) -> starting -> running -> done | failed
                             ^                                  |

@@ -1,4 +1,4 @@
-"""The sentence that a person reads for an event, rendered from its fields. Nothing reads a fact back from it.
+"""The sentence that a person reads for an event, rendered from its fields. Nothing reads a fact back from it. Pure.
 
 One function for each kind of event, in the order of the modules. The time, and the process or job that the event is
 about, are shown beside the sentence.

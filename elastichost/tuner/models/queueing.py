@@ -1,4 +1,4 @@
-"""The `elastichost` model: the equations of `queueing_form`, fitted to speeds and to what processes time. Pure.
+"""The `elastichost` model: the equations of `queueing_equations`, fitted to speeds and to what processes time. Pure.
 
 Speeds alone leave directions open: within one job batch, dimension and bandwidth are constants, and a handful of
 configurations cannot tell computing from waiting. Direct timings (a worker's computing, the PS' CPU time, bytes) are
@@ -36,7 +36,7 @@ __all__ = ["QueueingFit", "QueueingSettings", "fit"]
 
 Floats = npt.NDArray[np.float64]
 
-# what may be measured, in the order of `queueing_form.Predicted`, and how far the model is thought to be off in it
+# what may be measured, in the order of `queueing_equations.Predicted`, and how far the model is thought to be off in it
 DISCREPANCY = np.array([0.04, 0.05, 0.1, 0.2, 0.05, 0.1, 0.03])
 QUEUES = 0.7  # a PS or link that is busier lets requests wait: a time of exchange is no time of a round trip then
 CHUNK = 8192  # configurations predicted at once: their columns stay in the processor's cache

@@ -2,6 +2,6 @@
 
 Modules:
     channel    connections that survive the death of a parameter server
-    exchange   what was sent and not yet confirmed; sans-IO
+    exchange   what was sent and not yet confirmed; pure
     routing    which parameter server owns which key
 """

@@ -1,4 +1,4 @@
-"""What a worker has sent and not yet seen confirmed: sans-IO, so that it can be tested and replayed.
+"""What a worker has sent and not yet seen confirmed. Pure, so that it can be tested and replayed.
 
 `RowStream` is what comes before and after a commit with served access: the batch's row push, cut into a request for
 each PS, and the news of the commit.
