@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,22 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elastichost"
 HEAVY = frozenset({"fbgemm_gpu", "numba", "numpy", "pyarrow", "scipy", "torch", "torchrec"})
 LIMIT_LINES = 400
+# Leaves the package; until then names in it are not compared with others.
+SIMULATOR = PACKAGE / "simulator"
+# Modules and packages whose last word ends as a gerund does: the field's own words for a thing, or no gerunds at all.
+FIELD_WORDS = {
+    "embedding": "a row of numbers for an id",
+    "framing": "how messages are told apart in a stream of bytes",
+    "hashing": "functions, not an activity",
+    "queueing": "queueing theory",
+    "reporting": "the part of a system that makes reports",
+    "routing": "which node a key belongs to",
+    "sharding": "how keys are divided among nodes",
+    "staging": "where a write lies until it is committed",
+    "stopping": "early stopping",
+    "ceiling": "a noun",
+    "keyring": "a noun",
+}
 MOST_MODULES = 14
 
 
@@ -50,6 +67,46 @@ def test_a_room_holds_few_modules_and_says_what_they_are() -> None:
             told = (folder / "__init__.py").read_text()
             missing = [name for name in modules if name not in told]
             assert not missing or folder.name == "colocation", f"{folder}/__init__.py does not tell of {missing}"
+
+
+def defined_classes() -> dict[str, list[str]]:
+    """Top-level classes of the package and the modules they are in."""
+    found = defaultdict[str, list[str]](list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.is_relative_to(SIMULATOR):
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(path.relative_to(PACKAGE)))
+    return found
+
+
+def test_no_class_has_the_name_of_another() -> None:
+    classes = defined_classes()
+    assert len(classes) > 500
+    assert not {name: modules for name, modules in classes.items() if len(modules) > 1}
+
+
+def is_gerund(name: str) -> bool:
+    """Of a module's name; what is in FIELD_WORDS is none."""
+    last = name.rpartition("_")[2]
+    return last.endswith("ing") and last not in FIELD_WORDS
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("judging", True), ("row_opening", True), ("staging", False), ("early_stopping", False), ("plan", False)],
+)
+def test_gerunds(name: str, expected: bool) -> None:
+    assert is_gerund(name) is expected
+
+
+def test_modules_are_named_by_nouns() -> None:
+    names = {path.stem: path for path in PACKAGE.rglob("*.py") if not path.is_relative_to(SIMULATOR)}
+    names |= {path.parent.name: path.parent for path in PACKAGE.rglob("__init__.py")}
+    assert not {str(path.relative_to(PACKAGE)) for name, path in names.items() if is_gerund(name)}
+    used = {name.rpartition("_")[2] for name in names}
+    assert not set(FIELD_WORDS) - used, "no module has that word any more"
 
 
 def test_models_know_nothing_of_elastichost() -> None:

@@ -38,13 +38,13 @@ from elastichost.supervisor.core.agenda import (
 from elastichost.supervisor.core.core_assignment import pin
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import LifecycleEvent
-from elastichost.supervisor.core.pacing import WorkBudget
+from elastichost.supervisor.core.work_budget import WorkBudget
 from elastichost.supervisor.disk_watch import look_at_space
 from elastichost.supervisor.elastic_hosts.join import keep_hosts
 from elastichost.supervisor.elastic_hosts.loss import plan_without
 from elastichost.supervisor.launch.events import AgentLost, Exited
 from elastichost.supervisor.launch.messages import PreparedMsg
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.message_router import Described, MessageRouter
 from elastichost.supervisor.rollback import roll_back
 from elastichost.supervisor.run_result import conclude, reckon

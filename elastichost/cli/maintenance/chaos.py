@@ -17,7 +17,7 @@ from elastichost.cli.output import AsJson, data_console, fact_lines, print_json,
 from elastichost.cli.runs import program, short_path
 from elastichost.config.suggestions import did_you_mean
 from elastichost.errors import ConfigError
-from elastichost.wording import count_words
+from elastichost.human_readable import count_words
 
 if TYPE_CHECKING:
     from elastichost.chaos.driver import ChaosOrder, ChaosReport

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
-from elastichost.wording import count_words, duration_words
+from elastichost.human_readable import count_words, duration_words
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from elastichost.reporting.render.drawing import Drawing, drawing_style, svg_of
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_style import style_sheet
+from elastichost.reporting.render.svg import Drawing, drawing_style, svg_of
 
 __all__ = ["Column", "Section", "details", "document", "drawn", "framed", "gap_list", "row_of", "table_of"]
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from typing_extensions import Buffer
 
-from elastichost.appending import is_out_of_space
+from elastichost.atomic_write import is_out_of_space
 from elastichost.host.prctl import set_parent_death_signal, set_process_name
 from elastichost.host.priority import begin_session
 from elastichost.supervisor.launch.messages import SpawnMsg

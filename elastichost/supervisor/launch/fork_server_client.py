@@ -37,8 +37,8 @@ from elastichost.supervisor.launch.messages import (
     SpawnMsg,
     SpawnRefusedMsg,
 )
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.launch.servers import StartServer, start_fork_server
-from elastichost.supervisor.launch.waiting import wait_readable
 
 __all__ = ["LocalLauncher"]
 

@@ -47,7 +47,7 @@ from elastichost.runs.directory import package_versions
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.messages import PreparedMsg
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.agent_files import below, read_piece, remove, write_piece
 from elastichost.supervisor.remote.agent_tasks import Ways

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastichost.supervisor.core.pacing import BURST_S, MOST_S, SHARE, WorkBudget
+from elastichost.supervisor.core.work_budget import BURST_S, MOST_S, SHARE, WorkBudget
 
 
 def test_a_few_processes_never_wait() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastichost.config.suggestions import did_you_mean
-from elastichost.wording import bytes_words, count_words, duration_words, mib, plural
+from elastichost.human_readable import bytes_words, count_words, duration_words, mib, plural
 
 
 @pytest.mark.parametrize(

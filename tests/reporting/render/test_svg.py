@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from elastichost.reporting.render.drawing import Drawing, drawing_style, new_figure, svg_of, time_scale
+from elastichost.reporting.render.svg import Drawing, drawing_style, new_figure, svg_of, time_scale
 from elastichost.reporting.run.facts import Report
 from elastichost.reporting.run.figures import (
     heat_figure,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.appending import append_whole, is_out_of_space, space_words, write_atomically, write_whole_at
+from elastichost.atomic_write import append_whole, is_out_of_space, space_words, write_atomically, write_whole_at
 from tests.full_disk import file_limit
 
 
