@@ -19,8 +19,8 @@ from elastichost.simulator.colocation_beliefs import true_demand
 from elastichost.simulator.colocation_jobs import SITES, Batch, MixName, Site, draw_batch
 from elastichost.simulator.colocation_truth import Truth
 from elastichost.tuner import colocation as policies
-from elastichost.tuner.colocation.facts import HOST_RESOURCES, RESOURCES, HostRoom, JobDemand
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.facts import HOST_RESOURCES, RESOURCES, HostCapacity, JobDemand
+from elastichost.tuner.colocation.settings import ColocationSettings
 from elastichost.tuner.colocation.speeds import bound, seconds_left
 
 __all__ = [
@@ -52,13 +52,13 @@ ONE_A_GPU = -1  # stands for as many jobs as there are GPUs
 class Arm:
     """settings: of the policy. doubt: factor on what is not known of jobs at first."""
 
-    settings: Settings
+    settings: ColocationSettings
     about: str
     doubt: float = 1.0
 
 
 def _arm(about: str, doubt: float = 1.0, **settings: object) -> Arm:
-    return Arm(msgspec.convert(settings, Settings), about, doubt)
+    return Arm(msgspec.convert(settings, ColocationSettings), about, doubt)
 
 
 ARMS: dict[str, Arm] = {
@@ -199,7 +199,7 @@ def _played(task: Task, batch: Batch, found: BatchOutcome, cpu_s: float) -> Play
     )
 
 
-def tightest_s(jobs: list[JobDemand], room: HostRoom) -> float:
+def tightest_s(jobs: list[JobDemand], room: HostCapacity) -> float:
     """Seconds that any schedule takes at least, whichever modes it takes: a linear program. With y[j, m] the share of
     job j that is done in mode m, which takes t[j, m] alone,
 
@@ -231,7 +231,7 @@ def tightest_s(jobs: list[JobDemand], room: HostRoom) -> float:
     return float(found.fun)
 
 
-def _terms(room: HostRoom) -> tuple[int, list[float]]:
+def _terms(room: HostCapacity) -> tuple[int, list[float]]:
     """How many resources there are, memory included, and how much of each, of all GPUs together."""
     gpus = len(room.gpus)
     capacity = [1.0 if at < len(HOST_RESOURCES) else float(gpus) for at in range(len(RESOURCES))]

@@ -31,7 +31,7 @@ from benchmarks.running import EXAMPLES
 from benchmarks.workshop import ROOT, Workshop
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.tuner.facts import Observation, as_array
-from elastichost.tuner.models.base import fit
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.policy import TunerSettings
 from elastichost.tuner.policy.profile import ProfileState, fold
 from elastichost.tuner.records import TunerLooked, TunerOpened

@@ -1,4 +1,4 @@
-"""Id -> bucket -> PS: pure arithmetic on who owns what.
+"""Id -> bucket -> PS: who owns what. Pure.
 
 A fixed table's buckets are equal consecutive row ranges; a dynamic table's are classes of the key's hash.
 The shard map gives every bucket an owner and carries an epoch that only grows.

@@ -13,7 +13,7 @@ from benchmarks.colocate.jobs import KINDS
 from benchmarks.colocate.quality import MemoryEstimates, Parity, memory_error, parity
 from benchmarks.colocate.recorded import ArmRun, Cold, JobRun, Sweep
 from benchmarks.measuring import Spread, spread_of
-from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode
+from elastichost.tuner.colocation.facts import RESOURCES, HostCapacity, JobDemand, Mode
 from elastichost.tuner.colocation.speeds import Bound, bound
 
 __all__ = ["Aim", "ArmFigures", "Figures", "MixFigures", "aims_of", "bound_of", "figures_of", "headline", "least_work"]
@@ -196,7 +196,7 @@ def bound_of(shipped: ArmRun, least: Mapping[str, float], tuned: ArmRun | None =
         both = [one for one in (job, plans.get(job.job)) if one is not None]
         modes = [_mode(one, min(one.cpu_s, least.get(one.shape, one.cpu_s)), shipped.cores) for one in both]
         demands.append(JobDemand(job.job, job.kind, tuple(modes), float(max(1, job.samples))))
-    return bound(demands, HostRoom(shipped.cores, shipped.memory_bytes))
+    return bound(demands, HostCapacity(shipped.cores, shipped.memory_bytes))
 
 
 def _mode(job: JobRun, work_s: float, cores: int) -> Mode:

@@ -34,8 +34,7 @@ from elastichost.history.features import Estimates, JobFeatures, JobRecord, Plan
 from elastichost.simulator.micro import simulate, throughputs
 from elastichost.simulator.scenarios import SCENARIOS, Scenario, grid
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload, as_array
-from elastichost.tuner.models import base as performance
-from elastichost.tuner.models import queueing
+from elastichost.tuner.models import queueing, registry
 from elastichost.tuner.models.base import Fit, Prior
 from elastichost.tuner.models.queueing import QueueingSettings
 from elastichost.tuner.policy.candidates import Bounds, maximin
@@ -192,7 +191,7 @@ def prior_of(scenario: Scenario, jobs: Sequence[Scenario], space: Space, generat
     records = []
     for number, job in enumerate(jobs):
         seen = _observe(job, space.some(_tried(space.array, generator)), generator)
-        found = performance.fit("elastichost", job.workload, seen).posterior()
+        found = registry.fit("elastichost", job.workload, seen).posterior()
         features = JobFeatures(scenario.name, name=scenario.name if job == scenario else f"another-{number}")
         fastest = max(seen, key=lambda one: one.samples_per_s)
         size = PlanSize(*msgspec.structs.astuple(fastest.configuration))
@@ -209,7 +208,7 @@ def _fitted(case: Case, workload: Workload, seen: Sequence[Observation], priors:
     known = priors.get(case.history)
     if case.model == "elastichost":
         return queueing.fit(workload, seen[: case.seen], known, case.settings)
-    return performance.fit(case.model, workload, seen[: case.seen])
+    return registry.fit(case.model, workload, seen[: case.seen])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from benchmarks.measuring import write_json
 from benchmarks.tuner.memory_runs import RealRun, real_runs, real_words
 from benchmarks.tuner.simulated_figures import Spread, bootstrap
 from elastichost.history.features import Estimates
-from elastichost.tuner.memory.facts import HostLook, MemoryLook
+from elastichost.tuner.memory.facts import HostMemorySample, MemorySample
 from elastichost.tuner.memory.forecast import begin, decide
 from elastichost.tuner.memory.growth import GrowthState, observe
 from elastichost.tuner.memory.prior import learnt
@@ -214,8 +214,8 @@ def judge(run: Run, known: Estimates = Estimates()) -> tuple[Outcome, int]:  # n
         before = max(0, number - 5)
         passed_s = float(now_s - run.at_s[before]) or float(now_s)
         rate = float(run.samples[number] - run.samples[before]) / passed_s if number else samples / float(now_s)
-        host = HostLook(0, int(run.budget), int(run.seen[number]), made, 1.0)
-        look = MemoryLook(
+        host = HostMemorySample(0, int(run.budget), int(run.seen[number]), made, 1.0)
+        look = MemorySample(
             samples=samples,
             samples_left=int(run.samples[-1]) - samples,
             samples_per_s=rate,

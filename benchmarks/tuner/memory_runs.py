@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from elastichost.human_readable import mib
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
 from elastichost.runs.events import MemoryBudgetSet
 from elastichost.runs.journal import read_journal
 from elastichost.tuner.records import MemoryLooked
-from elastichost.wording import mib
 
 __all__ = ["OFF", "RealRun", "read_run", "real_runs", "real_words", "with_leads"]
 

@@ -24,7 +24,8 @@ import numpy as np
 from benchmarks.measuring import print_table, write_json
 from benchmarks.tuner.grid_data import GridCase, read_grids
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
-from elastichost.tuner.models.base import NORMAL_90, fit, interval
+from elastichost.tuner.models.base import NORMAL_90, interval
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import surface
 from elastichost.tuner.policy.profile import merged
 

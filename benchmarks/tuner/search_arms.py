@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
+from elastichost.tuner.policy.acquisition import DecisionCosts, best_known, price_of
 from elastichost.tuner.policy.candidates import as_configurations, enumerate_candidates, maximin, repaired
-from elastichost.tuner.policy.choice import DecisionCosts, best_known, price_of
-from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance, stakes_of
+from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance, decision_costs
 from elastichost.tuner.policy.profile import ProfileSample, ProfileState, fold, joined
 
 __all__ = ["BayesianSearch", "GaussianProcess", "RandomSearch", "Tuned"]
@@ -50,14 +50,14 @@ class _Search:
             return None
         self.observations = joined(self.observations, block)
         state = TunerState(observations=self.observations)
-        stakes = stakes_of(state, samples_left, self.settings)
-        wanted = self._next(stakes)
+        costs = decision_costs(state, samples_left, self.settings)
+        wanted = self._next(costs)
         if wanted is not None:
             return wanted
         self._is_over = True
-        return best_known(self.observations, stakes).configuration
+        return best_known(self.observations, costs).configuration
 
-    def _next(self, stakes: DecisionCosts) -> Configuration | None:
+    def _next(self, costs: DecisionCosts) -> Configuration | None:
         raise NotImplementedError
 
 
@@ -68,7 +68,7 @@ class RandomSearch(_Search):
         super().__init__(settings)
         self._random, self._tries = np.random.default_rng((seed, 21)), tries
 
-    def _next(self, stakes: DecisionCosts) -> Configuration | None:
+    def _next(self, costs: DecisionCosts) -> Configuration | None:
         if len(self.observations) > self._tries:
             return None
         bounds = self.settings.bounds
@@ -92,14 +92,14 @@ class BayesianSearch(_Search):
             space = space[np.sort(self._random.choice(len(space), self.CANDIDATES, replace=False))]
         self._space = space
 
-    def _next(self, stakes: DecisionCosts) -> Configuration | None:
+    def _next(self, costs: DecisionCosts) -> Configuration | None:
         seen = as_array([one.configuration for one in self.observations])
         if len(seen) > self.TRIES:
             return None
         if len(seen) <= self.SPREAD:
             picks = maximin(self._space, seen, 1)
             return as_configurations(self._space[picks])[0] if len(picks) else None
-        worth = np.log([one.samples_per_s for one in self.observations]) - price_of(seen, stakes)
+        worth = np.log([one.samples_per_s for one in self.observations]) - price_of(seen, costs)
         process = GaussianProcess(seen, worth, np.array([one.log_error for one in self.observations]))
         mean, deviation = process.at(self._space)
         best = float(process.at(seen)[0].max())

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from elastichost.history.features import JobFeatures
 from elastichost.simulator.truth import Speed
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload, as_array
+from elastichost.tuner.policy.acquisition import DecisionCosts, price_of
 from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
-from elastichost.tuner.policy.choice import DecisionCosts, price_of
 
 __all__ = ["NEAR", "Costs", "Family", "Job", "Met", "Truth", "World", "draw_family", "draw_job"]
 
@@ -113,7 +113,7 @@ class Job:
     space: ConfigurationArray
     speeds: Floats
     worth: Floats
-    stakes: DecisionCosts
+    costs: DecisionCosts
     seed: int
 
     def speed(self, configuration: Configuration) -> float:
@@ -121,7 +121,7 @@ class Job:
 
     def behind(self, configuration: Configuration) -> float:
         """How much worse than the best of the space; 0: it is the best."""
-        price = float(price_of(as_array([configuration]), self.stakes)[0])
+        price = float(price_of(as_array([configuration]), self.costs)[0])
         return float(self.worth.max()) - (math.log(self.speed(configuration)) - price)
 
     @property
@@ -142,8 +142,8 @@ def draw_job(family: Family, seed: int, min_gain: float, dearer: Costs | None = 
     truth = of.truth(family.costs.times(Costs(*jitter)).times(dearer or Costs()))
     space, bounds = _space(of), of.bounds
     speeds = truth.speeds(space)
-    stakes = DecisionCosts(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
-    return Job(family, truth, space, speeds, np.log(speeds) - price_of(space, stakes), stakes, seed)
+    costs = DecisionCosts(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
+    return Job(family, truth, space, speeds, np.log(speeds) - price_of(space, costs), costs, seed)
 
 
 @lru_cache(maxsize=64)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.compiled import kernel_ready
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.files import MORE_ROOM, MappedFile
 from elastichost.arena.host import free_bytes
 from elastichost.arena.index.table import lookup_dynamic
 from elastichost.arena.layout import HEADER_WORDS, ArenaLayout
 from elastichost.arena.memory_board import UNLIMITED, Allowance, MemoryBoard
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ArenaFullError
 from elastichost.specs import ModelSpec
 

@@ -1,4 +1,4 @@
-"""What lies where in an arena: a pure function of the model, the seed and the memory budget.
+"""What lies where in an arena, given the model, the seed and the memory budget. Pure.
 
 Virtual size is free (the files are sparse), touched pages are not. So a dynamic table's bucket gets room for far
 more rows than it will probably hold, and rows are handed out densely from its beginning.
@@ -6,22 +6,20 @@ more rows than it will probably hold, and rows are handed out densely from its b
 
 from __future__ import annotations
 
-import mmap
+import hashlib
 
 import msgspec
 
-from elastichost.arena.dense.mailbox import HEAD_BYTES
-from elastichost.arena.index.hashing import seeded_index_key
 from elastichost.errors import ArenaFullError
-from elastichost.host.environment import address_bytes
+from elastichost.host.machine import ADDRESS_BYTES, PAGE_BYTES
 from elastichost.sharding import bucket_count, rows_per_bucket
 from elastichost.specs import ModelSpec, TableSpec
 
 __all__ = [
     "APPLIED_WORDS",
     "HEADER_WORDS",
+    "MAILBOX_HEAD_BYTES",
     "MAX_WORKERS",
-    "PAGE_BYTES",
     "SLOT_BYTES",
     "ArenaLayout",
     "DenseLayout",
@@ -32,15 +30,15 @@ __all__ = [
     "rows_ahead",
 ]
 
-PAGE_BYTES = mmap.PAGESIZE  # 4 KiB on x86; ARM has kernels with 4, 16 and 64 KiB
 MAX_WORKERS = 256
 HEADER_WORDS = 16  # int64 words of control header per (table, bucket)
 APPLIED_WORDS = 6  # incarnation, sequence, lease_id, stop, samples, skipped
+MAILBOX_HEAD_BYTES = 512  # of a half of a worker's mailbox: its words and the message
 SLOT_BYTES = 16  # key int64, value int64
 
 MIN_BUCKET_ROWS = 4096
 MAX_BUCKET_ROWS = 1 << 26
-MAX_VIRTUAL_BYTES = address_bytes() // 4  # of what a process can map; other libraries map too
+MAX_VIRTUAL_BYTES = ADDRESS_BYTES // 4  # of what a process can map; other libraries map too
 # An index at its full size holds every row of its bucket at a quarter of its slots.
 SLOTS_PER_ROW = 4
 LAYOUT_VERSION = 3
@@ -238,7 +236,7 @@ def _plan_dense(elements: int, parameters: int) -> DenseLayout:
         vector_offset=vector_offset,
         state_offset=state_offset,
         mailbox_offset=PAGE_BYTES + 2 * half_bytes,
-        mailbox_bytes=_pages(HEAD_BYTES + 4 * elements),
+        mailbox_bytes=_pages(MAILBOX_HEAD_BYTES + 4 * elements),
     )
 
 
@@ -287,7 +285,7 @@ def plan_layout(model: ModelSpec, seed: int, memory_bytes: int, index_key: int |
     if memory_bytes <= 0:
         raise ValueError(f"memory_bytes must be positive, not {memory_bytes}")
     if index_key is None:
-        index_key = seeded_index_key(seed)
+        index_key = _seeded_index_key(seed)
     limit = MAX_BUCKET_ROWS
     layout = _plan(model, seed, index_key, memory_bytes, limit)
     while layout.files.total > MAX_VIRTUAL_BYTES and limit > MIN_BUCKET_ROWS:
@@ -299,3 +297,9 @@ def plan_layout(model: ModelSpec, seed: int, memory_bytes: int, index_key: int |
             hint='give its largest tables fewer rows, or rows = "dynamic"',
         )
     return layout
+
+
+def _seeded_index_key(seed: int) -> int:
+    """The key of `hashing.slot_hash` for runs whose bits depend on nothing but the seed; 63 bits."""
+    digest = hashlib.blake2b(f"index key/{seed}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

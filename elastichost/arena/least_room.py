@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elastichost.arena.index.table import MIN_CAPACITY
-from elastichost.arena.layout import PAGE_BYTES, SLOT_BYTES, ArenaLayout
+from elastichost.arena.layout import SLOT_BYTES, ArenaLayout
 from elastichost.arena.recovery.staging import MAX_PUSH_BYTES
 from elastichost.arena.recovery.undo import MAX_RECORD_BYTES
+from elastichost.host.machine import PAGE_BYTES
 from elastichost.sharding import BUCKETS_PER_TABLE
 
 __all__ = ["SPARE_BYTES", "LeastRoom", "address_bytes", "first_rows_bytes", "least_room"]

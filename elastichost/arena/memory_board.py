@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.files import MappedFile
-from elastichost.arena.layout import PAGE_BYTES
 from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaFullError, MemoryBudgetError
+from elastichost.host.machine import PAGE_BYTES
 from elastichost.sharding import MAX_SERVERS
 
 __all__ = ["PATIENCE_S", "UNLIMITED", "Allowance", "MemoryBoard", "ServerWords", "pages_bytes"]

@@ -18,7 +18,7 @@ from elastichost.chaos.facts import RunFacts
 from elastichost.chaos.verdicts import Verdict
 from elastichost.runs.events import AnyEvent, LeaseGranted, LeasesSettled, RolledBack, RunStarted
 from elastichost.supervisor.ledger.state import LedgerSettings, LedgerState, epoch_order
-from elastichost.worker.commit.exchange import WINDOW
+from elastichost.worker.channels.exchange import WINDOW
 
 __all__ = [
     "Leftovers",

@@ -19,8 +19,8 @@ from elastichost.chaos.scene import Scene
 from elastichost.chaos.tails import AppliedTail, JournalTail
 from elastichost.config.hosts import KEPT_HOSTS_FILE, HostsFile, load_hosts, read_hosts
 from elastichost.errors import ConfigError, JobFailedError
+from elastichost.host.prctl import set_parent_death_signal
 from elastichost.metrics import read_status
-from elastichost.supervisor.launch.child import set_parent_death_signal
 from elastichost.supervisor.remote.agent_launcher import AGENT_MODULE
 from elastichost.wire.commands import AcceptedMsg, Command, CommandClient, JoinMsg, ReachedMsg
 from elastichost.wire.sockets import VIA_VARIABLE

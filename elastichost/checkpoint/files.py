@@ -8,7 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
-from elastichost.appending import is_out_of_space
+from elastichost.atomic_write import is_out_of_space
 from elastichost.errors import CheckpointError, CheckpointSpaceError
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from elastichost.cli.output import data_console, fact_lines, print_json
-from elastichost.wording import bytes_words
+from elastichost.human_readable import bytes_words
 
 __all__ = ["print_report"]
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from elastichost.errors import ConfigError
-from elastichost.wording import did_you_mean
+from elastichost.human_readable import did_you_mean
 
 __all__ = [
     "RunArgument",

@@ -5,5 +5,6 @@ Modules:
     base, schema, emulate, remote, supervision, tuner    sections of the job file
     tables        from [tables.*] to each table's settings
     hosts         hosts files: the other machines of a run
+    rules         what may not stand beside what
     explain       from validation errors to sentences
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -10,18 +10,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from elastichost.config.schema import (
-    DataSection,
-    EvaluateSection,
-    ResourcesSection,
-    TableOverrides,
-    TrainSection,
-    implied_columns,
-)
-from elastichost.config.tables import table_problems
-from elastichost.wording import did_you_mean
+from elastichost.config.rules import cross_problems
+from elastichost.human_readable import did_you_mean
 
-__all__ = ["Sources", "cross_problems", "explain"]
+__all__ = ["Sources", "explain"]
 
 Sources = dict[tuple[str, ...], str]
 KINDS = {
@@ -196,109 +188,3 @@ def _cross_problems_of_valid_sections(raw: Mapping[str, Any], model: type[BaseMo
 def _adapter(field: FieldInfo) -> TypeAdapter[Any]:
     annotation: Any = field.annotation  # pydantic says it may be None, but not for the fields of a class
     return TypeAdapter(annotation)
-
-
-def cross_problems(
-    data: DataSection | None,
-    tables: Mapping[str, TableOverrides] | None,
-    train: TrainSection | None,
-    evaluate: EvaluateSection | None,
-    resources: ResourcesSection | None,
-) -> list[str]:
-    """Problems between settings that are right one by one; None stands for a section that is not."""
-    problems: list[str] = []
-    if data is not None:
-        problems += _column_problems(data) + _source_problems(data)
-        if tables is not None:
-            problems += table_problems(data.categorical, tables)
-    if train is not None:
-        if train.mode == "sync":
-            problems += _sync_problems(train, tables or {})
-        elif train.access == "direct" and resources is not None and resources.hosts > 1:
-            problems.append(
-                f'train.access = "direct": with resources.hosts = {resources.hosts} rows of other hosts are served; '
-                'allowed: "auto", "served"'
-            )
-    if data is not None and evaluate is not None and not data.test and data.format != "synthetic":
-        if evaluate.every_samples:
-            problems.append(f"evaluate.every_samples = {evaluate.every_samples}: there is no data.test to evaluate on")
-        if evaluate.early_stop.patience:
-            problems.append(f"evaluate.early_stop.patience = {evaluate.early_stop.patience}: there is no data.test")
-    return problems
-
-
-def _sync_problems(train: TrainSection, tables: Mapping[str, TableOverrides]) -> list[str]:
-    """What would make the bits depend on who was first."""
-    problems = []
-    if train.access == "direct":
-        problems.append('train.access = "direct": with mode = "sync" rows are served; allowed: "auto", "served"')
-    if train.micro_batches > train.batch_size:
-        problems.append(f"train.micro_batches = {train.micro_batches}: a step has {train.batch_size} samples")
-    default = tables.get("default", TableOverrides())
-    for name, table in tables.items():
-        where = f"tables.{name}" if name == "default" else f"tables.{name} (or tables.default)"
-        if (table.admit_after or default.admit_after or 1) > 1:
-            problems.append(f'{where}.admit_after: with mode = "sync" every id is admitted at once; allowed: 1')
-        if table.evict_after_samples or (table.evict_after_samples is None and default.evict_after_samples):
-            problems.append(f'{where}.evict_after_samples: with mode = "sync" no row is dropped; allowed: 0')
-        if (table.precision or default.precision) == "bfloat16" and (table.rows or default.rows) in ("dynamic", None):
-            problems.append(f'{where}.precision = "bfloat16": with mode = "sync" only for tables with a number of rows')
-    return problems
-
-
-def _column_problems(data: DataSection) -> list[str]:
-    implied = implied_columns(data.format, data.synthetic)
-    if implied is not None:
-        problems = [
-            f'data.{name}: format "{data.format}" brings its own columns; leave this out'
-            for name in ("label", "dense", "categorical")
-            if getattr(data, name) != getattr(implied, name)
-        ]
-        if data.weight:
-            problems.append(f'data.weight = "{data.weight}": format "{data.format}" has no weights; leave this out')
-        return problems
-    problems = []
-    if not data.label:
-        problems.append("data.label: is missing; allowed: a column name, or a list of them (multi-task)")
-    if not data.categorical:
-        problems.append("data.categorical: is missing; allowed: a list of at least one column name")
-    problems += [f"data.{where}: an empty column name" for where, columns in _columns(data) if "" in columns]
-    problems += _repeated_columns(data)
-    known = [column for _, columns in _columns(data) for column in columns]
-    for column in data.csv.types:
-        if column not in data.categorical:
-            hint = did_you_mean(column, known)
-            problems.append(f"data.csv.types.{column}: {column!r} is not one of data.categorical{hint}")
-    return problems
-
-
-def _columns(data: DataSection) -> Iterable[tuple[str, tuple[str, ...]]]:
-    weight = (data.weight,) if data.weight else ()
-    labels = data.labels if data.label else ()
-    return (("label", labels), ("weight", weight), ("dense", data.dense), ("categorical", data.categorical))
-
-
-def _repeated_columns(data: DataSection) -> list[str]:
-    problems: list[str] = []
-    first: dict[str, str] = {}
-    for where, columns in _columns(data):
-        for column in columns:
-            if column not in first:
-                first[column] = where
-            elif first[column] == where:
-                problems.append(f"data.{where}: column {column!r} is named twice")
-            elif where == "categorical" and first[column] == "dense":
-                continue  # a number may be both a dense value and an id
-            else:
-                problems.append(f"data.{where}: column {column!r} is data.{first[column]} already")
-    return problems
-
-
-def _source_problems(data: DataSection) -> list[str]:
-    if data.format == "synthetic":
-        return [
-            f'data.{split}: format "synthetic" reads no files; leave this out'
-            for split in ("train", "test")
-            if getattr(data, split)
-        ]
-    return [] if data.train else ["data.train: is missing; allowed: a list of files or globs"]

@@ -17,7 +17,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from elastichost.config.emulate import EmulateSection, emulate_problems
-from elastichost.config.explain import Sources, cross_problems, explain
+from elastichost.config.explain import Sources, explain
+from elastichost.config.rules import cross_problems
 from elastichost.config.schema import (
     DataSection,
     EvaluateSection,
@@ -31,7 +32,7 @@ from elastichost.config.schema import (
 from elastichost.config.supervision import CheckpointSection, SupervisionSection
 from elastichost.config.tuner import TunerSection
 from elastichost.errors import ConfigError
-from elastichost.wording import did_you_mean
+from elastichost.human_readable import did_you_mean
 
 __all__ = ["JobSpec", "json_schema", "load_job", "to_toml"]
 

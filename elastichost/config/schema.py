@@ -16,6 +16,7 @@ from elastichost.config.remote import RemoteSettings
 
 __all__ = [
     "BUILT_IN_FORMATS",
+    "DEFAULT_TABLE",
     "CountFromOne",
     "CsvSettings",
     "DataSection",
@@ -301,6 +302,9 @@ class RowOptimizerOverrides(Section):
     name: RowOptimizerName | None = None
     lr: Positive | None = None
     eps: NotNegative | None = None
+
+
+DEFAULT_TABLE = "default"  # the name of the section whose settings hold for every table
 
 
 class TableOverrides(Section):

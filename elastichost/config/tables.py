@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from elastichost.config.schema import RowOptimizerSettings
+from elastichost.config.job import JobSpec
+from elastichost.config.rules import table_problems
+from elastichost.config.schema import DEFAULT_TABLE, RowOptimizerSettings, TableOverrides
 from elastichost.errors import ConfigError
+from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind, OutOfRange, Precision, TableSpec
-from elastichost.wording import did_you_mean
-
-if TYPE_CHECKING:
-    from elastichost.config.job import JobSpec
-    from elastichost.config.schema import TableOverrides
 
 __all__ = [
-    "DEFAULT_TABLE",
     "InitRange",
     "TableSettings",
     "parse_init",
     "resolve_tables",
-    "table_problems",
     "table_settings",
 ]
-
-DEFAULT_TABLE = "default"
 
 
 class InitRange(NamedTuple):
@@ -157,34 +151,3 @@ def _spec(settings: TableSettings, index: int, kind: KeyKind) -> TableSpec:
         admit_after=settings.admit_after,
         evict_after_samples=settings.evict_after_samples,
     )
-
-
-def table_problems(categorical: tuple[str, ...], tables: Mapping[str, TableOverrides]) -> list[str]:
-    """What is wrong between the tables and the categorical columns, one line each."""
-    problems: list[str] = []
-    owner: dict[str, str] = {}
-    for name, table in tables.items():
-        if name == DEFAULT_TABLE:
-            if table.features is not None:
-                problems.append("tables.default.features: the default is for every table and has no features")
-            continue
-        if table.features is not None and not table.features:
-            problems.append(f"tables.{name}.features = []: a table needs at least one feature")
-        for column in table.features if table.features is not None else (name,):
-            where = f"tables.{name}.features" if table.features is not None else f"tables.{name}"
-            if column not in categorical:
-                what = f"{column!r} is not one of data.categorical{did_you_mean(column, categorical)}"
-                problems.append(f"{where}: {what}")
-            elif column in owner:
-                again = "twice" if owner[column] == name else f"in tables.{owner[column]} already"
-                problems.append(f"{where}: feature {column!r} is named {again}; a feature has one table")
-            else:
-                owner[column] = name
-    for name in tables:
-        if name == DEFAULT_TABLE or name not in categorical or owner.get(name) == name:
-            continue
-        if name in owner:
-            problems.append(f"tables.{name}: a column of this name belongs to tables.{owner[name]}; rename the table")
-        else:
-            problems.append(f"tables.{name}.features: column {name!r} is missing, whose table would have the same name")
-    return problems

@@ -1,8 +1,8 @@
 """Datasets: units of samples, read into batches that are ready for a KeyedJaggedTensor.
 
     api          the contract: Unit, DatasetDescription, SampleBatch, Reader
-    settings     what a reader needs of a job
-    reader       one decoded unit at a time -> batches      decoded, tabular   arrays of a unit
+    settings     what a reader needs of a job               reader_factory     the reader of a format
+    reader       one decoded unit at a time -> batches      decoded, tabular, arrow_columns    arrays of a unit
     parquet/     row groups, footers, statistics            kernels/           hashes, ragged columns
     text/        byte ranges of lines, text -> Parquet      synthetic/         planted truth, any range on its own
     preflight    every problem before a job starts          bad_rows, id_ranges    rows that cannot be trained on
@@ -43,6 +43,6 @@ def open_reader(
     `files` (absolute paths or globs) replaces the split's own files. With `labels_required=False` files without
     label columns are legal, and their labels are NaN. Raises DataError when a custom reader cannot be loaded.
     """
-    from elastichost.datasets.opening import make_reader  # pyarrow and numba are loaded by this import
+    from elastichost.datasets.reader_factory import make_reader  # pyarrow and numba are loaded by this import
 
     return make_reader(job, data_settings(job, split, files=files, labels_required=labels_required))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastichost.errors import DataError
-from elastichost.wording import did_you_mean
+from elastichost.human_readable import did_you_mean
 
 __all__ = [
     "GZIP_MAGIC",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from elastichost.datasets.api import DatasetDescription, Reader
-from elastichost.datasets.opening import make_reader
 from elastichost.datasets.reader import Inspection, UnitReader, ValueFindings, problem_list
+from elastichost.datasets.reader_factory import make_reader
 from elastichost.datasets.settings import Split, data_settings
 from elastichost.errors import DataError
 from elastichost.specs import TableSpec

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from elastichost.datasets.arrow_columns import float_values, id_column
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
-from elastichost.datasets.parquet.arrow_columns import float_values, id_column
 from elastichost.datasets.settings import DataSettings
 
 __all__ = ["bad_labels", "decode_table", "finish_dense"]

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from elastichost.datasets.arrow_columns import id_column
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.kernels.ragged import take_ragged
-from elastichost.datasets.opening import make_decoder
-from elastichost.datasets.parquet.arrow_columns import id_column
+from elastichost.datasets.reader_factory import make_decoder
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRITEO_LABEL, DataSettings
 from elastichost.datasets.synthetic.reader import SyntheticReader, SyntheticShape
 from elastichost.datasets.text.criteo import CriteoLines

@@ -2,7 +2,7 @@
 
     core/                  pure: jobs, their states, what they demand, which of them start
     isolation/             what keeps jobs apart on this host, and measures them
-    loop, hosting          waits for what comes next, and calls the core; opens and closes a host
+    loop, host             waits for what comes next, and calls the core; opens and closes a host
     performer              does what the core wants done
     admission_probe        looks at a job before it may start, in a process of its own
     job_process, child     a job's supervisor, and what it begins and ends with
@@ -19,14 +19,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elastichost.dispatcher.hosting import Submission, run_host
+    from elastichost.dispatcher.host import Submission, run_host
 
 __all__ = ["Submission", "run_host"]
 
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from elastichost.dispatcher import hosting
+        from elastichost.dispatcher import host
 
-        return getattr(hosting, name)
+        return getattr(host, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

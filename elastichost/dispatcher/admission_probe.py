@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import write_atomically
+from elastichost.atomic_write import write_atomically
 from elastichost.config.job import JobSpec, load_job
 from elastichost.config.tables import table_settings
 from elastichost.datasets import open_reader

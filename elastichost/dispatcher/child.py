@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import write_atomically
+from elastichost.atomic_write import write_atomically
 from elastichost.dispatcher.facts import FAILURE_FILE, JobFailure
 from elastichost.errors import ElastichostError
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from elastichost.appending import write_atomically
+from elastichost.atomic_write import write_atomically
 from elastichost.dispatcher.facts import HOST_FILE, JOB_FILE, HostStatus, JobRequest, JobStatus
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.errors import ConfigError, PreflightError

@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.dispatcher.core.demands import JobSample
 from elastichost.errors import PreflightError
 from elastichost.metrics import SCHEMA, RunStatus
 
 __all__ = [
+    "BUSY",
     "ENDED_STATES",
     "FAILURE_FILE",
     "HOST_FILE",
@@ -21,6 +21,7 @@ __all__ = [
     "JobFailure",
     "JobObservation",
     "JobRequest",
+    "JobSample",
     "JobState",
     "JobStatus",
     "Size",
@@ -28,12 +29,34 @@ __all__ = [
 ]
 
 HOST_FILE = "host.json"
+BUSY = 0.9  # share of the host's cores in use from which a job may be held up by others
 # Of every job, below jobs/<name>/: as it was submitted, resolved; why it could not run.
 JOB_FILE, FAILURE_FILE = "job.toml", "failure.json"
 
 JobState = Literal["waiting", "starting", "running", "paused", "stopping", "done", "failed", "cancelled", "stopped"]
 ENDED_STATES: frozenset[str] = frozenset({"done", "failed", "cancelled", "stopped"})
 OVER_STATES = ENDED_STATES - {"stopped"}  # for good: the next dispatcher has nothing to do with it
+
+
+class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job over the last moment: seconds of it, samples trained, CPU seconds of its workers and of all its processes;
+    host_share: of the host's cores that were in use by anybody. gpu_s, gpu_memory_s: seconds in which a GPU computed
+    for it, and moved memory for it, None: it is on none; gpu_share: of the moment in which that GPU computed at all."""
+
+    seconds: float
+    samples: float
+    worker_cpu_s: float
+    all_cpu_s: float
+    workers: int
+    host_share: float
+    gpu_s: float | None = None
+    gpu_memory_s: float = 0.0
+    gpu_share: float = 0.0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Somebody may have held it up."""
+        return self.host_share >= BUSY or self.gpu_share >= BUSY
 
 
 class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from elastichost.dispatcher.core.demands import JobSample
-from elastichost.dispatcher.facts import JobObservation
+from elastichost.dispatcher.facts import JobObservation, JobSample
 from elastichost.dispatcher.isolation.gpu_meter import GpuMeter, GpuUse
 from elastichost.dispatcher.isolation.process_meter import HostProcesses, TreeUsage
 from elastichost.errors import PreflightError

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import msgspec
 
-from elastichost.appending import is_out_of_space, space_words
 from elastichost.arena.host import create_directory, hold_left, reclaim, socket_directory
 from elastichost.arena.owner import owner_of
+from elastichost.atomic_write import is_out_of_space, space_words
 from elastichost.clock import Clock, MonotonicClock
 from elastichost.config.job import JobSpec, load_job, to_toml
 from elastichost.dispatcher.admission_probe import EXAMINED_FILE

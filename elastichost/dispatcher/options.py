@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.tuner.colocation.policies import Settings
+from elastichost.tuner.colocation.policies import ColocationSettings
 
 __all__ = ["AskedOptions", "HostOptions"]
 
@@ -31,7 +31,7 @@ class HostOptions:
     directory: Path
     runs_under: Path
     memory_bytes: int
-    settings: Settings
+    settings: ColocationSettings
     ends_when_empty: bool = False
     keeps_queue: bool = False
     keeps_sizes: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elastichost.wire.codec import Frame
 from elastichost.wire.data import DensePushMsg
-from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.commit.dense_transport import DenseVector, GradientFrames, ReceivedParameters
 from elastichost.worker.commit.lease_commit import BatchRange, LeaseCommit
 

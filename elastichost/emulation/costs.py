@@ -1,4 +1,4 @@
-"""What an emulated job costs: a scenario of the simulator, named in the job file or made from its numbers."""
+"""What an emulated job costs: a scenario of the simulator, named in the job file or made from its numbers. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from elastichost.errors import ConfigError
+from elastichost.human_readable import did_you_mean
 from elastichost.simulator.scenarios import Scenario, scenario
 from elastichost.tuner.facts import Workload
-from elastichost.wording import did_you_mean
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec

@@ -16,8 +16,8 @@ from elastichost.emulation.prices import Pricing
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.data import DataMessage, PulledMsg, PullMsg, RetryMsg
-from elastichost.worker.access.routing import Directory
-from elastichost.worker.commit.channel import POLL_S, Channel, DirectoryHolder, FencedError, Resend
+from elastichost.worker.channels.channel import POLL_S, Channel, DirectoryHolder, FencedError, Resend
+from elastichost.worker.channels.routing import Directory
 
 __all__ = ["DONE", "Call", "Exchange"]
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from elastichost.config.emulate import NewIdsSettings
 from elastichost.sharding import bucket_of_hash, mix64
 from elastichost.specs import DenseSpec, DenseTensor, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
-from elastichost.worker.access.routing import Directory
+from elastichost.worker.channels.routing import Directory
 
 __all__ = ["INITIAL", "Keys", "Part", "emulated_model", "hot_keys", "new_ids_of_batch", "owner_of_new", "parts_of"]
 

@@ -22,7 +22,7 @@ from elastichost.wire.control import RepinMsg
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import DataClient, Waiter
-from elastichost.worker.commit.channel import StoppedError
+from elastichost.worker.channels.channel import StoppedError
 from elastichost.worker.commit.lease_commit import BatchRange
 from elastichost.worker.lease_worker import LeaseWorker
 from elastichost.worker.lifecycle import IDLE_S

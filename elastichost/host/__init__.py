@@ -5,7 +5,9 @@ Modules:
     procfs          what the kernel says of a process
     process_meter   what the processes of a run cost, once a second; metrics.db
     priority        scheduling priority of a process
+    prctl           signals and orphans of a process, as the kernel handles them
     cpu_features    which instructions the processor has
     kernel_cache    where compiled kernels are kept
+    machine         page size and size of the address space
     environment     locale, limits and directories that a start depends on
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from elastichost.appending import is_out_of_space
+from elastichost.atomic_write import is_out_of_space
 from elastichost.metrics import ProcessStatus, RunStatus
 
 __all__ = ["MetricsStore", "ProcessMeter", "Pss", "Usage", "anonymous_bytes", "own_bytes", "processes_alike"]

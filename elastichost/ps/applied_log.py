@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elastichost.appending import is_out_of_space, write_atomically, write_whole_at
+from elastichost.atomic_write import is_out_of_space, write_atomically, write_whole_at
 from elastichost.errors import DiskFullError
 from elastichost.wire.applied import (
     APPLIED_FILE,

@@ -12,7 +12,7 @@ import numpy as np
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.errors import DiskFullError, ProtocolError
 from elastichost.micro_batches import CREW

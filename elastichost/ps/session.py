@@ -1,4 +1,4 @@
-"""What a PS remembers of its peers: memberships, fences, the clock of bounded mode. Sans-IO.
+"""What a PS remembers of its peers: memberships, fences, the clock of bounded mode. Pure.
 
 Every method takes facts and returns facts or effects (`Reply`); nothing here knows sockets or time. A successor of
 a killed PS begins with an empty session: what must not be forgotten is in the arena.

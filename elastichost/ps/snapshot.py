@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.layout import PAGE_BYTES
 from elastichost.checkpoint.format import BlockKind, BlockRecord, BlockWriter
 from elastichost.errors import CheckpointError, CheckpointSpaceError
+from elastichost.host.machine import PAGE_BYTES
 from elastichost.wire.control import SnapshotWrittenMsg
 
 __all__ = ["Block", "CopySpace", "SnapshotResult", "SnapshotWriter", "written_message"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import append_whole, is_out_of_space
+from elastichost.atomic_write import append_whole, is_out_of_space
 from elastichost.errors import PreflightError
 from elastichost.tuner.records import Record
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import write_atomically
 from elastichost.arena.host import free_bytes
+from elastichost.atomic_write import write_atomically
 from elastichost.checkpoint.places import (
     RUN_FILE,
     CheckpointSource,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import append_whole, is_out_of_space, write_atomically
+from elastichost.atomic_write import append_whole, is_out_of_space, write_atomically
 from elastichost.runs.events import AnyEvent, JournalLine, LeaseGranted, LeasesFolded
 from elastichost.wire.crash import crash_point
 

@@ -2,7 +2,7 @@
 
 Between events the rates of all jobs are constant, and given by `colocation_truth`. Who runs, what is charged, who is
 shrunk, paused or evicted is decided by the very functions of a live host, called as its dispatcher calls them:
-`dispatch`, the ledger, `encounters`, `fitted`, `tend`. They see what the dispatcher would: beliefs with errors
+`dispatch`, the ledger, `speed_samples`, `fitted`, `advance`. They see what the dispatcher would: beliefs with errors
 (`colocation_beliefs`), windows of noisy speeds, memory in use. The same batch, settings and seeds give the same result,
 bit for bit; what chance brings does not depend on the policy.
 
@@ -30,9 +30,9 @@ from elastichost.simulator.colocation_truth import Placed, Truth, draw_pairs
 from elastichost.tuner.colocation import corrections as teaching
 from elastichost.tuner.colocation import ledger as ledgers
 from elastichost.tuner.colocation.facts import CPU, PlacedJob, Start
-from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, encounters, tend
+from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, advance, speed_samples
 from elastichost.tuner.colocation.policies import dispatch, predicted
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 
 __all__ = ["BatchOutcome", "Recorder", "simulate_batch"]
 
@@ -60,7 +60,7 @@ class BatchOutcome(msgspec.Struct, frozen=True):
 
 
 def simulate_batch(
-    batch: Batch, settings: Settings, recorder: Recorder | None = None, *, doubt: float = 1.0
+    batch: Batch, settings: ColocationSettings, recorder: Recorder | None = None, *, doubt: float = 1.0
 ) -> BatchOutcome:
     """Until every job has ended. recorder: is told every piece of progress. doubt: factor on the errors of what the
     dispatcher believes of speeds and shares; 0: it knows them."""
@@ -68,13 +68,15 @@ def simulate_batch(
 
 
 class _Simulation:
-    def __init__(self, batch: Batch, settings: Settings, recorder: Recorder | None, doubt: float = 1.0) -> None:
+    def __init__(
+        self, batch: Batch, settings: ColocationSettings, recorder: Recorder | None, doubt: float = 1.0
+    ) -> None:
         self._settings, self._room, self._recorder = settings, batch.site.room, recorder
         self._truth = Truth(batch.site, draw_pairs(batch.seed))
         self._beliefs = Beliefs(batch, self._truth, doubt)
         self._runs = {spec.job: Run.of(spec, self._truth, batch.seed) for spec in batch.jobs}
         self._ledger = ledgers.HostLedger(self._room)
-        self._feedback, self._encounters = FeedbackState(), teaching.Encounters()
+        self._feedback, self._speed_samples = FeedbackState(), teaching.SpeedSamples()
         self._corrections = teaching.Corrections()
         self._now_s, self._next_window_s = 0.0, world.WINDOW_S
         self._decisions = self._events = self._windows = 0
@@ -327,13 +329,13 @@ class _Simulation:
         placed = [run.placed for run in held if run.placed is not None]
         alone = predicted(placed, self._room)
         windows = [self._window_of(run, alone.get(run.job, 1.0)) for run in held]
-        seen = encounters(self._feedback, windows, self._now_s)
-        self._encounters = teaching.learnt(self._encounters, seen)
-        self._corrections = teaching.fitted(self._encounters, self._now_s)
+        seen = speed_samples(self._feedback, windows, self._now_s)
+        self._speed_samples = teaching.learnt(self._speed_samples, seen)
+        self._corrections = teaching.fitted(self._speed_samples, self._now_s)
         host, gpus = self._excess(0.0)
         shares = [1 + excess / gpu.memory_bytes for excess, gpu in zip(gpus, self._room.gpus, strict=True)]
         pressure = Pressure(1 + host / self._room.memory_bytes, tuple(shares))
-        self._feedback, actions = tend(self._feedback, windows, pressure, self._now_s)
+        self._feedback, actions = advance(self._feedback, windows, pressure, self._now_s)
         for action in actions:
             self._actions[action.kind] += 1
             self._act(self._runs[action.job], action)

@@ -16,7 +16,7 @@ import numpy as np
 from elastichost.simulator import colocation_world as world
 from elastichost.simulator.calibration import HEAPS_BETA
 from elastichost.simulator.streams import generator
-from elastichost.tuner.colocation.facts import GpuRoom, HostRoom
+from elastichost.tuner.colocation.facts import GpuCapacity, HostCapacity
 from elastichost.tuner.colocation.kinds import KINDS, Kind
 
 __all__ = ["MIXES", "SITES", "Batch", "Family", "MixName", "Site", "Size", "TrueJob", "draw_batch"]
@@ -34,12 +34,12 @@ MIXES: dict[MixName, tuple[float, ...]] = {
 class Site(msgspec.Struct, frozen=True):
     """The host. has_mps: kernels of several processes overlap on a GPU; else they take turns."""
 
-    room: HostRoom
+    room: HostCapacity
     has_mps: bool = False
 
 
 def _site(cores: int, memory: int, gpus: int) -> Site:
-    return Site(HostRoom(cores, memory * GB, tuple(GpuRoom(index, 16 * GB) for index in range(gpus))))
+    return Site(HostCapacity(cores, memory * GB, tuple(GpuCapacity(index, 16 * GB) for index in range(gpus))))
 
 
 # assumed: hosts of RMixer's class by number of GPUs
@@ -128,7 +128,7 @@ def _job(random: np.random.Generator, index: int, family: Family) -> TrueJob:
     return TrueJob(f"{family.kind}-{index:02}", index, family, min(max(lasts_s, low), high))
 
 
-def _family(random: np.random.Generator, family: int, kind: Kind, room: HostRoom) -> Family:
+def _family(random: np.random.Generator, family: int, kind: Kind, room: HostCapacity) -> Family:
     reference = world.REFERENCES[kind]
     factors = np.exp(world.COST_LOG_SD * random.standard_normal(11)).tolist()
     costs = world.Reference(
@@ -158,7 +158,7 @@ def _family(random: np.random.Generator, family: int, kind: Kind, room: HostRoom
     )
 
 
-def _sizes(table_bytes: float, room: HostRoom) -> tuple[Size, ...]:
+def _sizes(table_bytes: float, room: HostCapacity) -> tuple[Size, ...]:
     """Threads on the CPU ascending, the GPU last, as far as the host has them."""
     found = [
         Size(threads, False, world.PROCESS_BYTES * (1 + threads) + table_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.host.inventory import memory_of_host
 from elastichost.resources import memory_budget_bytes
 from elastichost.supervisor.components import Components

@@ -14,10 +14,10 @@ from elastichost.runs import events
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.processes import ProcessController
-from elastichost.supervisor.core.pacing import WorkBudget
+from elastichost.supervisor.core.work_budget import WorkBudget
 from elastichost.supervisor.launch.events import Exited
 from elastichost.supervisor.launch.messages import PreparedMsg
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.message_router import MessageRouter
 from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.status import Reporter

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import is_out_of_space, write_atomically
 from elastichost.arena.host import Hold, arena_directory, create_directory, double_directory, socket_directory
 from elastichost.arena.owner import owner_of
+from elastichost.atomic_write import is_out_of_space, write_atomically
 from elastichost.checkpoint.format import remove_staging
 from elastichost.checkpoint.places import RUN_FILE, named_source
 from elastichost.clock import MonotonicClock

@@ -20,7 +20,7 @@ from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.migration import Move
 from elastichost.supervisor.memory.gauge import row_costs
 from elastichost.supervisor.memory.monitor import MemoryWatch
-from elastichost.tuner.placement.cross_host_load import Askers, askers_of, keys_needed
+from elastichost.tuner.placement.cross_host_load import Requesters, keys_needed, requesters_of
 from elastichost.tuner.placement.heat import BucketKey, HeatState, fold
 from elastichost.tuner.placement.rebalance import BalanceState, Rebalance, Stay, decide
 from elastichost.tuner.records import BalanceLooked, BalanceOpened, moves_of
@@ -69,7 +69,7 @@ class Rebalancer:
         is_by_place = run.plan.access == "mixed"
         if is_by_place and not all(samples_per_s for _, samples_per_s in workers):
             return  # who has not trained yet will ask as well
-        askers = askers_of(hosts, workers, is_by_place=is_by_place)
+        askers = requesters_of(hosts, workers, is_by_place=is_by_place)
         if blind := _blindness(run, askers):
             if not self._said_blind:
                 run.note(BalancingOff(blind))
@@ -153,7 +153,7 @@ class Rebalancer:
         return asked
 
 
-def _blindness(run: Run, askers: Askers) -> str:
+def _blindness(run: Run, askers: Requesters) -> str:
     """Why nothing is known of the load, in words; "" when it is."""
     if run.plan.access == "direct":
         return "with direct access workers read rows themselves, and a PS is asked for new ids only"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from elastichost.appending import is_out_of_space
+from elastichost.atomic_write import is_out_of_space
 from elastichost.host.process_meter import MetricsStore, ProcessMeter, Usage
 from elastichost.metrics import PlanStatus, ProcessStatus, RunStatus
 from elastichost.supervisor.components import Components

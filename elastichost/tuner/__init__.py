@@ -1,1 +1,1 @@
-"""How many processes of each kind a job should have, with which cores: pure decisions."""
+"""How many processes of each kind a job should have, with which cores. Pure."""

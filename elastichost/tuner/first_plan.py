@@ -10,9 +10,10 @@ import numpy as np
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.plan import Access, Plan
 from elastichost.resources import GpuDevice
-from elastichost.tuner.cold_start import initial_plan, resized_plan
+from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.facts import Configuration, as_array
 from elastichost.tuner.models.base import Prior
+from elastichost.tuner.placement.resize import resized_plan
 from elastichost.tuner.policy.candidates import (
     LIMIT,
     Bounds,

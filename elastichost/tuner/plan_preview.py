@@ -10,18 +10,19 @@ import numpy.typing as npt
 
 from elastichost.history.features import JobFeatures, JobRecord
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload
-from elastichost.tuner.models.base import Fit, Prior, fit
+from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.registry import fit
+from elastichost.tuner.policy.acquisition import DecisionCosts, price_of
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
-from elastichost.tuner.policy.choice import DecisionCosts, price_of
 from elastichost.tuner.policy.policy import SpeedForecast
 from elastichost.tuner.policy.profile import merged
-from elastichost.tuner.policy.space import search_space
+from elastichost.tuner.policy.search_space import search_space
 from elastichost.tuner.warm_start import BAND, RUN_TO_RUN, distance
 
-__all__ = ["Foresight", "foresee", "measured_before"]
+__all__ = ["PlanPreview", "measured_before", "preview_plan"]
 
 
-class Foresight(msgspec.Struct, frozen=True):
+class PlanPreview(msgspec.Struct, frozen=True):
     """forecasts: of every candidate (of very many the promising ones), the best first, the price of its cores taken
     off. measured: those that earlier runs of this very job have measured. rank: directions of the model's `parameters`
     that measurements determine."""
@@ -51,23 +52,23 @@ def measured_before(features: JobFeatures, records: Iterable[JobRecord]) -> tupl
     return tuple(known.values())
 
 
-def foresee(
+def preview_plan(
     model: str,
     workload: Workload,
     bounds: Bounds,
     observations: tuple[Observation, ...],
     prior: Prior | None,
     min_gain: float,
-) -> Foresight | None:
+) -> PlanPreview | None:
     """None: nothing is known that a prediction could be made from."""
     if not observations and prior is None:
         return None
     fitted: Fit = fit(model, workload, observations, prior)
-    stakes = DecisionCosts(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
+    costs = DecisionCosts(0.0, 0.0, 0.0, min_gain, bounds.cores or bounds.most.cores)
 
     def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
         speeds = np.maximum(fitted.predict(array).samples_per_s, 1e-9)
-        return np.asarray(np.log(speeds) - price_of(array, stakes))
+        return np.asarray(np.log(speeds) - price_of(array, costs))
 
     space = search_space(bounds, "auto", worth, seed=0)
     predictions = fitted.predict(space)
@@ -84,4 +85,4 @@ def foresee(
         for configuration, index in zip(rows, order.tolist(), strict=True)
     )
     seen = tuple(one.configuration for one in observations)
-    return Foresight(forecasts, seen, fitted.rank, fitted.parameters_total, fitted.confidence)
+    return PlanPreview(forecasts, seen, fitted.rank, fitted.parameters_total, fitted.confidence)

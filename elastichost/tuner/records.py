@@ -15,7 +15,7 @@ from elastichost.plan import Plan
 from elastichost.tuner.first_plan import FirstPlanRequest
 from elastichost.tuner.health import HealthSettings, Remark, WorkerSpeed
 from elastichost.tuner.health_record import WorkerSpeeds
-from elastichost.tuner.memory.facts import MemoryDecision, MemoryLook
+from elastichost.tuner.memory.facts import MemoryDecision, MemorySample
 from elastichost.tuner.placement.heat import BucketKey
 from elastichost.tuner.placement.rebalance import Rebalance
 from elastichost.tuner.policy.policy import Decision, TunerSettings
@@ -106,7 +106,7 @@ class MemoryOpened(_RecordLine, frozen=True):
 
 class MemoryLooked(_RecordLine, frozen=True):
     now_s: float
-    look: MemoryLook
+    look: MemorySample
     decision: MemoryDecision
 
 

@@ -22,7 +22,7 @@ __all__ = [
     "METRIC",
     "NEAR",
     "ColdStart",
-    "Similar",
+    "SimilarJob",
     "WarmStart",
     "distance",
     "nearest",
@@ -71,7 +71,7 @@ METRIC = JobMetric(
 )
 
 
-class Similar(msgspec.Struct, frozen=True):
+class SimilarJob(msgspec.Struct, frozen=True):
     """A job of the history and how far it is from the one at hand; 0: in nothing that counts."""
 
     record: JobRecord
@@ -84,7 +84,7 @@ class WarmStart(msgspec.Struct, frozen=True):
     configuration: Configuration
     prior: Prior
     memory: Estimates
-    similar: tuple[Similar, ...]
+    similar: tuple[SimilarJob, ...]
     reason: str
 
 
@@ -101,14 +101,14 @@ def distance(one: JobFeatures, other: JobFeatures) -> float:
     return METRIC.distance(one, other)
 
 
-def nearest(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> tuple[Similar, ...]:
+def nearest(features: JobFeatures, records: Iterable[JobRecord], k: int = 5) -> tuple[SimilarJob, ...]:
     """The k most similar jobs that are near enough, the most similar first, of those about as similar the newest. Their
     order in `records` does not matter."""
     found = []
     for record in records:
         away = distance(features, record.features) + FAILED * (not record.ended_well)
         if METRIC.is_near(away):
-            found.append(Similar(record, away))
+            found.append(SimilarJob(record, away))
     found.sort(key=lambda one: (one.record.ended_utc, msgspec.json.encode(one.record)), reverse=True)
     found.sort(key=lambda one: METRIC.band_of(one.distance))
     return tuple(found[:k])
@@ -165,7 +165,7 @@ def warm_start(
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def _first_plan(features: JobFeatures, similar: Sequence[Similar]) -> tuple[float, ...]:
+def _first_plan(features: JobFeatures, similar: Sequence[SimilarJob]) -> tuple[float, ...]:
     """Four positive numbers, as in PlanSize."""
     plans = [_logs_for(features, one.record) for one in similar]
     weights = [
@@ -191,7 +191,7 @@ def _logs_for(features: JobFeatures, record: JobRecord) -> list[float]:
 
 
 def _merged(
-    similar: Sequence[Similar], estimates_of: Callable[[JobRecord], Estimates], differ_by: Callable[[float], float]
+    similar: Sequence[SimilarJob], estimates_of: Callable[[JobRecord], Estimates], differ_by: Callable[[float], float]
 ) -> Estimates:
     """Means and standard deviations of the jobs' estimates, each weighted by its precision; logs throughout.
 
@@ -237,7 +237,7 @@ def _spread_of_speed(away: float) -> float:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _reason(similar: Sequence[Similar], configuration: Configuration, parameters: int) -> str:
+def _reason(similar: Sequence[SimilarJob], configuration: Configuration, parameters: int) -> str:
     closest = similar[0].record
     when = closest.ended_utc.partition("T")[0] or "an unknown day"
     name = closest.features.name or closest.features.family

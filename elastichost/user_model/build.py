@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from elastichost.config.tables import table_settings
 from elastichost.errors import ModelError
+from elastichost.human_readable import did_you_mean
 from elastichost.specs import TableSpec
 from elastichost.user_model.source import check_build_source, import_path, parse_build_spec, source_file
-from elastichost.wording import did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elastichost.errors import ModelError
-from elastichost.wording import did_you_mean
+from elastichost.human_readable import did_you_mean
 
 __all__ = ["BuildSpec", "check_build_source", "import_path", "local_sources", "parse_build_spec", "source_file"]
 

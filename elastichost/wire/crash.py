@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from elastichost.errors import ConfigError
-from elastichost.wording import did_you_mean
+from elastichost.human_readable import did_you_mean
 
 __all__ = ["POINTS", "VARIABLE", "CrashPoint", "arm", "crash_point", "parse_setting"]
 

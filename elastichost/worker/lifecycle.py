@@ -32,9 +32,9 @@ from elastichost.wire.control import (
 )
 from elastichost.wire.facts import HEARTBEAT_S
 from elastichost.wire.sockets import Caller, ControlClient, wait_readable
-from elastichost.worker.access.routing import Directory
-from elastichost.worker.commit.channel import DirectoryHolder, StoppedError
-from elastichost.worker.commit.exchange import PauseGate
+from elastichost.worker.channels.channel import DirectoryHolder, StoppedError
+from elastichost.worker.channels.exchange import PauseGate
+from elastichost.worker.channels.routing import Directory
 from elastichost.worker.commit.strategy import CommitStrategy
 from elastichost.worker.meter import StepMeter
 

@@ -13,7 +13,7 @@ from elastichost.batches import MIN_SAMPLES
 from elastichost.datasets.api import Reader, SampleBatch, Unit
 from elastichost.datasets.remote import RemoteRate, RemoteReader
 from elastichost.wire.facts import Lease
-from elastichost.worker.commit.channel import StoppedError
+from elastichost.worker.channels.channel import StoppedError
 
 __all__ = ["PREFETCH_BATCHES", "PREFETCH_PULLED", "LeaseFinished", "Pipeline"]
 

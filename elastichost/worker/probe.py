@@ -22,9 +22,9 @@ from elastichost.wire.control import HelloMsg, ModelDescribedMsg
 from elastichost.wire.entry import run_child
 from elastichost.wire.facts import WorkingSet
 from elastichost.wire.sockets import ControlClient
+from elastichost.worker.footprint import SAMPLES, working_set
 from elastichost.worker.model.dense_vector import describe_dense, initial_vector
 from elastichost.worker.model.embedding import describe_embeddings, meta_collections, table_rows
-from elastichost.worker.model.footprint import SAMPLES, working_set
 
 __all__ = ["build_on_meta", "main", "size", "size_strictly"]
 

@@ -15,7 +15,7 @@ import torch
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.datasets import open_reader
 from elastichost.datasets.api import DatasetDescription, Reader
@@ -32,7 +32,7 @@ from elastichost.worker.access.row_channels import PullChannel, PushChannel, Row
 from elastichost.worker.access.rows import RowPreparer
 from elastichost.worker.access.served import ServedLookup
 from elastichost.worker.access.served_rows import ServedRowPreparer
-from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.commit.dense_transport import HeldParameters, MappedParameters, ReceivedParameters
 from elastichost.worker.commit.direct_commit import DirectCommit
 from elastichost.worker.commit.lease_commit import ModelCommit

@@ -15,9 +15,9 @@ import pytest
 from elastichost.arena import arena as arena_module
 from elastichost.arena.arena import Arena
 from elastichost.arena.index import table as index
-from elastichost.arena.index.dynamic_table import DynamicTable
 from elastichost.arena.index.hashing import mix64, slot_hash
 from elastichost.arena.layout import HEADER_WORDS
+from elastichost.arena.tables.dynamic_table import DynamicTable
 from elastichost.errors import ArenaFullError, ProtocolError
 from elastichost.specs import ModelSpec
 from tests.arena.conftest import index_view
@@ -248,7 +248,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from elastichost.arena.arena import Arena
-from elastichost.arena.index.dynamic_table import DynamicTable
+from elastichost.arena.tables.dynamic_table import DynamicTable
 arena = Arena.attach(Path(sys.argv[1]))
 writer = DynamicTable(arena, 0)
 print(sum(writer.open_bucket(bucket) for bucket in range(16)), flush=True)

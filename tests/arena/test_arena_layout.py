@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.arena.layout import (
-    MAX_BUCKET_ROWS,
-    MAX_VIRTUAL_BYTES,
-    MIN_BUCKET_ROWS,
-    PAGE_BYTES,
-    ArenaLayout,
-    plan_layout,
-)
+from elastichost.arena.layout import MAX_BUCKET_ROWS, MAX_VIRTUAL_BYTES, MIN_BUCKET_ROWS, ArenaLayout, plan_layout
 from elastichost.errors import ArenaFullError
+from elastichost.host.machine import PAGE_BYTES
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizer, RowOptimizerSpec, TableSpec
 
 MakeModel = Callable[..., ModelSpec]

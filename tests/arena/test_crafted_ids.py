@@ -10,8 +10,8 @@ import pytest
 from elastichost.arena.arena import Arena
 from elastichost.arena.index import table as index
 from elastichost.arena.index import upkeep as index_upkeep
-from elastichost.arena.index.dynamic_table import DynamicTable
 from elastichost.arena.index.hashing import mix64, slot_hash
+from elastichost.arena.tables.dynamic_table import DynamicTable
 from elastichost.specs import ModelSpec
 from tests.arena.conftest import index_view
 

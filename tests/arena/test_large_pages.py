@@ -15,7 +15,7 @@ import pytest
 FOLDER = Path(__file__).parent
 TESTS = (
     *("test_arena_layout.py", "test_arena_arena.py", "test_arena_index.py", "test_crafted_ids.py"),
-    *("index/test_growth.py", "test_memory_board.py", "recovery/test_staging.py"),
+    *("tables/test_growth.py", "test_memory_board.py", "recovery/test_staging.py"),
 )
 # Their figures are those of pages of 4 KiB, or they start processes of their own.
 LEFT_OUT = (
@@ -28,7 +28,8 @@ mmap.PAGESIZE = int(sys.argv[1])
 import pytest
 from elastichost.arena import layout
 from elastichost.arena.index import table as index
-assert layout.PAGE_BYTES == mmap.PAGESIZE and index.MIN_CAPACITY * layout.SLOT_BYTES == mmap.PAGESIZE
+from elastichost.host import machine
+assert machine.PAGE_BYTES == mmap.PAGESIZE and index.MIN_CAPACITY * layout.SLOT_BYTES == mmap.PAGESIZE
 sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-k", f"not ({sys.argv[2]})", *sys.argv[3:]]))
 """
 

@@ -12,11 +12,11 @@ import pytest
 from elastichost.arena.arena import Arena
 from elastichost.arena.host import used_bytes
 from elastichost.arena.index import table as index
-from elastichost.arena.index.dynamic_table import LEFT_OUT, DynamicTable
-from elastichost.arena.layout import PAGE_BYTES
 from elastichost.arena.memory_board import UNLIMITED, MemoryBoard, pages_bytes
 from elastichost.arena.recovery.staging import StagingArea
+from elastichost.arena.tables.dynamic_table import LEFT_OUT, DynamicTable
 from elastichost.errors import ArenaError, MemoryBudgetError
+from elastichost.host.machine import PAGE_BYTES
 from elastichost.specs import ModelSpec
 
 MakeModel = Callable[..., ModelSpec]

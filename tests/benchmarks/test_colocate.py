@@ -35,7 +35,7 @@ from elastichost.datasets.remote import batch_bytes
 from elastichost.dispatcher.facts import HostStatus, JobStatus
 from elastichost.dispatcher.timeline import Moment
 from elastichost.runs.events import AnyEvent, HostPrepared, JobSubmitted, JournalLine
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 
 CORES, GB = 2, 1 << 30
 
@@ -143,7 +143,7 @@ def test_every_arm_has_settings_that_the_policy_knows() -> None:
     for one in ARMS.values():
         options = policy_options(one, CORES)
         facts = dict(option.split("=") for option in options[3::2])
-        settings = msgspec.convert({"policy": options[1], **facts}, type=Settings, strict=False)
+        settings = msgspec.convert({"policy": options[1], **facts}, type=ColocationSettings, strict=False)
         assert settings.policy == one.policy
     assert "most_jobs=2" in policy_options(ARMS["concurrency"], 2)
 

@@ -14,7 +14,7 @@ from benchmarks.tuner import memory
 from benchmarks.tuner.memory import AIMS, ARMS, KINDS, LEAST_ROWS, ArmFigures, Figures, measure, simulate
 from benchmarks.tuner.memory_runs import OFF, RealRun, read_run, with_leads
 from elastichost.runs.events import AnyEvent, JournalLine, MemoryBudgetLent, MemoryBudgetSet
-from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.memory.facts import HostMemorySample, MemoryDecision, MemorySample
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
 
 
@@ -78,7 +78,9 @@ def test_a_lead_is_the_time_until_the_run_without_the_tuner_ended() -> None:
 
 def test_a_run_directory_is_read(tmp_path: Path) -> None:
     def looked(at_s: float, kind: str, live: float) -> MemoryLooked:
-        look = MemoryLook(int(1000 * at_s), 1, 1.0, 100.0 * at_s, 1.0, live, 0.0, (HostLook(0, 1, 1, 0.0, 1.0),))
+        look = MemorySample(
+            int(1000 * at_s), 1, 1.0, 100.0 * at_s, 1.0, live, 0.0, (HostMemorySample(0, 1, 1, 0.0, 1.0),)
+        )
         return MemoryLooked(50.0 + at_s, look, MemoryDecision(kind, ""))  # type: ignore[arg-type]
 
     records = [

@@ -13,8 +13,8 @@ import pytest
 from elastichost.config.job import JobSpec, load_job
 from elastichost.datasets.api import Reader, SampleBatch, Unit
 from elastichost.datasets.kernels.hashing import hash_bytes
-from elastichost.datasets.opening import make_decoder
 from elastichost.datasets.reader import UnitReader
+from elastichost.datasets.reader_factory import make_decoder
 from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, DataSettings
 
 

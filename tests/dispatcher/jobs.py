@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from elastichost.dispatcher.core.core import Core
-from elastichost.dispatcher.core.demands import Examined, HostPower, JobSample, MemoryOfSize
+from elastichost.dispatcher.core.demands import Examined, HostPower, MemoryOfSize
 from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob, StopJob
-from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobStatus
+from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobSample, JobStatus
 from elastichost.metrics import ProcessStatus, RunStatus
 from elastichost.resources import HostInventory
 from elastichost.runs.events import Event
 from elastichost.runs.result import ProcessCounts, RunResult, SampleCounts
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 
 MB = 10**6
 INVENTORY = HostInventory((0, 1, 2, 3), 10_000 * MB)
 POWER = HostPower(4, 1e10)
-TOGETHER = Settings(policy="fifo", most_jobs=100)  # whatever fits, in order of arrival
+TOGETHER = ColocationSettings(policy="fifo", most_jobs=100)  # whatever fits, in order of arrival
 Kind = TypeVar("Kind", bound=Event)
 
 
@@ -177,7 +177,9 @@ class Hosted:
         return [event for event in events if isinstance(event, kind)]
 
 
-def hosted(memory_mb: int = 4000, settings: Settings = TOGETHER, inventory: HostInventory = INVENTORY) -> Hosted:
+def hosted(
+    memory_mb: int = 4000, settings: ColocationSettings = TOGETHER, inventory: HostInventory = INVENTORY
+) -> Hosted:
     return Hosted(Core(settings, inventory, POWER, memory_mb * MB))
 
 

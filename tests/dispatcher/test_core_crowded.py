@@ -6,7 +6,7 @@ import pytest
 
 from elastichost.dispatcher.core.effects import Effect, NoteEvent, ResizeJob, StopJob
 from elastichost.dispatcher.core.oom_containment import CALM_S
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 from tests.dispatcher.jobs import INVENTORY, MB, Hosted, hosted, look, result, running
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_a_cancelled_job_that_is_killed_for_memory_is_cancelled() -> None:
 # --- beside each other ------------------------------------------------------------------------------------------------
 
 
-def crowded(policy: Settings) -> Hosted:
+def crowded(policy: ColocationSettings) -> Hosted:
     """Memory all but used up, by two jobs that train."""
     host = hosted(2450, policy)
     host.submit("a")
@@ -97,7 +97,7 @@ def crowded(policy: Settings) -> Hosted:
 
 
 def test_memory_all_but_used_up_pauses_the_newest_and_it_goes_on_when_there_is_room() -> None:
-    host = crowded(Settings(policy="fifo", most_jobs=9))
+    host = crowded(ColocationSettings(policy="fifo", most_jobs=9))
     host.tick(4.0)
     paused = [job for job in "ab" if host.job(job).state == "paused"]
     assert len(paused) == 1
@@ -111,7 +111,7 @@ def test_memory_all_but_used_up_pauses_the_newest_and_it_goes_on_when_there_is_r
 
 @pytest.mark.parametrize("how", ["cancel", "stop"])
 def test_a_paused_job_can_be_ended(how: str) -> None:
-    host = crowded(Settings(policy="fifo", most_jobs=9))
+    host = crowded(ColocationSettings(policy="fifo", most_jobs=9))
     host.tick(4.0)
     paused = next(job for job in "ab" if host.job(job).state == "paused")
     if how == "cancel":
@@ -125,7 +125,7 @@ def test_a_paused_job_can_be_ended(how: str) -> None:
 
 def test_evicted_jobs_wait_and_go_on_and_not_for_ever() -> None:
     """Memory stays short: first one is paused, then it gives its memory back."""
-    host = crowded(Settings(policy="fifo", most_jobs=9))
+    host = crowded(ColocationSettings(policy="fifo", most_jobs=9))
     host.tick(4.0)
     paused = next(job for job in "ab" if host.job(job).state == "paused")
     for now_s in (10.0, 16.0):
@@ -142,7 +142,7 @@ def test_evicted_jobs_wait_and_go_on_and_not_for_ever() -> None:
 
 def test_an_evicted_job_that_had_nothing_to_save_yet_goes_on_too() -> None:
     """Asked to stop before it trained, a supervisor ends with the signal's code."""
-    host = crowded(Settings(policy="fifo", most_jobs=9))
+    host = crowded(ColocationSettings(policy="fifo", most_jobs=9))
     host.tick(4.0)
     paused = next(job for job in "ab" if host.job(job).state == "paused")
     for now_s in (10.0, 16.0):
@@ -152,7 +152,7 @@ def test_an_evicted_job_that_had_nothing_to_save_yet_goes_on_too() -> None:
 
 
 def test_who_is_started_again_and_again_fails() -> None:
-    host = hosted(2450, Settings(policy="fifo", most_jobs=9))
+    host = hosted(2450, ColocationSettings(policy="fifo", most_jobs=9))
     host.submit("a")
     host.tick(0.0)
     entry = host.core._jobs["a"]
@@ -164,7 +164,7 @@ def test_who_is_started_again_and_again_fails() -> None:
 
 
 def test_jobs_that_share_cores_get_their_own_once_they_are_measured() -> None:
-    host = hosted(10_000, Settings(policy="fifo", most_jobs=9))
+    host = hosted(10_000, ColocationSettings(policy="fifo", most_jobs=9))
     for job in "ab":
         host.submit(job, least=1, most=2)
     host.tick(0.0)
@@ -206,7 +206,7 @@ def test_a_peak_that_comes_with_the_result_is_of_the_workers_it_had_then() -> No
 
 @pytest.mark.parametrize("policy", ["exclusive"])
 def test_one_at_a_time_is_left_alone(policy: str) -> None:
-    host = hosted(10_000, Settings(policy="exclusive"))
+    host = hosted(10_000, ColocationSettings(policy="exclusive"))
     host.submit("a", least=1, most=2)
     host.submit("b")
     assert host.tick(0.0) == ["a"]

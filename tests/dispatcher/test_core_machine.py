@@ -22,7 +22,7 @@ from elastichost.dispatcher.core.effects import (
 )
 from elastichost.dispatcher.facts import ENDED_STATES, JobFailure
 from elastichost.errors import ConfigError
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 from tests.dispatcher.jobs import INVENTORY, MB, Hosted, examined, hosted, look, request, seen
 
 TOTAL_MB = 4000
@@ -60,7 +60,7 @@ class Jobs(RuleBasedStateMachine):
 
     @initialize(policy=st.sampled_from(["complementary", "rmixer_type", "fifo", "random", "exclusive"]))
     def begins(self, policy: str) -> None:
-        self.host = hosted(TOTAL_MB, msgspec.convert({"policy": policy, "most_jobs": 0}, Settings))
+        self.host = hosted(TOTAL_MB, msgspec.convert({"policy": policy, "most_jobs": 0}, ColocationSettings))
 
     # --- effects --------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastichost.dispatcher.core.demands import JobSample, Known
+from elastichost.dispatcher.core.demands import Known
 from elastichost.dispatcher.directory import HostDirectory, Kept, default_directory, read_asked
-from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobObservation, JobStatus, read_host
+from elastichost.dispatcher.facts import HOST_FILE, HostStatus, JobObservation, JobSample, JobStatus, read_host
 from elastichost.dispatcher.options import AskedOptions
 from elastichost.dispatcher.timeline import Moment, Timeline, read_timeline
 from elastichost.errors import ConfigError, PreflightError

@@ -13,7 +13,7 @@ from elastichost.arena.layout import plan_layout
 from elastichost.emulation.commit import EmulatedCommit
 from elastichost.specs import ModelSpec
 from elastichost.wire.control import LeaseProgressMsg
-from elastichost.worker.commit.channel import pump_nothing
+from elastichost.worker.channels.channel import pump_nothing
 from elastichost.worker.commit.lease_commit import BatchRange
 from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector
 from tests.worker.access import test_rows

@@ -22,8 +22,8 @@ from elastichost.wire.codec import Envelope
 from elastichost.wire.data import DataMessage, PulledMsg, PullMsg, RetryMsg
 from elastichost.wire.facts import ServerAddress
 from elastichost.wire.sockets import Caller, DataServer
-from elastichost.worker.access.routing import Directory
-from elastichost.worker.commit.channel import DirectoryHolder, FencedError
+from elastichost.worker.channels.channel import DirectoryHolder, FencedError
+from elastichost.worker.channels.routing import Directory
 
 WORKER, JOB = ProcessId("worker", 3, 1), 7
 LIMIT_S = 10.0

@@ -18,7 +18,7 @@ from elastichost.emulation.model import (
     parts_of,
 )
 from elastichost.sharding import MAX_SERVERS, bucket_count, even_shard_map, rows_per_bucket
-from elastichost.worker.access.routing import Directory, key_router
+from elastichost.worker.channels.routing import Directory, key_router
 
 GROWING = NewIdsSettings(factor=3.0, exponent=0.7)
 

@@ -150,10 +150,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "owners do not hear of a commit",
-        "worker/commit/exchange.py",
+        "worker/channels/exchange.py",
         "self._unconfirmed.update({server: sequence for server in self._servers if server != but})",
         "pass",
-        ("tests/worker/commit/test_exchange.py",),
+        ("tests/worker/channels/test_exchange.py",),
         "async",
     ),
     Mutation(
@@ -272,10 +272,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a map counts as left behind that batches were prepared by",
-        "worker/commit/exchange.py",
+        "worker/channels/exchange.py",
         "reached = present if is_idle else self._trained",
         "reached = present",
-        ("tests/worker/commit/test_exchange.py",),
+        ("tests/worker/channels/test_exchange.py",),
     ),
     Mutation(
         "rows change in place before the batch before is committed",
@@ -413,10 +413,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a reader takes the sequence of one incarnation for another's",
-        "arena/dense/watermarks.py",
+        "arena/watermarks.py",
         "before == incarnation == load_word(own, _INCARNATION) else 0",
         "before == incarnation else 0",
-        ("tests/arena/dense/test_watermarks.py",),
+        ("tests/arena/test_watermarks.py",),
     ),
     Mutation(
         "a reader of what was applied does not see that its half was written over",

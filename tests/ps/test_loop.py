@@ -16,8 +16,8 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.plan import Access, ProcessId
 from elastichost.ps.applied_log import AppliedLog

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.batches import batch_stop
 from elastichost.config.job import JobSpec
 from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
@@ -33,7 +33,7 @@ from elastichost.worker.access.row_channels import PullChannel, PushChannel, Row
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served import NOTHING_PULLED, PulledRows
 from elastichost.worker.access.served_rows import KeyedBatch
-from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.channel import DirectoryHolder, Pump
 from elastichost.worker.commit.dense_transport import ReceivedParameters
 from elastichost.worker.commit.direct_commit import DirectCommit
 from elastichost.worker.commit.lease_commit import ModelCommit

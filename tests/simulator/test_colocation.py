@@ -19,13 +19,13 @@ from elastichost.simulator.colocation import simulate_batch
 from elastichost.simulator.colocation_beliefs import Beliefs, true_demand
 from elastichost.simulator.colocation_jobs import MIXES, SITES, Batch, Family, Site, draw_batch
 from elastichost.simulator.colocation_truth import Placed, Truth, draw_pairs
-from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, PolicyName
+from elastichost.tuner.colocation.facts import CPU, GpuCapacity, HostCapacity, PolicyName
 from elastichost.tuner.colocation.kinds import KINDS
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 from elastichost.tuner.colocation.speeds import bound
 
 GB = 10**9
-QUIET = Settings(feedback=False)
+QUIET = ColocationSettings(feedback=False)
 POLICIES: tuple[PolicyName, ...] = ("exclusive", "fifo", "random", "rmixer_type", "complementary")
 
 
@@ -239,7 +239,7 @@ class Recording:
 def test_work_done_is_work_asked_for(policy: PolicyName) -> None:
     batch = draw_batch(7, "balanced", SITES[1], 9)
     recording = Recording(batch)
-    found = simulate_batch(batch, Settings(policy=policy, seed=1), recording)
+    found = simulate_batch(batch, ColocationSettings(policy=policy, seed=1), recording)
     assert found.is_complete and found.decisions == sum(job.starts for job in found.jobs)
     for job in found.jobs:
         assert job.work - job.lost == pytest.approx(job.samples * (1 + world.EVALUATION), rel=1e-6)
@@ -253,7 +253,7 @@ def test_work_done_is_work_asked_for(policy: PolicyName) -> None:
 
 def test_one_after_another_takes_the_sum() -> None:
     batch = draw_batch(6, "balanced", SITES[1], 9)
-    found = simulate_batch(batch, Settings(policy="exclusive"), doubt=0.0)
+    found = simulate_batch(batch, ColocationSettings(policy="exclusive"), doubt=0.0)
     truth = Truth(batch.site)
     expected = 0.0
     for job in batch.jobs:
@@ -265,9 +265,9 @@ def test_one_after_another_takes_the_sum() -> None:
 
 def test_the_same_seed_gives_the_same() -> None:
     batch = draw_batch(3, "input_bound", SITES[4], 10)
-    assert simulate_batch(batch, Settings()) == simulate_batch(batch, Settings())
-    other = simulate_batch(draw_batch(4, "input_bound", SITES[4], 10), Settings())
-    assert other.makespan_s != simulate_batch(batch, Settings()).makespan_s
+    assert simulate_batch(batch, ColocationSettings()) == simulate_batch(batch, ColocationSettings())
+    other = simulate_batch(draw_batch(4, "input_bound", SITES[4], 10), ColocationSettings())
+    assert other.makespan_s != simulate_batch(batch, ColocationSettings()).makespan_s
 
 
 def told(batch: Batch, estimate: float) -> Batch:
@@ -280,7 +280,7 @@ def told(batch: Batch, estimate: float) -> Batch:
 
 
 def small_gpu(batch: Batch, gpu_bytes: int) -> Batch:
-    room = HostRoom(batch.site.room.cores, batch.site.room.memory_bytes, (GpuRoom(0, gpu_bytes),))
+    room = HostCapacity(batch.site.room.cores, batch.site.room.memory_bytes, (GpuCapacity(0, gpu_bytes),))
     return msgspec.structs.replace(batch, site=Site(room))
 
 
@@ -297,7 +297,7 @@ def test_jobs_are_killed_where_estimates_lie_and_nothing_is_admitted_by_memory()
 
 def test_the_host_runs_out_of_memory_too() -> None:
     batch = draw_batch(2, "balanced", SITES[1], 8)
-    batch = msgspec.structs.replace(batch, site=Site(HostRoom(16, 14 * GB)))
+    batch = msgspec.structs.replace(batch, site=Site(HostCapacity(16, 14 * GB)))
     sizes = {job.job: tuple(size for size in job.family.sizes if not size.is_gpu) for job in batch.jobs}
     jobs = [
         msgspec.structs.replace(job, family=msgspec.structs.replace(job.family, sizes=sizes[job.job], estimate=0.5))
@@ -312,7 +312,7 @@ def test_the_host_runs_out_of_memory_too() -> None:
 def test_who_is_evicted_goes_on_where_it_was() -> None:
     """Estimates lie, and feedback gives memory back before the GPU is full: nothing is lost."""
     batch = told(small_gpu(draw_batch(4, "input_bound", SITES[1], 10), 9 * GB), 0.45)
-    found = simulate_batch(batch, Settings())
+    found = simulate_batch(batch, ColocationSettings())
     assert sum(job.evictions for job in found.jobs) > 0 and found.oom == {} and found.is_complete
     assert all(job.lost == 0.0 and job.starts == 1 + job.evictions for job in found.jobs)
 

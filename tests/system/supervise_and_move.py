@@ -11,7 +11,7 @@ import msgspec
 
 from elastichost.plan import Plan
 from elastichost.supervisor.controllers import plan as plan_controller
-from elastichost.tuner.cold_start import resized_plan
+from elastichost.tuner.placement.resize import resized_plan
 from tests.system.supervise import main
 
 

@@ -24,7 +24,7 @@ from elastichost.errors import ArenaFullError, PreflightError
 from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import AgentLost, Exited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.launcher import SpawnRequest
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.remote.messages import SourceFile, WordsChangedMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
 from tests.supervisor.memory.test_gauge import model

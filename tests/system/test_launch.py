@@ -20,7 +20,7 @@ from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.launcher import SpawnRequest
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 30.0

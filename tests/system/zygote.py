@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from elastichost.supervisor.launch.child import set_child_subreaper
+from elastichost.host.prctl import set_child_subreaper
 from elastichost.supervisor.launch.fork_server import _prepare as prepare
 from elastichost.supervisor.launch.messages import PrepareMsg
 from elastichost.supervisor.launch.servers import begin_anew, end_with, fork_a_server, fork_server_environment

@@ -16,10 +16,11 @@ import pytest
 
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.models.base import Prior, fit
+from elastichost.tuner.models.base import Prior
+from elastichost.tuner.models.ceiling import RELIEF, most
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import surface
 from elastichost.tuner.policy.candidates import Bounds
-from elastichost.tuner.policy.ceiling import RELIEF, most
 from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, _seen, advance
 from elastichost.tuner.policy.profile import ProfileSample, Totals
 from elastichost.tuner.warm_start import WarmStart, distance, warm_start

@@ -6,9 +6,9 @@ import msgspec
 
 from elastichost.history.features import JobFeatures, JobRecord, PlanSize
 from elastichost.tuner.facts import Configuration, Observation, Workload
-from elastichost.tuner.plan_preview import foresee, measured_before
+from elastichost.tuner.plan_preview import measured_before, preview_plan
 from elastichost.tuner.policy.candidates import Bounds, count
-from elastichost.tuner.policy.space import ALL_OF_THEM
+from elastichost.tuner.policy.search_space import ALL_OF_THEM
 
 FEATURES = JobFeatures("retail:build", tables=26, mean_dim=16, ids_per_sample=26, batch_size=100)
 SEEN = Observation(Configuration(4, 1), 1000.0, 0.01, seconds=3.0, iterations=100, compute_s=0.3)
@@ -28,7 +28,7 @@ def test_what_another_version_measured_is_left_out() -> None:
 def test_with_very_many_candidates_the_promising_ones_are_foreseen() -> None:
     bounds = Bounds(Configuration(1, 1), Configuration(128, 64, 128), cores=128)
     assert count(bounds) > ALL_OF_THEM
-    found = foresee("elastichost", Workload(100, access="served"), bounds, (SEEN,), None, 0.03)
+    found = preview_plan("elastichost", Workload(100, access="served"), bounds, (SEEN,), None, 0.03)
     assert found is not None
     speeds = [one.samples_per_s for one in found.forecasts]
     assert speeds[0] > 2 * SEEN.samples_per_s
@@ -37,7 +37,7 @@ def test_with_very_many_candidates_the_promising_ones_are_foreseen() -> None:
 
 def test_with_few_candidates_all_are_foreseen() -> None:
     bounds = Bounds(Configuration(1, 1), Configuration(8, 2, 4), cores=8)
-    found = foresee("elastichost", Workload(100, host_cores=8), bounds, (SEEN,), None, 0.03)
+    found = preview_plan("elastichost", Workload(100, host_cores=8), bounds, (SEEN,), None, 0.03)
     assert found is not None
     assert len(found.forecasts) == count(bounds)
     assert found.measured == (SEEN.configuration,)
@@ -45,5 +45,6 @@ def test_with_few_candidates_all_are_foreseen() -> None:
 
 def test_of_nothing_nothing_is_foreseen() -> None:
     assert (
-        foresee("elastichost", Workload(100), Bounds(Configuration(1, 1), Configuration(2, 2)), (), None, 0.0) is None
+        preview_plan("elastichost", Workload(100), Bounds(Configuration(1, 1), Configuration(2, 2)), (), None, 0.0)
+        is None
     )

@@ -9,7 +9,7 @@ from elastichost.history.features import Estimates
 from elastichost.plan import ProcessId
 from elastichost.tuner.first_plan import FirstPlanRequest, first_plan
 from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
-from elastichost.tuner.memory.facts import HostLook, MemoryLook
+from elastichost.tuner.memory.facts import HostMemorySample, MemorySample
 from elastichost.tuner.memory.forecast import begin
 from elastichost.tuner.memory.forecast import decide as decide_memory
 from elastichost.tuner.placement.heat import HeatState, fold
@@ -116,8 +116,8 @@ def memory_records(known: Estimates) -> list[Record]:
     state, records = begin(known), list[Record]([MemoryOpened(known)])
     for second in range(1, 60):
         made = 2e7 * second
-        host = HostLook(0, 2 * 10**9, 10**9 + int(made), made, 1.0)
-        look = MemoryLook(second * 10**4, 10**7, 1e4, made, 200.0, made, 0.0, (host,), ("evict",))
+        host = HostMemorySample(0, 2 * 10**9, 10**9 + int(made), made, 1.0)
+        look = MemorySample(second * 10**4, 10**7, 1e4, made, 200.0, made, 0.0, (host,), ("evict",))
         state, decision = decide_memory(state, look, float(second))
         records.append(MemoryLooked(float(second), look, decision))
     return records

@@ -20,8 +20,8 @@ from elastichost.ps.session import Session
 from elastichost.sharding import even_shard_map
 from elastichost.wire.facts import ServerAddress
 from elastichost.wire.sockets import Caller, DataServer, wait_readable
-from elastichost.worker.access.routing import Directory
-from elastichost.worker.commit.channel import DirectoryHolder
+from elastichost.worker.channels.channel import DirectoryHolder
+from elastichost.worker.channels.routing import Directory
 
 JOB = 7
 

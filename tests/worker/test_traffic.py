@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from elastichost.wire.facts import ServerAddress
-from elastichost.worker.access.routing import Directory
+from elastichost.worker.channels.routing import Directory
 
 
 def directory(*hosts: int) -> Directory:

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.files import MappedFile
+from elastichost.arena.layout import MAILBOX_HEAD_BYTES
 from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
 
-__all__ = ["HEAD_BYTES", "Mailbox"]
+__all__ = ["Mailbox"]
 
-HEAD_BYTES = 512
 _INCARNATION, _SEQUENCE, _LENGTH, _WORDS = range(4)
 
 
@@ -24,8 +24,10 @@ class Mailbox:
 
     def __init__(self, file: MappedFile, offset: int, elements: int) -> None:
         self._words: npt.NDArray[np.int64] = file.array(np.int64, offset, _WORDS)
-        self._content: npt.NDArray[np.uint8] = file.array(np.uint8, offset + 8 * _WORDS, HEAD_BYTES - 8 * _WORDS)
-        self.vector: npt.NDArray[np.float32] = file.array(np.float32, offset + HEAD_BYTES, elements)
+        self._content: npt.NDArray[np.uint8] = file.array(
+            np.uint8, offset + 8 * _WORDS, MAILBOX_HEAD_BYTES - 8 * _WORDS
+        )
+        self.vector: npt.NDArray[np.float32] = file.array(np.float32, offset + MAILBOX_HEAD_BYTES, elements)
 
     def post(self, incarnation: int, sequence: int, message: bytes) -> None:
         """Releases the vector as this push of this incarnation. Raises ArenaError when the message is too long."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from elastichost.arena.compiled import compiled
 
-__all__ = ["initial_stream", "mix64", "seeded_index_key", "slot_hash"]
+__all__ = ["initial_stream", "mix64", "slot_hash"]
 
 
 @compiled
@@ -42,12 +42,6 @@ def slot_hash(mixed: np.uint64, index_key: int) -> np.uint64:
     x = (mixed ^ key) * first
     x = (x ^ (x >> np.uint64(32))) * second
     return x ^ (x >> np.uint64(32))
-
-
-def seeded_index_key(seed: int) -> int:
-    """The key of `slot_hash` for runs whose bits depend on nothing but the seed; 63 bits."""
-    digest = hashlib.blake2b(f"index key/{seed}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
 
 
 def initial_stream(seed: int, name: str) -> np.uint64:

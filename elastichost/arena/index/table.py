@@ -30,7 +30,8 @@ import numpy.typing as npt
 
 from elastichost.arena.compiled import compiled, load_acquire, signed, store_release
 from elastichost.arena.index.hashing import mix64, slot_hash
-from elastichost.arena.layout import HEADER_WORDS, PAGE_BYTES, SLOT_BYTES
+from elastichost.arena.layout import HEADER_WORDS, SLOT_BYTES
+from elastichost.host.machine import PAGE_BYTES
 
 __all__ = [
     "ALLOCATED_ROWS",

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from elastichost.chaos.schedule import unit_draw
 from elastichost.errors import ConfigError
-from elastichost.wording import did_you_mean
+from elastichost.human_readable import did_you_mean
 
 __all__ = ["Action", "Link", "MessageRates", "Partition", "decide", "is_cut", "parse_rates", "spoil"]
 

@@ -13,7 +13,7 @@ import typer
 
 from elastichost.cli.output import data_console, fact_lines
 from elastichost.errors import ConfigError
-from elastichost.wording import did_you_mean
+from elastichost.human_readable import did_you_mean
 
 __all__ = ["register"]
 

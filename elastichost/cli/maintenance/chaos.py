@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
 from elastichost.cli.runs import program, short_path
-from elastichost.cli.train.config import JobArgument, Overrides
 from elastichost.errors import ConfigError
-from elastichost.wording import count_words, did_you_mean
+from elastichost.human_readable import count_words, did_you_mean
 
 if TYPE_CHECKING:
     from elastichost.chaos.driver import ChaosOrder, ChaosReport

@@ -11,7 +11,7 @@ import typer
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import RUNS, runs_under
 from elastichost.errors import ArenaError
-from elastichost.wording import bytes_words
+from elastichost.human_readable import bytes_words
 
 __all__ = ["clean", "register"]
 

@@ -20,7 +20,7 @@ from elastichost.cli.output import AsJson, data_console, print_json, progress_co
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.errors import ExitCode
 from elastichost.host.kernel_cache import kernel_cache
-from elastichost.wording import bytes_words
+from elastichost.human_readable import bytes_words
 
 if TYPE_CHECKING:
     from elastichost.config.hosts import HostsFile

@@ -13,8 +13,8 @@ import typer
 
 from elastichost.cli.output import data_console, print_json, progress_console
 from elastichost.errors import ConfigError, ExitCode
+from elastichost.human_readable import did_you_mean
 from elastichost.tuner.colocation.facts import PolicyName
-from elastichost.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from elastichost.dispatcher.facts import HostStatus
     from elastichost.dispatcher.options import AskedOptions, HostOptions
     from elastichost.resources import HostInventory
-    from elastichost.tuner.colocation.settings import Settings
+    from elastichost.tuner.colocation.settings import ColocationSettings
 
 __all__ = [
     "MemoryOption",
@@ -97,11 +97,11 @@ def host_parts(
     return options, found
 
 
-def _settings(policy: str, changes: Sequence[str]) -> Settings:
-    from elastichost.tuner.colocation.settings import Settings
+def _settings(policy: str, changes: Sequence[str]) -> ColocationSettings:
+    from elastichost.tuner.colocation.settings import ColocationSettings
 
     facts: dict[str, str] = {"policy": policy}
-    known = [field for field in Settings.__struct_fields__ if field != "policy"]
+    known = [field for field in ColocationSettings.__struct_fields__ if field != "policy"]
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals or name not in known:
@@ -110,7 +110,7 @@ def _settings(policy: str, changes: Sequence[str]) -> Settings:
             )
         facts[name] = value
     try:
-        return msgspec.convert(facts, type=Settings, strict=False)
+        return msgspec.convert(facts, type=ColocationSettings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"--policy-set: {error}") from None
 

@@ -19,9 +19,9 @@ from elastichost.cli.many_jobs.batch import (
     host_parts,
     train_jobs,
 )
+from elastichost.cli.options import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import find_run, is_alive, program, runs_under
-from elastichost.cli.train.config import Overrides
 from elastichost.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:

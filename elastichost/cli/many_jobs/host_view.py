@@ -13,7 +13,7 @@ from rich.text import Text
 
 from elastichost.cli.watch.run_view import CATEGORY_STYLES
 from elastichost.dispatcher.facts import HostStatus, JobStatus
-from elastichost.wording import bytes_words, count_words, duration_words
+from elastichost.human_readable import bytes_words, count_words, duration_words
 
 if TYPE_CHECKING:  # these load numpy, and `--help` does not wait for that
     from elastichost.runs.events import JournalLine

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, print_json
 
-__all__ = ["JobArgument", "Overrides", "register"]
-
-JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (TOML).")]
-Overrides = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. train.batch_size=1024.")
-]
+__all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:

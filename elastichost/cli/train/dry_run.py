@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from elastichost.cli.output import data_console, fact_lines, print_json, progress_console
-from elastichost.wording import bytes_words, count_words
+from elastichost.human_readable import bytes_words, count_words
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec

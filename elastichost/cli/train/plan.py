@@ -9,15 +9,15 @@ import msgspec
 import typer
 from rich.table import Table
 
+from elastichost.cli.options import JobArgument, Overrides
 from elastichost.cli.output import AsJson, data_console, fact_lines, print_json, progress_console
-from elastichost.cli.train.config import JobArgument, Overrides
-from elastichost.wording import count_words, duration_words
+from elastichost.human_readable import count_words, duration_words
 
 if TYPE_CHECKING:
     from elastichost.config.job import JobSpec
     from elastichost.supervisor.startup.preflight import Preparation
     from elastichost.tuner.memory.peak_memory import MemoryEstimate
-    from elastichost.tuner.plan_preview import Foresight
+    from elastichost.tuner.plan_preview import PlanPreview
     from elastichost.tuner.policy.policy import SpeedForecast
 
 __all__ = ["register"]
@@ -42,7 +42,7 @@ def plan(
     prepared, memory = _look_ahead(spec)
     for warning in prepared.warnings:
         progress_console().print(f"warning  {warning}", style="yellow", markup=False)
-    found = _foresee(spec, prepared)
+    found = _preview(spec, prepared)
     if as_json:
         print_json(_facts(spec, prepared, found, memory))
         return
@@ -69,10 +69,10 @@ def _look_ahead(job: JobSpec) -> tuple[Preparation, MemoryEstimate]:
         return prepared, estimate_memory(job, prepared, launcher)
 
 
-def _foresee(job: JobSpec, prepared: Preparation) -> Foresight | None:
+def _preview(job: JobSpec, prepared: Preparation) -> PlanPreview | None:
     """None: nothing like it was seen, or there is nothing to choose."""
     from elastichost.supervisor.startup.tuner_settings import workload_of
-    from elastichost.tuner.plan_preview import foresee, measured_before
+    from elastichost.tuner.plan_preview import measured_before, preview_plan
 
     initial_plan = prepared.initial_plan
     if initial_plan.request.bounds is None or initial_plan.request.features is None:
@@ -80,10 +80,10 @@ def _foresee(job: JobSpec, prepared: Preparation) -> Foresight | None:
     known = measured_before(initial_plan.features, initial_plan.request.records)
     workload = workload_of(job, None, prepared.plan, len(prepared.cores))
     bounds, prior = initial_plan.request.bounds, initial_plan.first.prior
-    return foresee(job.tuner.model, workload, bounds, known, prior, job.tuner.min_gain)
+    return preview_plan(job.tuner.model, workload, bounds, known, prior, job.tuner.min_gain)
 
 
-def _lines(job: JobSpec, prepared: Preparation, found: Foresight | None) -> list[tuple[str, str]]:
+def _lines(job: JobSpec, prepared: Preparation, found: PlanPreview | None) -> list[tuple[str, str]]:
     samples = prepared.train.samples * job.train.epochs
     lines = [("job", job.job.name), ("samples", count_words(samples)), ("starts with", prepared.plan.reason)]
     if job.tuner.mode == "off":
@@ -113,7 +113,7 @@ def _speed(forecast: SpeedForecast) -> str:
     )
 
 
-def _table(found: Foresight) -> Table:
+def _table(found: PlanPreview) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("workers", "PS", "threads each", "expected samples/s", "90 % interval", ""):
         table.add_column(name, justify="left" if not name else "right")
@@ -130,7 +130,7 @@ def _table(found: Foresight) -> Table:
     return table
 
 
-def _facts(job: JobSpec, prepared: Preparation, found: Foresight | None, memory: MemoryEstimate) -> dict[str, object]:
+def _facts(job: JobSpec, prepared: Preparation, found: PlanPreview | None, memory: MemoryEstimate) -> dict[str, object]:
     return {
         "job": job.job.name,
         "samples": prepared.train.samples * job.train.epochs,

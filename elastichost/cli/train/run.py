@@ -19,9 +19,9 @@ from elastichost.cli.many_jobs.batch import (
     resume_batch,
     run_batch,
 )
+from elastichost.cli.options import Overrides
 from elastichost.cli.output import AsJson, data_console, print_json, progress_console
 from elastichost.cli.runs import RunArgument, find_run, program, short_path
-from elastichost.cli.train.config import Overrides
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.cli.train.summary import summary
 from elastichost.cli.watch.run_view import open_display

@@ -12,8 +12,8 @@ from elastichost.cli.output import AsJson, data_console, print_json, progress_co
 from elastichost.cli.runs import find_run, is_alive, program, short_path
 from elastichost.cli.train.hosts_option import AddressOption, HostsOption, OnOption, RayAddressOption, hosts_asked
 from elastichost.errors import ConfigError, PreflightError
+from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
-from elastichost.wording import did_you_mean
 
 if TYPE_CHECKING:
     from elastichost.wire.commands import AcceptedMsg, JoinMsg, ReachedMsg, ScaleMsg

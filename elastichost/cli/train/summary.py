@@ -10,7 +10,7 @@ from rich.text import Text
 
 from elastichost.cli.output import fact_lines
 from elastichost.cli.runs import program, short_path
-from elastichost.wording import bytes_words, count_words, duration_words
+from elastichost.human_readable import bytes_words, count_words, duration_words
 
 if TYPE_CHECKING:
     from elastichost.runs.result import RunResult, TestFigures

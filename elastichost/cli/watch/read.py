@@ -13,8 +13,8 @@ from elastichost.cli.runs import RunArgument, find_run, is_alive, program, short
 from elastichost.cli.watch.run_view import picture, plain_line
 from elastichost.cli.watch.tail import Tail
 from elastichost.errors import ConfigError, PreflightError
+from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES, RunStatus, read_status
-from elastichost.wording import did_you_mean
 
 __all__ = ["register"]
 

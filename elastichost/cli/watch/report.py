@@ -115,7 +115,7 @@ def _is_host_running(directory: Path) -> bool:
 
 def _write(path: Path, page: bytes) -> None:
     """As a whole or not at all. Raises PreflightError when it cannot be written."""
-    from elastichost.appending import write_atomically
+    from elastichost.atomic_write import write_atomically
 
     try:
         write_atomically(path, page)

@@ -16,10 +16,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from elastichost.human_readable import bytes_words, count_words, duration_words
 from elastichost.metrics import FINISHED_STATES, ProcessStatus, RunStatus
 from elastichost.resources import core_list
 from elastichost.runs.observer import RunObserver
-from elastichost.wording import bytes_words, count_words, duration_words
 
 if TYPE_CHECKING:  # these load numpy, and `--help` does not wait for that
     from elastichost.runs.events import Category, JournalLine

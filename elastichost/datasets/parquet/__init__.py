@@ -1,8 +1,7 @@
 """Parquet.
 
 Modules:
-    reader          a row group is a unit
-    schema          what the footers say
-    values          bad values, found through statistics
-    arrow_columns   Arrow columns to numpy arrays
+    reader   a row group is a unit
+    schema   what the footers say
+    values   bad values, found through statistics
 """

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.datasets.api import Unit
+from elastichost.datasets.arrow_columns import id_type
 from elastichost.datasets.bad_rows import BadRowLog
 from elastichost.datasets.decoded import DecodedUnit
 from elastichost.datasets.files import check_unchanged
-from elastichost.datasets.parquet.arrow_columns import id_type
 from elastichost.datasets.parquet.schema import ParquetFacts, inspect_parquet, row_place
 from elastichost.datasets.parquet.values import check_parquet_values
 from elastichost.datasets.reader import Inspection, ValueFindings

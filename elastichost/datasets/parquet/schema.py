@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.datasets.api import DatasetDescription, Unit
+from elastichost.datasets.arrow_columns import id_type, is_numeric
 from elastichost.datasets.files import GZIP_MAGIC, FileStamp, expand_patterns, stamp
-from elastichost.datasets.parquet.arrow_columns import id_type, is_numeric
 from elastichost.datasets.reader import Inspection, first_rows
 from elastichost.datasets.settings import DataSettings
 from elastichost.errors import DataError
+from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
-from elastichost.wording import did_you_mean
 
 __all__ = ["MAX_GROUP_ROWS", "ParquetFacts", "ParquetInspection", "inspect_parquet", "row_place"]
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elastichost.datasets.api import Unit
+from elastichost.datasets.arrow_columns import float_values, id_column
 from elastichost.datasets.id_ranges import first_id_outside, id_problem, ranged_tables
-from elastichost.datasets.parquet.arrow_columns import float_values, id_column
 from elastichost.datasets.parquet.schema import ParquetFacts, row_place
 from elastichost.datasets.reader import ValueFindings
 from elastichost.datasets.settings import DataSettings

@@ -21,7 +21,7 @@ from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRIT
 from elastichost.datasets.text.csv import ARROW_TYPES, read_header
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.errors import DataError
-from elastichost.wording import did_you_mean
+from elastichost.human_readable import did_you_mean
 
 __all__ = ["ConvertReport", "SourceFormat", "convert", "format_of"]
 

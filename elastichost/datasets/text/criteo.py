@@ -13,8 +13,8 @@ from elastichost.datasets.settings import CRITEO_CATEGORICAL, CRITEO_DENSE, CRIT
 from elastichost.datasets.tabular import finish_dense
 from elastichost.datasets.text import criteo_kernel as kernel
 from elastichost.datasets.text.reader import TextDecoder
+from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
-from elastichost.wording import did_you_mean
 
 __all__ = ["CriteoLines", "criteo_decoder"]
 

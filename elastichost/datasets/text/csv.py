@@ -15,8 +15,8 @@ from elastichost.datasets.settings import ColumnType, DataSettings
 from elastichost.datasets.tabular import decode_table
 from elastichost.datasets.text.csv_block import BlockFormat, read_block
 from elastichost.datasets.text.reader import TextDecoder
+from elastichost.human_readable import did_you_mean
 from elastichost.specs import KeyKind
-from elastichost.wording import did_you_mean
 
 __all__ = ["ARROW_TYPES", "CsvLines", "csv_decoder", "read_header"]
 

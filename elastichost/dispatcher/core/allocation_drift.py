@@ -14,8 +14,8 @@ import msgspec
 from elastichost.dispatcher.core.demands import HostPower
 from elastichost.dispatcher.core.effects import ConfineJob, Effect, NoteEvent, ResizeJob
 from elastichost.dispatcher.core.entries import JobEntry
+from elastichost.human_readable import plural
 from elastichost.runs.events import JobShared
-from elastichost.wording import plural
 
 __all__ = ["Answer", "as_it_differs", "rest_s", "taken", "undone"]
 

@@ -1,4 +1,4 @@
-"""The jobs of one host: what happens to them and what is done about it. Events in, effects out; pure.
+"""The jobs of one host: what happens to them and what is done about it. Events in, effects out. Pure.
 
     submit -> examine -> waiting -> (policy) -> starting -> running -> done | failed
                             ^                                  |
@@ -25,14 +25,21 @@ from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.core.oom_containment import Containment, offenders, relieved
 from elastichost.dispatcher.facts import HostStatus, JobFailure, JobObservation, JobRequest, JobState, JobStatus, Size
 from elastichost.errors import ConfigError
+from elastichost.human_readable import did_you_mean
 from elastichost.metrics import FINISHED_STATES
 from elastichost.resources import HostInventory
 from elastichost.runs.events import JobCancelled, JobDone, JobExamined, JobStarted, JobSubmitted, JobWarned
 from elastichost.runs.result import RunResult
 from elastichost.tuner.colocation import ledger as ledgers
-from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Start
-from elastichost.tuner.colocation.policies import Settings, dispatch, predicted, why_waiting
-from elastichost.wording import did_you_mean
+from elastichost.tuner.colocation.facts import (
+    CPU,
+    GpuCapacity,
+    HostCapacity,
+    JobDemand,
+    PlacedJob,
+    Start,
+)
+from elastichost.tuner.colocation.policies import ColocationSettings, dispatch, predicted, why_waiting
 
 __all__ = ["Core"]
 
@@ -43,10 +50,12 @@ SAY_EVERY_S = 2.0  # why jobs wait is worked out so often
 class Core:
     """room: for all jobs together. power: of the host. inventory: with the numbers of cores and GPUs."""
 
-    def __init__(self, settings: Settings, inventory: HostInventory, power: HostPower, memory_bytes: int) -> None:
+    def __init__(
+        self, settings: ColocationSettings, inventory: HostInventory, power: HostPower, memory_bytes: int
+    ) -> None:
         self._settings, self._inventory, self._power = settings, inventory, power
-        gpus = tuple(GpuRoom(gpu.index, gpu.memory_bytes) for gpu in inventory.gpus)
-        self._room = HostRoom(len(inventory.cores), memory_bytes, gpus)
+        gpus = tuple(GpuCapacity(gpu.index, gpu.memory_bytes) for gpu in inventory.gpus)
+        self._room = HostCapacity(len(inventory.cores), memory_bytes, gpus)
         self._ledger = ledgers.HostLedger(self._room)
         self._jobs: dict[str, JobEntry] = {}
         self._twins: dict[str, Known] = {}

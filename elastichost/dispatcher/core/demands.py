@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import msgspec
 
+from elastichost.dispatcher.facts import BUSY, JobSample
 from elastichost.tuner.colocation.facts import DEVICE_RESOURCES, HOST_RESOURCES, Mode
 from elastichost.tuner.colocation.kinds import Kind, prior_of
 
-__all__ = ["Examined", "HostPower", "JobSample", "Known", "MemoryOfSize", "learnt", "memory_of", "modes_of", "prior"]
+__all__ = ["Examined", "HostPower", "Known", "MemoryOfSize", "learnt", "memory_of", "modes_of", "prior"]
 
 # CPU seconds of a sample until it is measured: a fixed part, and one of each id; of a DLRM on a current core (assumed)
 SAMPLE_CPU_S, ID_CPU_S = 6e-6, 0.3e-6
@@ -28,7 +29,6 @@ LINK_BYTES_PER_S = 12e9  # to a GPU, of PCIe 3.0 x16: the least that is likely (
 LINK_TOUCHES = 2.0  # a row is copied to the GPU, its gradient back
 ROW_TOUCHES = 3.0  # a row is read once, and read and written when it is updated
 PRIOR_WORTH_S = 1.0  # what was believed counts as if it had been measured for so long
-BUSY = 0.9  # share of the host's cores in use from which a job may be held up by others
 LEAST_EFFICIENCY = 0.2
 IDLE = 0.7  # CPU share of a worker below which something else than its computing limits it
 MOST_WORKERS = 64
@@ -87,27 +87,6 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class HostPower(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cores: int
     memory_bytes_per_s: float
-
-
-class JobSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job over the last moment: seconds of it, samples trained, CPU seconds of its workers and of all its processes;
-    host_share: of the host's cores that were in use by anybody. gpu_s, gpu_memory_s: seconds in which a GPU computed
-    for it, and moved memory for it, None: it is on none; gpu_share: of the moment in which that GPU computed at all."""
-
-    seconds: float
-    samples: float
-    worker_cpu_s: float
-    all_cpu_s: float
-    workers: int
-    host_share: float
-    gpu_s: float | None = None
-    gpu_memory_s: float = 0.0
-    gpu_share: float = 0.0
-
-    @property
-    def is_crowded(self) -> bool:
-        """Somebody may have held it up."""
-        return self.host_share >= BUSY or self.gpu_share >= BUSY
 
 
 def prior(examined: Examined) -> Known:

@@ -15,7 +15,7 @@ from elastichost.dispatcher.facts import JobFailure
 from elastichost.errors import ExitCode
 from elastichost.runs.events import JobCancelled, JobFailed, JobMemoryActed, JobRequeued, JobStopped, JobStopping
 from elastichost.tuner.colocation import ledger as ledgers
-from elastichost.tuner.colocation.facts import HostRoom, PlacedJob
+from elastichost.tuner.colocation.facts import HostCapacity, PlacedJob
 
 __all__ = [
     "MOST_NOT_STARTED",
@@ -67,7 +67,7 @@ def broken_off(
     code: int | None,
     cause: str,
     failure: JobFailure | None,
-    room: HostRoom,
+    room: HostCapacity,
     now_s: float,
 ) -> tuple[Effect, ...]:
     """A job's supervisor ended, and the job is not done. placed: where it ran; code: None: it could not be started."""
@@ -95,7 +95,7 @@ def broken_off(
     return failed(entry, failure, cause)
 
 
-def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoom) -> tuple[Effect, ...]:
+def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCapacity) -> tuple[Effect, ...]:
     """Once more with a raised estimate, alone; not a third time."""
     entry.out_of_memory += 1
     raised = ledgers.after_oom(placed.demand, placed.placement.mode, entry.peak_bytes, room)
@@ -112,7 +112,7 @@ def is_gpu_oom(failure: JobFailure) -> bool:
     return failure.kind == "OutOfMemoryError" or any(words in failure.message for words in OUT_OF_GPU_MEMORY)
 
 
-def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostRoom) -> tuple[Effect, ...]:
+def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCapacity) -> tuple[Effect, ...]:
     """Once more with a raised estimate, alone; then on the CPU, if it has modes there."""
     assert entry.examined is not None
     entry.out_of_memory += 1

@@ -7,9 +7,17 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.dispatcher.core.demands import Examined, HostPower, JobSample, Known, memory_of, modes_of, prior
+from elastichost.dispatcher.core.demands import Examined, HostPower, Known, memory_of, modes_of, prior
 from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent, next_state
-from elastichost.dispatcher.facts import ENDED_STATES, OVER_STATES, JobObservation, JobRequest, JobState, JobStatus
+from elastichost.dispatcher.facts import (
+    ENDED_STATES,
+    OVER_STATES,
+    JobObservation,
+    JobRequest,
+    JobSample,
+    JobState,
+    JobStatus,
+)
 from elastichost.metrics import FrontierPoint
 from elastichost.tuner.colocation.facts import CPU, HOST_RESOURCES, JobDemand, Mode, PlacedJob
 from elastichost.tuner.colocation.kinds import kind_of

@@ -17,13 +17,13 @@ from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.facts import Size
 from elastichost.runs.events import JobShared, JobTended
 from elastichost.tuner.colocation import corrections as teaching
-from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode, PlacedJob, Placement
-from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, encounters, tend
+from elastichost.tuner.colocation.core_allocation import CoreRequest, share_cores
+from elastichost.tuner.colocation.facts import RESOURCES, HostCapacity, JobDemand, Mode, PlacedJob, Placement
+from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, advance, speed_samples
 from elastichost.tuner.colocation.ledger import HostLedger, charge_of
 from elastichost.tuner.colocation.policies import predicted
-from elastichost.tuner.colocation.sharing import SharingJob, share_cores
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.placement.allocate import JobOptions, Option
+from elastichost.tuner.placement.allocation import JobOptions, Option
 
 __all__ = ["InterferenceState", "shared", "tended"]
 
@@ -40,13 +40,13 @@ class InterferenceState:
     """What is remembered from one window to the next."""
 
     feedback: FeedbackState = field(default_factory=FeedbackState)
-    encounters: teaching.Encounters = field(default_factory=teaching.Encounters)
+    speed_samples: teaching.SpeedSamples = field(default_factory=teaching.SpeedSamples)
     corrections: teaching.Corrections = field(default_factory=teaching.Corrections)
     next_s: float = 0.0
     resized_s: dict[str, float] = field(default_factory=dict)
 
 
-def windows_of(entries: Sequence[JobEntry], room: HostRoom, now_s: float) -> tuple[Window, ...]:
+def windows_of(entries: Sequence[JobEntry], room: HostCapacity, now_s: float) -> tuple[Window, ...]:
     """Of every job that holds memory and can be told something: not of one that begins, or ends without being asked to
     by feedback."""
     placed = [entry.placed for entry in entries if entry.placed is not None]
@@ -93,17 +93,17 @@ def _window(entry: JobEntry, together: Mapping[str, float], now_s: float) -> Win
 
 
 def tended(
-    state: InterferenceState, entries: Sequence[JobEntry], room: HostRoom, used_bytes: int, now_s: float
+    state: InterferenceState, entries: Sequence[JobEntry], room: HostCapacity, used_bytes: int, now_s: float
 ) -> tuple[tuple[Effect, ...], tuple[str, ...]]:
     """Nothing until a window is over. Effects, and jobs that are to be evicted."""
     if now_s < state.next_s:
         return (), ()
     state.next_s = now_s + WINDOW_S
     windows = windows_of(entries, room, now_s)
-    state.encounters = teaching.learnt(state.encounters, encounters(state.feedback, windows, now_s))
-    state.corrections = teaching.fitted(state.encounters, now_s)
+    state.speed_samples = teaching.learnt(state.speed_samples, speed_samples(state.feedback, windows, now_s))
+    state.corrections = teaching.fitted(state.speed_samples, now_s)
     pressure = Pressure(used_bytes / max(1, room.memory_bytes), tuple(0.0 for _ in room.gpus))
-    state.feedback, actions = tend(state.feedback, windows, pressure, now_s)
+    state.feedback, actions = advance(state.feedback, windows, pressure, now_s)
     by_name = {entry.job: entry for entry in entries}
     effects: list[Effect] = []
     evicted: list[str] = []
@@ -164,7 +164,7 @@ def shared(
     # all or none: who is left out would have its cores given to others
     if not jobs or any(now_s - state.resized_s.get(entry.job, -1e9) <= STILL_S for entry in jobs):
         return ()
-    sharing = [_sharing_job(entry, len(cores), ledger, len(jobs)) for entry in jobs]
+    sharing = [_core_request(entry, len(cores), ledger, len(jobs)) for entry in jobs]
     effects: list[Effect] = []
     for entry, share in zip(jobs, share_cores(sharing, cores), strict=True):
         placed = entry.placed
@@ -183,7 +183,7 @@ def _is_shareable(entry: JobEntry) -> bool:
     return open_size and entry.state == "running" and entry.placed is not None and entry.placed.demand.is_measured
 
 
-def _sharing_job(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> SharingJob:
+def _core_request(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int) -> CoreRequest:
     placed = entry.placed
     assert placed is not None
     room_bytes = placed.charged_bytes + ledger.free_bytes // jobs
@@ -202,4 +202,4 @@ def _sharing_job(entry: JobEntry, host_cores: int, ledger: HostLedger, jobs: int
     busy = placed.mode.demand[0] * host_cores
     current = JobOptions(entry.job, placed.demand.samples_left, options, placed.placement.mode, placed.demand.weight)
     own = entry.cores if len(entry.cores) < host_cores else ()
-    return SharingJob(current, own, busy)
+    return CoreRequest(current, own, busy)

@@ -15,13 +15,13 @@ every thread has the same, as without groups. 1.25 is the kernel's own step of o
 
 from __future__ import annotations
 
-import mmap
 import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from elastichost.host.machine import PAGE_BYTES
 from elastichost.resources import core_list
 
 __all__ = [
@@ -47,7 +47,6 @@ SLACK = 1.05  # times what a job has: a wall below that would end it at once
 NICE_STEP = 1.25
 UNIT_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 100, 1, 10_000
 PREFIX = "elastichost-"  # of every group that is made
-PAGE_BYTES = mmap.PAGESIZE
 NAME_LENGTH = 80
 
 

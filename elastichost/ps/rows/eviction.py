@@ -7,11 +7,11 @@ worker has committed more batches than it can have prefetched at the moment of d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.ps.rows.store import RowStore
-from elastichost.ps.service import DataService
 from elastichost.ps.session import Session
 from elastichost.specs import TableSpec
 from elastichost.wire.crash import crash_point
@@ -73,6 +73,17 @@ class EvictionRounds:
         return True
 
 
+class TrainingProgress(Protocol):
+    """How far training is, as workers say in their requests."""
+
+    @property
+    def clock(self) -> int:
+        """Samples trained, at least."""
+
+    def committed_of(self, worker: int, incarnation: int) -> int:
+        """Batches that this incarnation has committed, at least."""
+
+
 class Evictor:
     """Drops rows as the rounds say. The dense vector of this host tells how far training is. Where there is none, what
     workers say in their requests does, and those of this host tell by `watermarks` which batch they are at."""
@@ -82,13 +93,13 @@ class Evictor:
         tables: Sequence[TableSpec],
         store: RowStore,
         dense: DenseStore,
-        service: DataService,
+        progress: TrainingProgress,
         session: Session,
         watermarks: Watermarks | None,
     ) -> None:
         self._tables = [table for table in tables if table.is_dynamic]
         self._rounds = EvictionRounds(self._tables)
-        self._store, self._dense, self._service, self._session = store, dense, service, session
+        self._store, self._dense, self._progress, self._session = store, dense, progress, session
         self._watermarks = watermarks
         self._next_s = self._ages_at_s = 0.0
 
@@ -102,7 +113,7 @@ class Evictor:
             self._ages_at_s = now_s + AGES_EVERY_S
             for table in self._tables:
                 self._rounds.set_age(table.index, self._store.evict_after(table.index))
-        clock = self._dense.samples_applied() if self._watermarks is None else self._service.clock
+        clock = self._dense.samples_applied() if self._watermarks is None else self._progress.clock
         applied = self._applied()
         if self._rounds.grace_is_over(applied):
             self._store.confirm_grace()
@@ -127,6 +138,6 @@ class Evictor:
         # Who changes rows in place has committed all batches before the one it has begun.
         begun = self._watermarks.begun
         return {
-            worker: (incarnation, max(self._service.committed_of(worker, incarnation), begun(worker, incarnation) - 1))
+            worker: (incarnation, max(self._progress.committed_of(worker, incarnation), begun(worker, incarnation) - 1))
             for worker, incarnation in members
         }

@@ -12,9 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.arena import Arena, Rows
-from elastichost.arena.bucket_space import allocate_bucket, free_bucket
 from elastichost.arena.index import table as index
-from elastichost.arena.index.dynamic_table import DynamicTable
 from elastichost.arena.kernels import (
     SAMPLES_PER_STAMP,
     initial_stream,
@@ -26,6 +24,8 @@ from elastichost.arena.kernels import (
     zero_rows,
 )
 from elastichost.arena.layout import HEADER_WORDS
+from elastichost.arena.tables.bucket_space import allocate_bucket, free_bucket
+from elastichost.arena.tables.dynamic_table import DynamicTable
 from elastichost.arena.words import announce
 from elastichost.errors import ArenaError, CheckpointError, IdOutOfRangeError, ProtocolError
 from elastichost.ps.rows.row_lines import RowLines, table_facts

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from elastichost.human_readable import bytes_words, duration_words
 from elastichost.reporting.host.facts import HostReport, JobRow, JobSpan, SpanState
 from elastichost.reporting.render.axes import Style, byte_ticks, legend_above
-from elastichost.reporting.render.drawing import Drawing, TimeScale, new_figure, time_scale
 from elastichost.reporting.render.markup import cleaned
 from elastichost.reporting.render.palette import CYCLE, LINES
+from elastichost.reporting.render.svg import Drawing, TimeScale, new_figure, time_scale
 from elastichost.reporting.run.words import moment_words
 from elastichost.tuner.colocation.kinds import KINDS
-from elastichost.wording import bytes_words, duration_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

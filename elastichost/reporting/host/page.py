@@ -38,7 +38,7 @@ def host_page_of(report: HostReport) -> str:
             tag("p", host_lead_of(report), class_="lead"),
             fact_list(host_facts_of(report), "facts pairs"),
         ),
-        gap_list(report.gaps),
+        gap_list([(gap.source, gap.text) for gap in report.gaps]),
     )
     return document(f"{name}: report of many jobs", header, sections, _footer(report))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from elastichost.human_readable import bytes_words, count_words, duration_words, plural
 from elastichost.reporting.host.facts import JobRow
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_parts import Column, table_of
 from elastichost.reporting.run.facts import EventNote
 from elastichost.reporting.run.words import moment_words
-from elastichost.wording import bytes_words, count_words, duration_words, plural
 
 __all__ = ["event_table", "job_table"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from elastichost.human_readable import bytes_words, count_words, duration_words, plural
 from elastichost.reporting.host.facts import HostReport, HostSummary
 from elastichost.reporting.run.words import clock_words, rate_words
-from elastichost.wording import bytes_words, count_words, duration_words, plural
 
 __all__ = ["host_facts_of", "host_lead_of", "memory_words", "speed_sentences"]
 

@@ -2,5 +2,5 @@
 
 Modules:
     markup, page_parts, page_style   HTML by construction
-    drawing, axes, palette           figures
+    svg, axes, palette               figures
 """

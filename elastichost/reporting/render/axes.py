@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from elastichost.wording import bytes_words, count_words
+from elastichost.human_readable import bytes_words, count_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ def legend_above(axes: Axes, columns: int = 6) -> None:
 
 
 def short_count(count: float) -> str:
-    """As `wording.count_words`, without a zero behind the point."""
+    """As `human_readable.count_words`, without a zero behind the point."""
     return count_words(round(count)).replace(".0", "")
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from elastichost.reporting.render.drawing import Drawing, drawing_style, svg_of
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_style import style_sheet
-from elastichost.reporting.run.facts import Gap
+from elastichost.reporting.render.svg import Drawing, drawing_style, svg_of
 
 __all__ = ["Column", "Section", "details", "document", "drawn", "framed", "gap_list", "row_of", "table_of"]
 
@@ -45,10 +44,11 @@ def details(title: str, content: Markup) -> Markup:
     return tag("details", tag("summary", title), content)
 
 
-def gap_list(gaps: Sequence[Gap]) -> Markup:
+def gap_list(gaps: Sequence[tuple[str, str]]) -> Markup:
+    """gaps: (source, what it lacks)."""
     if not gaps:
         return Markup()
-    listed = tag("ul", *(tag("li", tag("code", gap.source), f": {gap.text}") for gap in gaps))
+    listed = tag("ul", *(tag("li", tag("code", source), f": {text}") for source, text in gaps))
     return tag("aside", tag("p", "What this report lacks:"), listed)
 
 

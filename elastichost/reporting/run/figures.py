@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from elastichost.reporting.render.axes import Style, byte_ticks, count_ticks, legend_above
-from elastichost.reporting.render.drawing import Drawing, TimeScale, new_figure, time_scale
 from elastichost.reporting.render.palette import CYCLE, LINES
+from elastichost.reporting.render.svg import Drawing, TimeScale, new_figure, time_scale
 from elastichost.reporting.run.facts import PlanChange, Report, Values
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ import numpy as np
 
 from elastichost.reporting.run.facts import MeasuredConfiguration, PlanChange, TunerDecision, TunerModelFacts
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
-from elastichost.tuner.models.base import Fit, fit
+from elastichost.tuner.models.base import Fit
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.candidates import as_configurations
 from elastichost.tuner.policy.policy import Decision, SpeedForecast, TunerSettings, TunerState, absorb, measured
-from elastichost.tuner.policy.space import search_space
+from elastichost.tuner.policy.search_space import search_space
 from elastichost.tuner.records import TunerLooked
 
 __all__ = ["Knowledge", "decisions_of_journal", "with_outcomes"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from elastichost.reporting.render.axes import Style, count_format, count_ticks, legend_above
-from elastichost.reporting.render.drawing import Drawing, new_figure
 from elastichost.reporting.render.palette import LINES
+from elastichost.reporting.render.svg import Drawing, new_figure
 from elastichost.reporting.run.facts import MeasuredConfiguration, Report
 from elastichost.reporting.run.words import speed_words
 from elastichost.tuner.policy.policy import SpeedForecast

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elastichost.reporting.render.drawing import Drawing
+from elastichost.human_readable import bytes_words, plural
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_parts import details, document, drawn, gap_list
+from elastichost.reporting.render.svg import Drawing
 from elastichost.reporting.run.facts import Report
 from elastichost.reporting.run.figures import (
     heat_figure,
@@ -36,7 +37,6 @@ from elastichost.reporting.run.words import (
     machine_facts_of,
     without_course_words,
 )
-from elastichost.wording import bytes_words, plural
 
 __all__ = ["page_of"]
 
@@ -72,7 +72,7 @@ def _header(report: Report) -> Markup:
             fact_list(facts_of(report), "facts pairs"),
             details("Where, and with what", fact_list(machine_facts_of(report))),
         ),
-        gap_list(report.gaps),
+        gap_list([(gap.source, gap.text) for gap in report.gaps]),
     )
 
 

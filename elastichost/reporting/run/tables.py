@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from elastichost.human_readable import bytes_words, count_words, duration_words, plural
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_parts import Column, framed, row_of, table_of
 from elastichost.reporting.run.facts import (
@@ -18,7 +19,6 @@ from elastichost.reporting.run.facts import (
 )
 from elastichost.reporting.run.words import moment_words
 from elastichost.tuner.policy.policy import SpeedForecast
-from elastichost.wording import bytes_words, count_words, duration_words, plural
 
 __all__ = [
     "bucket_table",

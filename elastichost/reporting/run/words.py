@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from elastichost.human_readable import bytes_words, count_words, duration_words, plural
 from elastichost.metrics import FINISHED_STATES
 from elastichost.reporting.run.facts import Overview, Report
 from elastichost.tuner.policy.policy import SpeedForecast
-from elastichost.wording import bytes_words, count_words, duration_words, plural
 
 __all__ = [
     "accuracy_words",

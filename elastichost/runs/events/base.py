@@ -1,4 +1,4 @@
-"""What every event has: a kind, a category, a durability, and a subject.
+"""What every event has: a kind, a category, a durability, and a subject. Pure.
 
 An event is a frozen struct. Its kind is the name of its class in snake case (`ProcessLost` -> "process_lost"), which
 msgspec writes as the tag of the struct, so a line of the journal decodes to the class that was written. No sentence is

@@ -1,4 +1,4 @@
-"""Events about buckets of rows: which parameter server owns them, hand-overs, moves between arenas, balancing."""
+"""Events about buckets of rows: which server owns them, hand-overs, moves between arenas, balancing. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events about checkpoints and their mirror."""
+"""Events about checkpoints and their mirror. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events about samples: leases, batches, what is left out, evaluations."""
+"""Events about samples: leases, batches, what is left out, evaluations. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events about other machines: they join, they are lost."""
+"""Events about other machines: they join, they are lost. Pure values."""
 
 from __future__ import annotations
 

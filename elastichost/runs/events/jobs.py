@@ -1,4 +1,4 @@
-"""Events of a host that runs many jobs: the queue, starts, shares of cores and memory, ends."""
+"""Events of a host that runs many jobs: the queue, starts, shares of cores and memory, ends. Pure values."""
 
 from __future__ import annotations
 

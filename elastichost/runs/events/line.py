@@ -1,4 +1,4 @@
-"""A line of journal.jsonl: an event, when it was, and what caused it."""
+"""A line of journal.jsonl: an event, when it was, and what caused it. Pure values."""
 
 from __future__ import annotations
 

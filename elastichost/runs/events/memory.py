@@ -1,4 +1,4 @@
-"""Events about memory: the budget, forecasts, actions and their effects, rows that find no memory."""
+"""Events about memory: the budget, forecasts, actions and their effects, rows that find no memory. Pure values."""
 
 from __future__ import annotations
 

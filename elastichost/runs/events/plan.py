@@ -1,4 +1,4 @@
-"""Events about the plan: what should run, who asked for it, and what the change took."""
+"""Events about the plan: what should run, who asked for it, and what the change took. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events about processes: the fork server, parameter servers, workers."""
+"""Events about processes: the fork server, parameter servers, workers. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events about a run as a whole: its start, its resume, its end, its disk, its warnings."""
+"""Events about a run as a whole: its start, its resume, its end, its disk, its warnings. Pure values."""
 
 from __future__ import annotations
 

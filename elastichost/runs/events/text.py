@@ -1,4 +1,4 @@
-"""The sentence that a person reads for an event, rendered from its fields. Nothing reads a fact back from it.
+"""The sentence that a person reads for an event, rendered from its fields. Nothing reads a fact back from it. Pure.
 
 One function for each kind of event, in the order of the modules. The time, and the process or job that the event is
 about, are shown beside the sentence.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import singledispatch
 
+from elastichost.human_readable import mib, plural
 from elastichost.runs.events import buckets, checkpoints, data, hosts, jobs, memory, plan, processes, run
 from elastichost.runs.events.base import Event
 from elastichost.runs.facts import Quarantined
-from elastichost.wording import mib, plural
 
 __all__ = ["RECOVERED", "text_of"]
 

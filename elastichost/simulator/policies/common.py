@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation
-from elastichost.tuner.placement.allocate import Capacity, JobId, JobOptions, Option
+from elastichost.tuner.placement.allocation import Capacity, JobId, JobOptions, Option
 from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
 from elastichost.tuner.policy.frontier import pareto
 from elastichost.tuner.policy.profile import merged

@@ -26,8 +26,8 @@ from elastichost.simulator.policies.common import (
 from elastichost.simulator.policies.dlrover_brain import used
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
 from elastichost.tuner.facts import Configuration, ConfigurationArray, as_array
-from elastichost.tuner.models.base import fit
-from elastichost.tuner.placement.allocate import Capacity, JobOptions, Option, weighted_greedy
+from elastichost.tuner.models.registry import fit
+from elastichost.tuner.placement.allocation import Capacity, JobOptions, Option, weighted_greedy
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
 from elastichost.tuner.policy.frontier import nsga2, resource_cost
 

@@ -23,7 +23,7 @@ from elastichost.simulator.policies.common import (
 )
 from elastichost.simulator.views import ClusterView, Grant, JobView
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.models.base import fit
+from elastichost.tuner.models.registry import fit
 
 __all__ = ["Optimus"]
 

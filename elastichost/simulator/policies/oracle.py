@@ -17,7 +17,7 @@ from elastichost.simulator.policies.common import Choices, Refused, candidates, 
 from elastichost.simulator.settings import SEAMLESS, move_cost
 from elastichost.simulator.views import Ailment, ClusterView, Grant, JobView, Limits
 from elastichost.tuner.facts import Configuration, ConfigurationArray
-from elastichost.tuner.placement.allocate import RHO, Capacity, JobOptions, Option, allocate
+from elastichost.tuner.placement.allocation import RHO, Capacity, JobOptions, Option, allocate
 from elastichost.tuner.policy.candidates import as_configurations
 
 __all__ = ["URGENCIES", "Oracle"]

@@ -17,8 +17,9 @@ from elastichost.simulator.policies.own_memory import MemoryGrants
 from elastichost.simulator.views import ClusterView, EndedJob, Grant, JobView, Limits
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
 from elastichost.tuner.health import HealthSettings, HealthState, WorkerSpeed, observe
-from elastichost.tuner.models.base import Fit, Prior, fit
-from elastichost.tuner.placement.allocate import Capacity, JobId, JobOptions, Option, allocate, weighted_greedy
+from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.registry import fit
+from elastichost.tuner.placement.allocation import Capacity, JobId, JobOptions, Option, allocate, weighted_greedy
 from elastichost.tuner.policy.candidates import Bounds, as_configurations
 from elastichost.tuner.warm_start import ColdStart, warm_start
 

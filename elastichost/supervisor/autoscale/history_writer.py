@@ -12,9 +12,9 @@ from elastichost.history.store import WAIT_S, History, history_path
 from elastichost.runs.events import HistoryUnavailable
 from elastichost.supervisor.context import Run
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.models.base import fit
-from elastichost.tuner.policy.choice import best_known
-from elastichost.tuner.policy.policy import TunerSettings, TunerState, stakes_of
+from elastichost.tuner.models.registry import fit
+from elastichost.tuner.policy.acquisition import best_known
+from elastichost.tuner.policy.policy import TunerSettings, TunerState, decision_costs
 from elastichost.tuner.policy.profile import merged, so_far
 
 __all__ = ["record_of", "remember"]
@@ -37,7 +37,7 @@ def record_of(
     state = _with_last_block(state, settings)
     if not state.observations:
         return _of_memory(features, final, ended_utc, memory, ended_well=ended_well)
-    best = best_known(state.observations, stakes_of(state, 0, settings))
+    best = best_known(state.observations, decision_costs(state, 0, settings))
     found = fit(settings.model, settings.workload, state.observations, settings.prior).posterior()
     return JobRecord(
         features=features,

@@ -20,10 +20,11 @@ from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.tuner_settings import Links, configuration_of, tuner_settings
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.memory.prior import widened
+from elastichost.tuner.policy.frontier import warm_up_nsga2
 from elastichost.tuner.policy.job_frontier import job_frontier
 from elastichost.tuner.policy.policy import Decision, TunerSettings, TunerState, advance
 from elastichost.tuner.policy.profile import ProfileSample
-from elastichost.tuner.policy.solvers import may_evolve, warm_nsga2
+from elastichost.tuner.policy.search_space import may_use_nsga2
 from elastichost.tuner.records import TunerLooked, TunerOpened
 from elastichost.wire.commands import ScaleMsg
 
@@ -200,8 +201,8 @@ def _import_solvers(settings: TunerSettings) -> None:
     import scipy.optimize
     import scipy.special  # noqa: F401
 
-    if may_evolve(settings.bounds, settings.search):
-        warm_nsga2()
+    if may_use_nsga2(settings.bounds, settings.search):
+        warm_up_nsga2()
 
 
 def _servers(count: int) -> str:

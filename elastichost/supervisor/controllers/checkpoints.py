@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import tells_of_no_space
 from elastichost.arena.dense.store import DenseStore
+from elastichost.atomic_write import tells_of_no_space
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
     BlockRecord,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.runs.events import BatchTorn, LeaseGranted, LeasesSettled, SamplesQuarantined

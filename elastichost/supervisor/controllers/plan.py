@@ -15,7 +15,7 @@ from elastichost.plan import Plan, ProcessSpec
 from elastichost.runs.events import PlanChanged, PlanOrigin
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.core.core_assignment import pin
-from elastichost.tuner.cold_start import resized_plan
+from elastichost.tuner.placement.resize import resized_plan
 from elastichost.wire.commands import ScaleMsg
 
 __all__ = ["PlanController", "SizedPlan", "plan_without_lost_hosts"]

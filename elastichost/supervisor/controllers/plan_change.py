@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.micro_batches import step_of
 from elastichost.plan import Plan
 from elastichost.runs.events import Counts, PlanOrigin, PlanReached

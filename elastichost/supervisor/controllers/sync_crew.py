@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.micro_batches import CREW, CREW_INCARNATION, assign, key_of, micro_range, step_of, steps_of
 from elastichost.plan import ProcessId

@@ -14,5 +14,5 @@ Modules:
     migration         states of buckets that go to another host
     plan_change       what a change of the plan costs
     disk_space        which files cannot be written
-    pacing            how much of a core the supervisor takes
+    work_budget       how much of a core the supervisor takes
 """

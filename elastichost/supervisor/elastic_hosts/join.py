@@ -17,11 +17,11 @@ from enum import StrEnum
 
 import msgspec
 
-from elastichost.appending import write_atomically
 from elastichost.arena.arena import Arena
 from elastichost.arena.host import create_directory, double_directory
 from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.owner import owner_of
+from elastichost.atomic_write import write_atomically
 from elastichost.config.hosts import MOST_HOSTS, HostSection, HostsFile
 from elastichost.config.job import JobSpec
 from elastichost.errors import IllegalTransitionError, PreflightError

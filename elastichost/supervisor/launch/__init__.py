@@ -9,6 +9,6 @@ Modules:
     messages, events     what both say to each other; what becomes of processes
     host_paths           where the processes of a host find what is theirs
     arena_reaper         removes the arena of a supervisor that died, after a while
-    waiting              waits for any number of descriptors
+    poll                 waits for any number of descriptors
     shutdown             the end of a run: no process and no shared memory is left
 """

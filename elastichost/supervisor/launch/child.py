@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import gc
 import importlib
@@ -18,7 +17,8 @@ from typing import NoReturn
 
 from typing_extensions import Buffer
 
-from elastichost.appending import is_out_of_space
+from elastichost.atomic_write import is_out_of_space
+from elastichost.host.prctl import set_parent_death_signal, set_process_name
 from elastichost.host.priority import begin_session
 from elastichost.supervisor.launch.messages import SpawnMsg
 
@@ -27,13 +27,8 @@ __all__ = [
     "close_descriptors",
     "log_stream",
     "run_child",
-    "set_child_subreaper",
-    "set_parent_death_signal",
 ]
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
-_PR_SET_CHILD_SUBREAPER = 36
 ADOPTION_S = 5.0
 
 
@@ -45,24 +40,6 @@ class ChildStart:
     log: int
     gate: int
     supervisor_pid: int
-
-
-def _prctl(option: int, argument: int | bytes) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    value = argument if isinstance(argument, bytes) else ctypes.c_ulong(argument)
-    if libc.prctl(option, value, 0, 0, 0):
-        error = ctypes.get_errno()
-        raise OSError(error, f"prctl({option}): {os.strerror(error)}")
-
-
-def set_parent_death_signal(number: int) -> None:
-    """The kernel sends this signal when the parent (the thread that is it now) ends."""
-    _prctl(_PR_SET_PDEATHSIG, number)
-
-
-def set_child_subreaper(on: bool) -> None:
-    """Orphans below this process become its children instead of init's."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, int(on))
 
 
 def run_child(start: ChildStart) -> NoReturn:
@@ -91,7 +68,7 @@ def _settle(start: ChildStart) -> None:
         os._exit(1)  # the fork server died before anyone was told of this process
     _wait_for_adoption(start.supervisor_pid)
     close_descriptors()
-    _prctl(_PR_SET_NAME, start.spawn.name.encode()[:15])
+    set_process_name(start.spawn.name)
     if start.spawn.cores:
         os.sched_setaffinity(0, start.spawn.cores)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:

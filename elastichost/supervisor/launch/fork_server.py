@@ -43,7 +43,7 @@ from elastichost.supervisor.launch.messages import (
     SpawnMsg,
     SpawnRefusedMsg,
 )
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 
 __all__ = ["ForkServer", "main"]
 

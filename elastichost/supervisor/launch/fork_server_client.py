@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 
 from elastichost.errors import PreflightError
+from elastichost.host.prctl import set_child_subreaper
 from elastichost.plan import ProcessId
-from elastichost.supervisor.launch.child import set_child_subreaper
 from elastichost.supervisor.launch.events import Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import (
@@ -38,8 +38,8 @@ from elastichost.supervisor.launch.messages import (
     SpawnMsg,
     SpawnRefusedMsg,
 )
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.launch.servers import StartServer, start_fork_server
-from elastichost.supervisor.launch.waiting import wait_readable
 
 __all__ = ["LocalLauncher"]
 

@@ -18,8 +18,9 @@ import traceback
 from collections.abc import Callable
 from typing import IO, NoReturn, Protocol
 
+from elastichost.host.prctl import set_parent_death_signal
 from elastichost.host.priority import begin_session
-from elastichost.supervisor.launch.child import close_descriptors, set_parent_death_signal
+from elastichost.supervisor.launch.child import close_descriptors
 
 __all__ = [
     "ForkedServer",

@@ -1,4 +1,4 @@
-"""Which samples are trained, and by which worker. Pure, but for reading a checkpoint.
+"""Which samples are trained, and by which worker. All but `checkpoint_record` is pure.
 
 Modules:
     ledger              leases of samples, and what became of every sample

@@ -16,7 +16,7 @@ from elastichost.specs import TableSpec
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.plan_change import PlanChangeController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
-from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.facts import MemoryDecision, MemoryKind, MemorySample
 from elastichost.tuner.memory.forecast import MemoryState, predict
 from elastichost.wire.commands import ScaleMsg
 
@@ -32,7 +32,7 @@ class _Effect:
     kind: MemoryKind
     due_s: float
     state: MemoryState
-    look: MemoryLook
+    look: MemorySample
     evicted: int
     rounds: int
     cause: str
@@ -60,7 +60,7 @@ class MemoryActor:
     def perform(
         self,
         decision: MemoryDecision,
-        look: MemoryLook,
+        look: MemorySample,
         state: MemoryState,
         changes: PlanChangeController,
         now_s: float,
@@ -118,7 +118,7 @@ class MemoryActor:
 
     # --- effects ----------------------------------------------------------------------------------------------
 
-    def measure(self, state: MemoryState, look: MemoryLook, now_s: float) -> None:
+    def measure(self, state: MemoryState, look: MemorySample, now_s: float) -> None:
         """Notes what actions have done whose time has come."""
         due = [effect for effect in self._effects if now_s >= effect.due_s]
         self._effects = [effect for effect in self._effects if now_s < effect.due_s]

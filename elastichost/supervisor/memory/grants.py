@@ -14,7 +14,7 @@ import numpy.typing as npt
 from elastichost.arena.least_room import SPARE_BYTES
 from elastichost.supervisor.core.memory_shares import ServerShare, Shares, share_out
 from elastichost.supervisor.memory.gauge import MemoryGauge, Reading, RowCosts
-from elastichost.tuner.memory.facts import HostLook
+from elastichost.tuner.memory.facts import HostMemorySample
 
 __all__ = ["NO_LIMIT", "Granter", "HostFacts"]
 
@@ -93,11 +93,11 @@ class Granter:
         self._refused[server] = refused
         return ServerShare(server, words.granted, taken, wanted)
 
-    def look(self, facts: HostFacts, share: float, *, may_take: bool) -> HostLook:
+    def look(self, facts: HostFacts, share: float, *, may_take: bool) -> HostMemorySample:
         """What the tuner is told: with indexes as large as they become. share: of the rows that come."""
         reading, is_dynamic = facts.reading, self.is_dynamic
         indexes = int((reading.live * self._costs.index).sum())
         used = reading.used_bytes - reading.index_bytes + indexes + facts.private_bytes + facts.copies_bytes
         places = float((reading.places * self._costs.all)[is_dynamic].sum())
         budget = min(self.budget_bytes, used + self.gauge.free_bytes)
-        return HostLook(facts.host, budget, used, places, share, may_take)
+        return HostMemorySample(facts.host, budget, used, places, share, may_take)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError
 from elastichost.runs.result import Lookups
 from elastichost.supervisor.context import Run

@@ -30,7 +30,7 @@ from elastichost.supervisor.memory.exhaustion import Shortage, budget_error
 from elastichost.supervisor.memory.gauge import MemoryGauge, ages_of, row_costs
 from elastichost.supervisor.memory.grants import NO_LIMIT, Granter, HostFacts
 from elastichost.supervisor.memory.process_memory import PrivateMemory
-from elastichost.tuner.memory.facts import Action, HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.memory.facts import Action, HostMemorySample, MemoryDecision, MemorySample
 from elastichost.tuner.memory.forecast import begin, decide, predict
 from elastichost.tuner.memory.growth import GrowthState, is_foreknown
 from elastichost.tuner.memory.prior import learnt
@@ -180,7 +180,7 @@ class MemoryWatch:
         points = self._state.growth.points
         return learnt(self._untouched, points[-1][1] if points and is_whole and not self._was_touched else 0.0)
 
-    def _keep_law(self, ledger: Ledger, look: MemoryLook) -> None:
+    def _keep_law(self, ledger: Ledger, look: MemorySample) -> None:
         """Rows that are dropped are made again, ids that wait for a row are not counted, and later epochs bring no new
         ones: up to then the growth is the data's own."""
         sightings = max([1, *(table.admit_after for table in self._tables if table.is_dynamic)])
@@ -210,7 +210,7 @@ class MemoryWatch:
                 )
             )
 
-    def _forecast(self, look: MemoryLook) -> tuple[float, float] | None:
+    def _forecast(self, look: MemorySample) -> tuple[float, float] | None:
         """At the first look, before anything of this run was seen. None: the history tells nothing."""
         if not is_foreknown(self._state.growth):
             return None
@@ -244,7 +244,7 @@ class MemoryWatch:
 
     def _look(
         self, facts: Sequence[HostFacts], ledger: Ledger, changes: PlanChangeController, private: Mapping[int, int]
-    ) -> MemoryLook:
+    ) -> MemorySample:
         assert self._dense is not None
         costs, is_dynamic = self._costs.all, self._granters[0].is_dynamic
         live = sum(fact.reading.live for fact in facts) * costs * is_dynamic
@@ -260,7 +260,7 @@ class MemoryWatch:
         batch = self._run.job.train.batch_size * max(1, len(workers))
         grace_s = NOTICED_S + (BATCHES_OF_GRACE * batch / rate if rate > 0 else 0.0)
         counted, counted_own = self._ages(samples)
-        return MemoryLook(
+        return MemorySample(
             samples=samples,
             samples_left=max(0, ledger.samples_planned - ledger.samples_accounted),
             samples_per_s=rate,
@@ -286,7 +286,7 @@ class MemoryWatch:
             least_workers=self._bounds("workers")[0],
         )
 
-    def _hosts(self, facts: Sequence[HostFacts]) -> tuple[HostLook, ...]:
+    def _hosts(self, facts: Sequence[HostFacts]) -> tuple[HostMemorySample, ...]:
         live = np.array([(fact.reading.live * self._costs.all).sum() for fact in facts])
         shares = live / live.sum() if live.sum() > 0 else np.full(len(facts), 1.0 / len(facts))
         served = set(self._sharding.hosts.values())
@@ -296,7 +296,7 @@ class MemoryWatch:
             for granter, fact, share in zip(self._granters, facts, shares, strict=True)
         )
 
-    def _room_for_workers(self, facts: Sequence[HostFacts], look: MemoryLook) -> int | None:
+    def _room_for_workers(self, facts: Sequence[HostFacts], look: MemorySample) -> int | None:
         """Half of what is left on host 0, where workers are, may become theirs; what was taken away stays so."""
         if self._private.unmeasured or not look.workers:
             return self.most_workers
@@ -365,7 +365,9 @@ class MemoryWatch:
             return "watch"
         return "sync" if self._is_sync else "none_helps"
 
-    def _follow(self, decision: MemoryDecision, look: MemoryLook, changes: PlanChangeController, now_s: float) -> None:
+    def _follow(
+        self, decision: MemoryDecision, look: MemorySample, changes: PlanChangeController, now_s: float
+    ) -> None:
         self._actor.measure(self._state, look, now_s)
         if decision.kind == "warn":
             if decision.is_news:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from elastichost.appending import space_words
+from elastichost.atomic_write import space_words
 from elastichost.errors import DiskFullError
 from elastichost.supervisor.context import Run
 from elastichost.wire.applied import APPLIED_FILE

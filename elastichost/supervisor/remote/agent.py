@@ -22,7 +22,6 @@ import numpy as np
 import psutil
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.double import ChangedWords, Changes, set_words
 from elastichost.arena.host import (
     arena_directory,
@@ -37,6 +36,7 @@ from elastichost.arena.host import (
 from elastichost.arena.layout import ArenaLayout
 from elastichost.arena.own_directory import check_own
 from elastichost.arena.owner import end_owner, owner_of
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.host.cpu_features import present_cpu
 from elastichost.host.inventory import inventory
@@ -48,7 +48,7 @@ from elastichost.supervisor.launch.events import Exited, ForkServerExited, Launc
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import PreparedMsg
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.agent_tasks import AgentTasks, below, write_piece
 from elastichost.supervisor.remote.framing import Pipe, PipeEndedError

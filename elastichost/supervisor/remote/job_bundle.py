@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
-import elastichost
 from elastichost.config.job import JobSpec, to_toml
 from elastichost.supervisor.remote.messages import SourceFile
 from elastichost.user_model.source import local_sources, parse_build_spec, source_file
@@ -32,7 +32,7 @@ def files_for_others(job: JobSpec, base_dir: Path) -> tuple[SourceFile, ...]:
 
 def _is_own(file: Path) -> bool:
     """A model of elastichost itself, which every host has: a second copy of a part of it would hide the rest."""
-    return file.resolve().is_relative_to(Path(elastichost.__file__).resolve().parent)
+    return file.resolve().is_relative_to(Path(str(files("elastichost"))).resolve())
 
 
 def _packages(file: Path, base_dir: Path) -> tuple[Path, ...]:

@@ -1,8 +1,8 @@
 """Keys of a run over several machines: one pair for every incarnation, who has to let whom in, and which PS does
 already.
 
-Pure but for the making of keys. Every change has a number; a PS that has answered `Admitted` with it, or a later one,
-knows of the change.
+Keys come from `new_keys`; all else follows from the arguments. Every change has a number; a PS that has answered
+`Admitted` with it, or a later one, knows of the change.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from elastichost.plan import ProcessId
 from elastichost.supervisor.launch.events import AgentLost, Exited, ForkServerExited, LaunchEvent, Started, StartFailed
 from elastichost.supervisor.launch.launcher import SpawnRequest
 from elastichost.supervisor.launch.messages import PreparedMsg
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.agent_launcher import AgentProcess
 from elastichost.supervisor.remote.framing import Pipe, PipeEndedError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elastichost.appending import write_whole_at
+from elastichost.atomic_write import write_whole_at
 from elastichost.supervisor.remote import messages as said
 
 __all__ = ["Transfers"]

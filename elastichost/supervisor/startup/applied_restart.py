@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elastichost.appending import write_atomically
+from elastichost.atomic_write import write_atomically
 from elastichost.errors import CheckpointSpaceError, ProtocolError
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord
 from elastichost.supervisor.ledger.state import LedgerSettings, LedgerState, epoch_order

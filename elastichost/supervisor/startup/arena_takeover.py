@@ -19,13 +19,13 @@ import numpy as np
 
 from elastichost.arena.arena import Arena, read_layout
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.directory_lock import is_led
 from elastichost.arena.host import Hold, hold, left_of, read_owner, reclaim
 from elastichost.arena.layout import ArenaLayout, plan_layout
 from elastichost.arena.owner import is_this_boot, owner_of
 from elastichost.arena.recovery.staging import StagingArea, stamp_incarnation
 from elastichost.arena.recovery.undo import UndoRecord
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_INCARNATION, micro_ranges
 from elastichost.runs.facts import Lineage, Quarantined, TornBatches

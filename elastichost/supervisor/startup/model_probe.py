@@ -22,7 +22,7 @@ from elastichost.supervisor.core.reconciler import Failure, error_of
 from elastichost.supervisor.launch.events import Exited, StartFailed
 from elastichost.supervisor.launch.fork_server_client import LocalLauncher
 from elastichost.supervisor.launch.launcher import Entries, SpawnRequest
-from elastichost.supervisor.launch.waiting import wait_readable
+from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope
 from elastichost.wire.control import ControlMessage, FailureReportMsg, ModelDescribedMsg

@@ -25,7 +25,7 @@ from elastichost.runs.journal_replay import EndedSize
 from elastichost.specs import TableSpec
 from elastichost.supervisor.startup.emulation import virtual_inventory
 from elastichost.supervisor.startup.initial_plan import InitialPlan, begin
-from elastichost.tuner.policy.solvers import require_nsga2
+from elastichost.tuner.policy.frontier import require_nsga2
 from elastichost.user_model.source import check_build_source
 from elastichost.wire.crash import VARIABLE, parse_setting
 

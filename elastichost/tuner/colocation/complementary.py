@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.colocation import speeds
+from elastichost.tuner.colocation.candidates import bottleneck, outlasts
 from elastichost.tuner.colocation.corrections import log_corrections, table
 from elastichost.tuner.colocation.facts import Start
-from elastichost.tuner.colocation.placing import bottleneck, outlasts
-from elastichost.tuner.colocation.scene import PlacementInput
+from elastichost.tuner.colocation.placement_input import PlacementInput
 
 __all__ = ["complementary", "why_not"]
 
@@ -41,7 +41,7 @@ SLACK = 1e-9  # of rounding
 
 
 @dataclass(frozen=True, slots=True)
-class _Base:
+class _Background:
     """What runs: speeds float64 [n], corrected; demand float64 [n, width]; value float64 [n]; its worth; seconds until
     each ends, float64 [n]; work_s: as `placing.outlasts` has it."""
 
@@ -54,7 +54,7 @@ class _Base:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Assessment:
     """At k candidates, int64 [k]: what each adds, the least speed of all and whose that is (n: its own), its own speed,
     float64 [k]; what it counts for when they are compared; why not, of one that may not start: a column of WHY."""
 
@@ -74,51 +74,51 @@ class _Look:
 WHY = ("held", "outlasts", "slow", "gain")
 
 
-def complementary(scene: PlacementInput) -> Start | None:
+def complementary(inputs: PlacementInput) -> Start | None:
     """The next start; None: nobody that waits is worth one now."""
-    ways = np.flatnonzero(scene.open())
+    ways = np.flatnonzero(inputs.open())
     if not len(ways):
         return None
-    base = _base(scene)
-    for group in _by_estimate(scene, base, ways):
-        look = _looked_at(scene, base, group)
+    base = _background(inputs)
+    for group in _by_estimate(inputs, base, ways):
+        look = _assessed(inputs, base, group)
         if look.allowed.any():
-            best = _best(scene, look)
-            return scene.start(int(look.way[best]), _reason(scene, base, look, best))
+            best = _best(inputs, look)
+            return inputs.start(int(look.way[best]), _reason(inputs, base, look, best))
     return None
 
 
-def _base(scene: PlacementInput) -> _Base:
-    computing = [one for one in scene.running if not one.is_paused]
-    demand = speeds.demand_matrix(computing, len(scene.host.gpus))
+def _background(inputs: PlacementInput) -> _Background:
+    computing = [one for one in inputs.running if not one.is_paused]
+    demand = speeds.demand_matrix(computing, len(inputs.host.gpus))
     value = speeds.values(computing)
-    logs = log_corrections(scene.corrections, [one.demand.kind for one in computing])
+    logs = log_corrections(inputs.corrections, [one.demand.kind for one in computing])
     speed = speeds.corrected(speeds.speeds(demand), logs)
     alone_s = np.array([speeds.seconds_left(one.demand, one.mode) for one in computing], dtype=np.float64)
-    waiting_s = np.array([speeds.seconds_left(job) for job in scene.ways.jobs], dtype=np.float64)
+    waiting_s = np.array([speeds.seconds_left(job) for job in inputs.candidates.jobs], dtype=np.float64)
     running_s = sum(speeds.seconds_left(one.demand) for one in computing)
-    work_s = np.append(np.where(scene.waits, waiting_s, 0.0), running_s)
-    return _Base(demand, value, speed, speeds.worth(value, speed), alone_s / speed, work_s)
+    work_s = np.append(np.where(inputs.waits, waiting_s, 0.0), running_s)
+    return _Background(demand, value, speed, speeds.worth(value, speed), alone_s / speed, work_s)
 
 
-def _by_estimate(scene: PlacementInput, base: _Base, ways: Whole) -> list[Whole]:
+def _by_estimate(inputs: PlacementInput, base: _Background, ways: Whole) -> list[Whole]:
     """The candidates in two groups, those that are best by a rough estimate first. Without those that are hopeless."""
     if len(ways) <= FINALISTS:
         return [ways]
-    rough = _looked_at(scene, base, ways, ESTIMATE_SWEEPS)
+    rough = _assessed(inputs, base, ways, ESTIMATE_SWEEPS)
     hopes = np.flatnonzero(rough.allowed)
     best = hopes[np.argsort(-rough.score[hopes], kind="stable")]
     return [ways[group] for group in (best[:FINALISTS], best[FINALISTS:]) if len(group)]
 
 
-def _looked_at(scene: PlacementInput, base: _Base, way: Whole, sweeps: int = speeds.SWEEPS) -> _Look:
-    ways, settings = scene.ways, scene.settings
+def _assessed(inputs: PlacementInput, base: _Background, way: Whole, sweeps: int = speeds.SWEEPS) -> _Assessment:
+    ways, settings = inputs.candidates, inputs.settings
     together = speeds.speeds_with(base.demand, ways.demand[way], sweeps)
-    together = speeds.corrected(together, _corrections(scene, way))
+    together = speeds.corrected(together, _corrections(inputs, way))
     gain = together[:, :-1] @ base.value + ways.value[way] * together[:, -1] - base.worth
     slowest_at = together.argmin(axis=1)
     slowest, own = together.min(axis=1), together[:, -1]
-    aged = scene.waited_s[ways.job[way]] / max(settings.patience_s, SLACK)
+    aged = inputs.waited_s[ways.job[way]] / max(settings.patience_s, SLACK)
     weight = np.array([job.weight for job in ways.jobs])[ways.job[way]]
     load = bottleneck(ways, base.demand)[way]
     score = weight * gain + settings.aging_gain * aged - settings.balance * load
@@ -126,28 +126,28 @@ def _looked_at(scene: PlacementInput, base: _Base, way: Whole, sweeps: int = spe
     ends_s = float(base.ends_s.max(initial=0.0))
     every = np.ones(len(ways))
     every[way] = own
-    hindered[:, 0] = _held_back(scene, way, ways.alone_s[way] / own, ends_s)
+    hindered[:, 0] = _held_back(inputs, way, ways.alone_s[way] / own, ends_s)
     hindered[:, 1] = outlasts(ways, every, ends_s, base.work_s, base.worth)[way]
-    if scene.running:
+    if inputs.running:
         patient = np.minimum(1.0, aged)
         slack, share = (SLACK, 1.0) if sweeps == speeds.SWEEPS else (ESTIMATE_GAIN, ESTIMATE_SPEED)
         hindered[:, 2] = slowest < share * settings.least_speed * (1 - patient / 2) - SLACK
         hindered[:, 3] = gain < settings.least_gain * (1 - patient) - slack
-    return _Look(way, gain, slowest, slowest_at, own, score, hindered)
+    return _Assessment(way, gain, slowest, slowest_at, own, score, hindered)
 
 
-def _corrections(scene: PlacementInput, way: Whole) -> Floats:
+def _corrections(inputs: PlacementInput, way: Whole) -> Floats:
     """Log-corrections of those that run and of each candidate beside them, float64 [k, n + 1]. They are means over
     neighbours, so a kind of which nothing is known would dilute what is: whoever comes would seem to speed up those
     whom the others slow, and far too many would start. Nobody's correction rises by another neighbour."""
-    running = [one.demand.kind for one in scene.running if not one.is_paused]
-    if not running or not scene.corrections.pairs:
+    running = [one.demand.kind for one in inputs.running if not one.is_paused]
+    if not running or not inputs.corrections.pairs:
         return np.zeros((len(way), len(running) + 1))
-    kinds = sorted({job.kind for job in scene.ways.jobs})
-    kind = np.array([kinds.index(job.kind) for job in scene.ways.jobs])[scene.ways.job[way]]
-    among = table(scene.corrections, running, running)
+    kinds = sorted({job.kind for job in inputs.candidates.jobs})
+    kind = np.array([kinds.index(job.kind) for job in inputs.candidates.jobs])[inputs.candidates.job[way]]
+    among = table(inputs.corrections, running, running)
     among_sum = among.sum(axis=1) - among.diagonal()
-    beside = table(scene.corrections, running, kinds)[:, kind].T
+    beside = table(inputs.corrections, running, kinds)[:, kind].T
     # each has n neighbours: the others that run, and the newcomer; the newcomer has those that run
     others = len(running) - 1
     own = (among_sum + beside) / len(running)
@@ -156,83 +156,83 @@ def _corrections(scene: PlacementInput, way: Whole) -> Floats:
     return found
 
 
-def _held_back(scene: PlacementInput, way: Whole, own_s: Floats, ends_s: float) -> Bools:
+def _held_back(inputs: PlacementInput, way: Whole, own_s: Floats, ends_s: float) -> Bools:
     """Candidates for which another job is not to wait, bool [k]: one that is to run alone and waits for the host to be
     empty (unless they end before that), one that is due and came before their batch. own_s: until each would end."""
-    if not scene.running:
+    if not inputs.running:
         return np.zeros(len(way), dtype=np.bool_)
-    if scene.alone is not None:
+    if inputs.alone is not None:
         return own_s > ends_s
-    return scene.arrived_s[scene.ways.job[way]] > _due_until_s(scene)
+    return inputs.arrived_s[inputs.candidates.job[way]] > _due_until_s(inputs)
 
 
-def _due_until_s(scene: PlacementInput) -> float:
+def _due_until_s(inputs: PlacementInput) -> float:
     """What arrived later waits for a job that is due."""
-    due = scene.waits & scene.possible & ~scene.rests() & (scene.waited_s >= scene.settings.patience_s)
-    return float(scene.arrived_s[due].min(initial=np.inf)) + scene.settings.batch_s
+    due = inputs.waits & inputs.possible & ~inputs.rests() & (inputs.waited_s >= inputs.settings.patience_s)
+    return float(inputs.arrived_s[due].min(initial=np.inf)) + inputs.settings.batch_s
 
 
-def _best(scene: PlacementInput, look: _Look) -> int:
+def _best(inputs: PlacementInput, look: _Assessment) -> int:
     """Index within the look: of those nearly as good as the best the job with most left, in the way that suits it."""
     score = np.where(look.allowed, look.score, -np.inf)
-    near = score >= score.max() - scene.settings.near_gain
-    left_s = np.array([speeds.seconds_left(job) for job in scene.ways.jobs])[scene.ways.job[look.way]]
+    near = score >= score.max() - inputs.settings.near_gain
+    left_s = np.array([speeds.seconds_left(job) for job in inputs.candidates.jobs])[inputs.candidates.job[look.way]]
     # the job with most left; of equals the best, then the one that came first
     order = np.lexsort((look.way, -score, -np.where(near, left_s, -np.inf)))
-    own = scene.ways.job[look.way] == scene.ways.job[look.way[order[0]]]
+    own = inputs.candidates.job[look.way] == inputs.candidates.job[look.way[order[0]]]
     return int(np.argmax(np.where(own, score, -np.inf)))
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _reason(scene: PlacementInput, base: _Base, look: _Look, at: int) -> str:
+def _reason(inputs: PlacementInput, base: _Background, look: _Assessment, at: int) -> str:
     gain = look.gain[at]
     worth = f"total speed of the host {base.worth:.2f} -> {base.worth + gain:.2f} ({_signed(gain)}) of one job alone"
-    if not scene.running:
+    if not inputs.running:
         return f"nothing runs; {worth}"
     others = int(look.allowed.sum()) - 1
     beaten = f"; best of {others + 1} candidates" if others else ""
     return (
-        f"{worth}{beaten}; beside {len(scene.running)} others it is expected to run at {look.own[at]:.2f} of its speed "
-        f"alone, the slowest job ({_whose(scene, look, at)}) at {look.slowest[at]:.2f}"
+        f"{worth}{beaten}; beside {len(inputs.running)} others it is expected to run at {look.own[at]:.2f} of its "
+        f"speed alone, the slowest job ({_whose(inputs, look, at)}) at {look.slowest[at]:.2f}"
     )
 
 
-def _whose(scene: PlacementInput, look: _Look, at: int) -> str:
-    names = [one.demand.job for one in scene.running if not one.is_paused]
+def _whose(inputs: PlacementInput, look: _Assessment, at: int) -> str:
+    names = [one.demand.job for one in inputs.running if not one.is_paused]
     index = int(look.slowest_at[at])
-    return names[index] if index < len(names) else scene.ways.jobs[scene.ways.job[look.way[at]]].job
+    return names[index] if index < len(names) else inputs.candidates.jobs[inputs.candidates.job[look.way[at]]].job
 
 
-def why_not(scene: PlacementInput) -> dict[str, str]:
+def why_not(inputs: PlacementInput) -> dict[str, str]:
     """Of each waiting job that has memory, why no way to start it is taken, in words; by name."""
-    ways = np.flatnonzero(scene.open())
+    ways = np.flatnonzero(inputs.open())
     if not len(ways):
         return {}
-    look = _looked_at(scene, _base(scene), ways)
+    look = _assessed(inputs, _background(inputs), ways)
     reasons = {}
-    for job in np.unique(scene.ways.job[ways]).tolist():
-        own = np.flatnonzero(scene.ways.job[ways] == job)
+    for job in np.unique(inputs.candidates.job[ways]).tolist():
+        own = np.flatnonzero(inputs.candidates.job[ways] == job)
         # the way that is stopped last: the fewest hindrances, then the best
         at = int(own[np.lexsort((-look.score[own], look.hindered[own].sum(axis=1)))[0]])
-        reasons[scene.ways.jobs[job].job] = _hindrance(scene, look, at)
+        reasons[inputs.candidates.jobs[job].job] = _hindrance(inputs, look, at)
     return reasons
 
 
-def _hindrance(scene: PlacementInput, look: _Look, at: int) -> str:
+def _hindrance(inputs: PlacementInput, look: _Assessment, at: int) -> str:
     held, outlasting, slow, gain = look.hindered[at].tolist()
-    if held and scene.alone is not None:
-        return f"{scene.ways.jobs[scene.alone].job} is to run alone and waits for the host to be empty"
+    if held and inputs.alone is not None:
+        return f"{inputs.candidates.jobs[inputs.alone].job} is to run alone and waits for the host to be empty"
     if held:
-        return f"jobs that came {scene.settings.batch_s:.0f} s or more before it have waited for long and are first"
+        return f"jobs that came {inputs.settings.batch_s:.0f} s or more before it have waited for long and are first"
     if outlasting:
         return "on the CPU it would end after all others, and its GPU is not free"
     if slow:
-        wanted = scene.settings.least_speed
-        return f"{_whose(scene, look, at)} would run at {look.slowest[at]:.2f} of its speed, {wanted:.2f} is the least"
+        wanted = inputs.settings.least_speed
+        return f"{_whose(inputs, look, at)} would run at {look.slowest[at]:.2f} of its speed, {wanted:.2f} is the least"
     if gain:
-        least = scene.settings.least_gain
+        least = inputs.settings.least_gain
         return f"would add {_signed(look.gain[at])} to the total speed of the host; at least {least:.2f} is wanted"
     return f"may start: it would add {_signed(look.gain[at])} to the total speed of the host"
 

@@ -21,17 +21,26 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Corrections", "Encounter", "Encounters", "PairCorrection", "fitted", "learnt", "log_corrections", "table"]
+__all__ = [
+    "Corrections",
+    "PairCorrection",
+    "SpeedSample",
+    "SpeedSamples",
+    "fitted",
+    "learnt",
+    "log_corrections",
+    "table",
+]
 
 Floats = npt.NDArray[np.float64]
 RIDGE = 8.0  # windows that say 0: those of one job are alike, and few of them are one fact
 HALF_LIFE_S = 600.0
-MOST_ENCOUNTERS = 512
+MOST_SAMPLES = 512
 LEAST_LOG, MOST_LOG = math.log(0.25), math.log(1.5)
 MOST_RATIO_LOG = math.log(4.0)
 
 
-class Encounter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SpeedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One window of a job beside others. log_ratio: log(measured / predicted), predicted without corrections."""
 
     kind: str
@@ -40,10 +49,10 @@ class Encounter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_s: float
 
 
-class Encounters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SpeedSamples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The newest last, at most 512."""
 
-    seen: tuple[Encounter, ...] = ()
+    seen: tuple[SpeedSample, ...] = ()
 
 
 class PairCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,13 +73,13 @@ class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next((pair.log_correction for pair in self.pairs if pair.first == first and pair.second == second), 0.0)
 
 
-def learnt(encounters: Encounters, new: Sequence[Encounter]) -> Encounters:
+def learnt(encounters: SpeedSamples, new: Sequence[SpeedSample]) -> SpeedSamples:
     """With more windows. Those of jobs that were alone, and speeds of nothing, teach nothing."""
     useful = tuple(one for one in new if one.neighbours and math.isfinite(one.log_ratio))
-    return Encounters((*encounters.seen, *useful)[-MOST_ENCOUNTERS:])
+    return SpeedSamples((*encounters.seen, *useful)[-MOST_SAMPLES:])
 
 
-def fitted(encounters: Encounters, now_s: float) -> Corrections:
+def fitted(encounters: SpeedSamples, now_s: float) -> Corrections:
     """The corrections that the windows say, as of now."""
     seen = encounters.seen
     pairs = sorted({_pair(one.kind, other) for one in seen for other in one.neighbours})

@@ -15,8 +15,8 @@ __all__ = [
     "DEVICE_RESOURCES",
     "HOST_RESOURCES",
     "RESOURCES",
-    "GpuRoom",
-    "HostRoom",
+    "GpuCapacity",
+    "HostCapacity",
     "JobDemand",
     "Mode",
     "PlacedJob",
@@ -102,19 +102,19 @@ class PlacedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.demand.modes[self.placement.mode]
 
 
-class GpuRoom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GpuCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One GPU as CUDA numbers it, and the memory that jobs may have of it."""
 
     index: int
     memory_bytes: int
 
 
-class HostRoom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostCapacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What all jobs together may have."""
 
     cores: int
     memory_bytes: int
-    gpus: tuple[GpuRoom, ...] = ()
+    gpus: tuple[GpuCapacity, ...] = ()
 
 
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -30,11 +30,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from elastichost.tuner.colocation.corrections import Encounter
+from elastichost.tuner.colocation.corrections import SpeedSample
 from elastichost.tuner.colocation.facts import CPU
 from elastichost.tuner.colocation.stages import ActionKind, Stage, StageEvent, next_stage
 
-__all__ = ["Action", "FeedbackState", "Pressure", "Tended", "Window", "encounters", "tend"]
+__all__ = ["Action", "FeedbackState", "JobFeedback", "Pressure", "Window", "advance", "speed_samples"]
 
 BAD_OF_PREDICTED = 0.7
 BAD_ALONE = 0.25  # below `Settings.least_speed`, with which a job may start, so that it is not bad as it begins
@@ -85,7 +85,7 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
-class Tended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JobFeedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One job. bad: windows in a row; was_shrunk: it has fewer workers now; changed_s: last step; beside: jobs that
     computed after its last step down; returns: rungs that it went up, ever; evictions: ever."""
 
@@ -102,15 +102,15 @@ class Tended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FeedbackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """calm: windows in a row in which all were well; acted_s: the last step of anyone."""
 
-    jobs: tuple[Tended, ...] = ()
+    jobs: tuple[JobFeedback, ...] = ()
     calm: int = 0
     acted_s: float | None = None
 
-    def of(self, job: str) -> Tended | None:
+    def of(self, job: str) -> JobFeedback | None:
         return next((one for one in self.jobs if one.job == job), None)
 
 
-def tend(
+def advance(
     state: FeedbackState, windows: Sequence[Window], pressure: Pressure, now_s: float
 ) -> tuple[FeedbackState, tuple[Action, ...]]:
     """Folds one window of every job that holds memory, and says what is to be done: one action at most. Jobs that are
@@ -127,7 +127,7 @@ def tend(
 _Step = tuple[str, StageEvent, str]
 
 
-def encounters(state: FeedbackState, windows: Sequence[Window], now_s: float) -> tuple[Encounter, ...]:
+def speed_samples(state: FeedbackState, windows: Sequence[Window], now_s: float) -> tuple[SpeedSample, ...]:
     """What these windows teach of pairs of kinds (`corrections.learnt`): of each job that was measured, beside all
     others that compute."""
     computing = [one for one in windows if not _is_still(state.of(one.job))]
@@ -135,16 +135,16 @@ def encounters(state: FeedbackState, windows: Sequence[Window], now_s: float) ->
     for one in computing:
         if one.speed is not None and one.speed > 0 and one.predicted > 0:
             others = tuple(sorted(other.kind for other in computing if other.job != one.job))
-            found.append(Encounter(one.kind, others, math.log(one.speed / one.predicted), now_s))
+            found.append(SpeedSample(one.kind, others, math.log(one.speed / one.predicted), now_s))
     return tuple(found)
 
 
 def _folded(state: FeedbackState, windows: Sequence[Window], now_s: float) -> FeedbackState:
     known = {one.job: _returned(one, windows, now_s) for one in state.jobs}
     is_alone = sum(not _is_still(known.get(one.job)) for one in windows) < 2
-    jobs, are_good = list[Tended](), list[bool]()
+    jobs, are_good = list[JobFeedback](), list[bool]()
     for window in windows:
-        one = known.get(window.job) or Tended(window.job, changed_s=now_s)
+        one = known.get(window.job) or JobFeedback(window.job, changed_s=now_s)
         if window.speed is not None and not _is_still(one):
             # alone it has what it has: nobody is to blame; nor for the speed of one that was told to give way
             is_bad = not is_alone and one.stage is not Stage.LOWERED and _is_bad(window.speed, window)
@@ -159,16 +159,16 @@ def _folded(state: FeedbackState, windows: Sequence[Window], now_s: float) -> Fe
     return FeedbackState((*gone[-MOST_REMEMBERED:], *jobs), calm, state.acted_s)
 
 
-def _returned(one: Tended, windows: Sequence[Window], now_s: float) -> Tended:
+def _returned(one: JobFeedback, windows: Sequence[Window], now_s: float) -> JobFeedback:
     """A job that was evicted is back when it was started after that; until then it is on its way out."""
     is_back = any(window.job == one.job and window.since_s > one.changed_s for window in windows)
     if one.stage is not Stage.EVICTED or not is_back:
         return one
     stage, _ = next_stage(one.job, one.stage, StageEvent.STARTED)
-    return Tended(one.job, stage, changed_s=now_s, evictions=one.evictions)
+    return JobFeedback(one.job, stage, changed_s=now_s, evictions=one.evictions)
 
 
-def _is_still(one: Tended | None) -> bool:
+def _is_still(one: JobFeedback | None) -> bool:
     return one is not None and one.stage in (Stage.PAUSED, Stage.EVICTED)
 
 
@@ -181,7 +181,7 @@ def _has_settled(state: FeedbackState, settle_s: float, now_s: float) -> bool:
     return state.acted_s is None or now_s - state.acted_s >= settle_s
 
 
-def _stages(state: FeedbackState) -> dict[str, Tended]:
+def _stages(state: FeedbackState) -> dict[str, JobFeedback]:
     return {one.job: one for one in state.jobs}
 
 
@@ -277,7 +277,7 @@ def _for_room(state: FeedbackState, windows: Sequence[Window], pressure: Pressur
     return None
 
 
-def _room_for(state: FeedbackState, one: Tended, computing: int, share: float, now_s: float) -> str | None:
+def _room_for(state: FeedbackState, one: JobFeedback, computing: int, share: float, now_s: float) -> str | None:
     """Why it goes up, in words; None: it does not. computing: jobs; share: of the memory, that is in use."""
     is_still, is_weight = _is_still(one), one.stage is Stage.LOWERED
     is_only, are_fewer = computing == (not is_still), computing < one.beside
@@ -293,7 +293,7 @@ def _room_for(state: FeedbackState, one: Tended, computing: int, share: float, n
     return f"all were well for {wanted} windows" if has_settled and state.calm >= wanted else None
 
 
-def _stuck(one: Tended, now_s: float) -> _Step | None:
+def _stuck(one: JobFeedback, now_s: float) -> _Step | None:
     if one.stage is not Stage.PAUSED or now_s - one.changed_s < LONGEST_PAUSE_S or one.evictions >= MOST_EVICTIONS:
         return None
     return one.job, StageEvent.STUCK, f"it was paused for {now_s - one.changed_s:.0f} s and no room came"

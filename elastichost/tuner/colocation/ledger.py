@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from elastichost.errors import ElastichostError
-from elastichost.tuner.colocation.facts import CPU, HostRoom, JobDemand, Mode, PlacedJob
+from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, Mode, PlacedJob
 
 __all__ = [
     "LEAST_MARGIN",
@@ -88,7 +88,7 @@ class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    host: HostRoom
+    host: HostCapacity
     charges: tuple[Charge, ...] = ()
     margins: Margins = Margins()
 
@@ -277,7 +277,7 @@ def _known(ledger: HostLedger, job: str) -> Charge:
 
 
 def after_oom(
-    demand: JobDemand, mode: int, peak_bytes: int, host: HostRoom, where: Literal["host", "gpu"] = "host"
+    demand: JobDemand, mode: int, peak_bytes: int, host: HostCapacity, where: Literal["host", "gpu"] = "host"
 ) -> JobDemand | AdmissionRefusal:
     """The job as it waits again: it runs alone, and its estimates are raised, that of the mode it ran in to 1.5 times
     itself or 1.2 times the peak that was observed, whichever is larger, those of its other modes in proportion.
@@ -298,7 +298,7 @@ def after_oom(
 
 
 def after_eviction(
-    demand: JobDemand, mode: int, peak_bytes: int, peak_gpu_bytes: int, host: HostRoom, not_before_s: float
+    demand: JobDemand, mode: int, peak_bytes: int, peak_gpu_bytes: int, host: HostCapacity, not_before_s: float
 ) -> JobDemand:
     """The job as it waits again after it was evicted: it rests until then, and estimates that its observed peaks
     exceeded are raised to 1.2 times these, in proportion for its other modes. Not alone: it did no more than grow."""

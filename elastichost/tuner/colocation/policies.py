@@ -15,12 +15,12 @@ import numpy as np
 from elastichost.tuner.colocation import baselines
 from elastichost.tuner.colocation.complementary import complementary, why_not
 from elastichost.tuner.colocation.corrections import Corrections
-from elastichost.tuner.colocation.facts import CPU, HostRoom, JobDemand, PlacedJob, PolicyName, Start
+from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, PlacedJob, PolicyName, Start
 from elastichost.tuner.colocation.ledger import Margins, mb_words
-from elastichost.tuner.colocation.scene import PlacementInput, predicted, scene_of
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.placement_input import PlacementInput, placement_input, predicted
+from elastichost.tuner.colocation.settings import ColocationSettings
 
-__all__ = ["POLICIES", "Settings", "dispatch", "predicted", "why_waiting"]
+__all__ = ["POLICIES", "ColocationSettings", "dispatch", "predicted", "why_waiting"]
 
 POLICIES: dict[PolicyName, Callable[[PlacementInput], Start | None]] = {
     "complementary": complementary,
@@ -34,8 +34,8 @@ POLICIES: dict[PolicyName, Callable[[PlacementInput], Start | None]] = {
 def dispatch(
     waiting: Sequence[JobDemand],
     running: Sequence[PlacedJob],
-    host: HostRoom,
-    settings: Settings,
+    host: HostCapacity,
+    settings: ColocationSettings,
     corrections: Corrections,
     now_s: float,
     *,
@@ -46,15 +46,15 @@ def dispatch(
     running: all that hold memory, those that are paused too; margins: the ledger's; decisions: starts made before, for
     the draws of `random`. The speeds of each start are those with it and those before it. Raises ValueError for two
     jobs of one name."""
-    scene = scene_of(waiting, running, host, settings, corrections, now_s, margins or Margins(), decisions)
+    inputs = placement_input(waiting, running, host, settings, corrections, now_s, margins or Margins(), decisions)
     choose, starts = _policy(settings), list[Start]()
-    while (start := choose(scene)) is not None:
+    while (start := choose(inputs)) is not None:
         starts.append(start)
-        scene = scene.after(start)
+        inputs = inputs.after(start)
     return tuple(starts)
 
 
-def _policy(settings: Settings) -> Callable[[PlacementInput], Start | None]:
+def _policy(settings: ColocationSettings) -> Callable[[PlacementInput], Start | None]:
     if settings.policy == "complementary" and not settings.complementarity:
         return baselines.in_order
     return POLICIES[settings.policy]
@@ -63,8 +63,8 @@ def _policy(settings: Settings) -> Callable[[PlacementInput], Start | None]:
 def why_waiting(
     waiting: Sequence[JobDemand],
     running: Sequence[PlacedJob],
-    host: HostRoom,
-    settings: Settings,
+    host: HostCapacity,
+    settings: ColocationSettings,
     corrections: Corrections,
     now_s: float,
     *,
@@ -73,62 +73,62 @@ def why_waiting(
 ) -> dict[str, str]:
     """Why each job that waits is not started, in words, by name. To be asked after `dispatch`, with what it started
     among the running; a job that would start now is said to be next. Raises as `dispatch`."""
-    scene = scene_of(waiting, running, host, settings, corrections, now_s, margins or Margins(), decisions)
-    if (start := _policy(settings)(scene)) is not None:
-        return _why(scene) | {start.job: f"is next: {start.reason}"}
-    return _why(scene)
+    inputs = placement_input(waiting, running, host, settings, corrections, now_s, margins or Margins(), decisions)
+    if (start := _policy(settings)(inputs)) is not None:
+        return _why(inputs) | {start.job: f"is next: {start.reason}"}
+    return _why(inputs)
 
 
-def _why(scene: PlacementInput) -> dict[str, str]:
-    closed, rests, fitting = scene.closed(), scene.rests(), scene.fitting()
-    by_policy = why_not(scene) if _policy(scene.settings) is complementary else {}
-    first = next(iter(scene.in_order()), None)
+def _why(inputs: PlacementInput) -> dict[str, str]:
+    closed, rests, fitting = inputs.closed(), inputs.rests(), inputs.fitting()
+    by_policy = why_not(inputs) if _policy(inputs.settings) is complementary else {}
+    first = next(iter(inputs.in_order()), None)
     reasons = {}
-    for index, job in enumerate(scene.ways.jobs):
-        if not scene.possible[index]:
-            reasons[job.job] = f"can never run here: {_needs(scene, index)}"
+    for index, job in enumerate(inputs.candidates.jobs):
+        if not inputs.possible[index]:
+            reasons[job.job] = f"can never run here: {_needs(inputs, index)}"
         elif closed:
             reasons[job.job] = closed
-        elif scene.running and job.exclusive:
-            reasons[job.job] = f"runs alone this time, and {_still_run(len(scene.running))}"
+        elif inputs.running and job.exclusive:
+            reasons[job.job] = f"runs alone this time, and {_still_run(len(inputs.running))}"
         elif rests[index]:
-            reasons[job.job] = f"rests before it is tried again, for {job.not_before_s - scene.now_s:.0f} s more"
-        elif not fitting[scene.ways.job == index].any():
-            reasons[job.job] = _needs(scene, index)
+            reasons[job.job] = f"rests before it is tried again, for {job.not_before_s - inputs.now_s:.0f} s more"
+        elif not fitting[inputs.candidates.job == index].any():
+            reasons[job.job] = _needs(inputs, index)
         elif job.job in by_policy:
             reasons[job.job] = by_policy[job.job]
         else:
-            reasons[job.job] = _behind(scene, first)
+            reasons[job.job] = _behind(inputs, first)
     return reasons
 
 
-def _behind(scene: PlacementInput, first: int | None) -> str:
+def _behind(inputs: PlacementInput, first: int | None) -> str:
     """What the other policies have to say of a job that fits."""
-    if scene.alone is not None:
-        return f"{scene.ways.jobs[scene.alone].job} is to run alone and is first"
-    if scene.settings.policy == "exclusive" and scene.running:
-        return f"{scene.running[0].demand.job} runs, and jobs run one at a time"
-    if scene.settings.policy == "rmixer_type":
+    if inputs.alone is not None:
+        return f"{inputs.candidates.jobs[inputs.alone].job} is to run alone and is first"
+    if inputs.settings.policy == "exclusive" and inputs.running:
+        return f"{inputs.running[0].demand.job} runs, and jobs run one at a time"
+    if inputs.settings.policy == "rmixer_type":
         return "its kind is the one that dominates where it fits"
-    return f"behind {scene.ways.jobs[first].job}" if first is not None else "behind others"
+    return f"behind {inputs.candidates.jobs[first].job}" if first is not None else "behind others"
 
 
-def _needs(scene: PlacementInput, index: int) -> str:
+def _needs(inputs: PlacementInput, index: int) -> str:
     """The least memory that a job needs and what is free of it, in words."""
-    ways, room = scene.ways, scene.room
+    ways, free = inputs.candidates, inputs.free
     own = np.flatnonzero(ways.job == index)
     if not len(own):
         return "it needs a GPU, and there is none"
-    need, need_gpu = (ways.estimate, ways.estimate_gpu) if room.is_empty else (ways.charge, ways.charge_gpu)
+    need, need_gpu = (ways.estimate, ways.estimate_gpu) if free.is_empty else (ways.charge, ways.charge_gpu)
     own = own[np.argsort(need[own], kind="stable")]
-    lacking = own[need[own] > room.memory]
+    lacking = own[need[own] > free.memory]
     if len(lacking) == len(own):
-        free = f"{mb_words(room.memory)} of {mb_words(scene.host.memory_bytes)} MB are free"
-        return f"needs {mb_words(need[own[0]])} MB, {free}"
-    on_gpus = own[(ways.device[own] != CPU) & (need[own] <= room.memory)]
+        told = f"{mb_words(free.memory)} of {mb_words(inputs.host.memory_bytes)} MB are free"
+        return f"needs {mb_words(need[own[0]])} MB, {told}"
+    on_gpus = own[(ways.device[own] != CPU) & (need[own] <= free.memory)]
     if not len(on_gpus):
-        return f"needs {mb_words(need[own[0]])} MB, {mb_words(room.memory)} MB are free"
-    least, most = float(need_gpu[on_gpus].min()), float(room.gpus.max())
+        return f"needs {mb_words(need[own[0]])} MB, {mb_words(free.memory)} MB are free"
+    least, most = float(need_gpu[on_gpus].min()), float(free.gpus.max())
     return f"needs {mb_words(least)} MB of a GPU, {mb_words(most)} MB are free on the emptiest"
 
 

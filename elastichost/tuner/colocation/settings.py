@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from elastichost.tuner.colocation.facts import HostRoom, PolicyName
+from elastichost.tuner.colocation.facts import HostCapacity, PolicyName
 
-__all__ = ["Settings"]
+__all__ = ["ColocationSettings"]
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ColocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How jobs are dispatched. `complementarity`, `memory_admission` and `feedback` are the parts of `complementary`
     that an ablation takes away: without the first it starts, in order of arrival, whatever fits; without the second it
     counts jobs instead of bytes; without the third it takes no corrections, and nothing is done against who crowds
@@ -48,6 +48,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_admission: bool = True
     feedback: bool = True
 
-    def most(self, host: HostRoom, counts_jobs: bool) -> int:
+    def most(self, host: HostCapacity, counts_jobs: bool) -> int:
         """Jobs that may run at once; 0: any number. counts_jobs: the policy has a limit of its own, the cores."""
         return self.most_jobs or (host.cores if counts_jobs else 0)

@@ -36,7 +36,7 @@ from elastichost.tuner.colocation.facts import (
     DEVICE_RESOURCES,
     HOST_RESOURCES,
     RESOURCES,
-    HostRoom,
+    HostCapacity,
     JobDemand,
     Mode,
     PlacedJob,
@@ -243,7 +243,7 @@ class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     binding: str
 
 
-def bound(jobs: Sequence[JobDemand], host: HostRoom, shipped: Sequence[int] | None = None) -> Bound:
+def bound(jobs: Sequence[JobDemand], host: HostCapacity, shipped: Sequence[int] | None = None) -> Bound:
     """sum t / max(max over r of sum over j D[j, r] t[j],  max over j t[j],  sum over j M[j] t[j] / M).
 
     t: seconds of each job alone. In the numerator as shipped (index of the mode of each; None: its first). Below, each
@@ -261,7 +261,7 @@ def bound(jobs: Sequence[JobDemand], host: HostRoom, shipped: Sequence[int] | No
     return Bound(speedup, sequential_s, least_s, binding)
 
 
-def _terms(jobs: Sequence[JobDemand], host: HostRoom) -> list[tuple[str, float]]:
+def _terms(jobs: Sequence[JobDemand], host: HostCapacity) -> list[tuple[str, float]]:
     """Each in words, and the seconds that it needs at least."""
     gpus = len(host.gpus)
     work, memory, gpu_memory = np.zeros(len(RESOURCES)), 0.0, 0.0

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["AGE_EDGES", "Action", "HostLook", "MemoryDecision", "MemoryKind", "MemoryLook"]
+__all__ = ["AGE_EDGES", "Action", "HostMemorySample", "MemoryDecision", "MemoryKind", "MemorySample"]
 
 Action = Literal["move", "evict", "admit", "shrink"]
 MemoryKind = Literal["stay", "move", "evict", "admit", "shrink", "warn"]
@@ -15,7 +15,7 @@ MemoryKind = Literal["stay", "move", "evict", "admit", "shrink", "warn"]
 AGE_EDGES = tuple(round(4096 * 1.5**number) for number in range(48))
 
 
-class HostLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostMemorySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """used_bytes: all that is taken or committed; place_bytes: of it for rows, in use or free. share: of the rows that
     come. may_take: buckets can go there, if need be to a PS that is started for it."""
 
@@ -27,7 +27,7 @@ class HostLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     may_take: bool = False
 
 
-class MemoryLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MemorySample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of rows count everything that a row costs.
 
     made_bytes: of all rows ever made; row_bytes: of one on average; live_bytes: of those that are not dropped;
@@ -45,7 +45,7 @@ class MemoryLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     row_bytes: float
     live_bytes: float
     own_bytes: float
-    hosts: tuple[HostLook, ...]
+    hosts: tuple[HostMemorySample, ...]
     possible: tuple[Action, ...] = ()
     action_s: float = 5.0
     grace_s: float = 1.0

@@ -21,7 +21,7 @@ import msgspec
 
 from elastichost.history.features import Estimates
 from elastichost.tuner.memory import growth as memory_growth
-from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.facts import HostMemorySample, MemoryDecision, MemoryKind, MemorySample
 from elastichost.tuner.memory.growth import GrowthState, RowForecast, chance_beyond, clipped, forecast, quantile
 from elastichost.tuner.memory.horizon import HIGH, LATE, LIVE_ERROR, kept_bytes, longest_horizon, passing_bytes
 from elastichost.tuner.memory.prior import prior_of
@@ -65,7 +65,7 @@ def begin(memory: Estimates) -> MemoryState:
     return MemoryState(GrowthState(prior=prior_of(memory)))
 
 
-def predict(state: MemoryState, look: MemoryLook, samples_at: float) -> tuple[float, float]:
+def predict(state: MemoryState, look: MemorySample, samples_at: float) -> tuple[float, float]:
     """(median, high) bytes of all hosts together when so many samples are trained, if nothing is done; 95 % are below
     high."""
     used = float(sum(host.used_bytes for host in look.hosts))
@@ -73,7 +73,7 @@ def predict(state: MemoryState, look: MemoryLook, samples_at: float) -> tuple[fl
     return (used, used) if found is None else (used + found.median, used + quantile(found, HIGH))
 
 
-def decide(state: MemoryState, look: MemoryLook, now_s: float) -> tuple[MemoryState, MemoryDecision]:
+def decide(state: MemoryState, look: MemorySample, now_s: float) -> tuple[MemoryState, MemoryDecision]:
     """Folds one look, and says what is to be done."""
     growth = memory_growth.observe(state.growth, look.samples, look.made_bytes, look.row_bytes)
     began_s = now_s if state.began_s is None else state.began_s
@@ -100,7 +100,7 @@ def decide(state: MemoryState, look: MemoryLook, now_s: float) -> tuple[MemorySt
 class _Outlook(msgspec.Struct, frozen=True):
     """Of the host that is likeliest to exceed its budget within the window or by the end of the run."""
 
-    host: HostLook
+    host: HostMemorySample
     chance: float
     window_s: float
     exceeds_in_s: float | None
@@ -123,12 +123,12 @@ class _Outlook(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(common, **facts)
 
 
-def _worst(state: MemoryState, look: MemoryLook, window_s: float) -> _Outlook:
+def _worst(state: MemoryState, look: MemorySample, window_s: float) -> _Outlook:
     ahead = min(float(look.samples_left), look.samples_per_s * window_s)
     found = _growth(state, look, ahead)
     by_end = _growth(state, look, float(look.samples_left))
 
-    def chance(host: HostLook, of: RowForecast | None) -> float:
+    def chance(host: HostMemorySample, of: RowForecast | None) -> float:
         room = host.budget_bytes - host.used_bytes
         if of is None or host.share <= 0:
             return float(room < 0)
@@ -147,7 +147,7 @@ def _worst(state: MemoryState, look: MemoryLook, window_s: float) -> _Outlook:
     )
 
 
-def _growth(state: MemoryState, look: MemoryLook, ahead: float) -> RowForecast | None:
+def _growth(state: MemoryState, look: MemorySample, ahead: float) -> RowForecast | None:
     """Bytes by which places of rows grow within so many samples. With a horizon in force freed places are used again,
     so they grow to what it keeps and not beyond."""
     found = forecast(state.growth, clipped(look.samples + ahead, look.new_ids_until))
@@ -166,7 +166,7 @@ def _growth(state: MemoryState, look: MemoryLook, ahead: float) -> RowForecast |
     return RowForecast(median, error, min(most, found.most))
 
 
-def _exceeds_in_s(state: MemoryState, look: MemoryLook, host: HostLook) -> float | None:
+def _exceeds_in_s(state: MemoryState, look: MemorySample, host: HostMemorySample) -> float | None:
     """When the median reaches the budget; None: not before the end."""
     room = host.budget_bytes - host.used_bytes
 
@@ -193,7 +193,7 @@ def _with_alarm(state: MemoryState, outlook: _Outlook, now_s: float) -> MemorySt
     return msgspec.structs.replace(state, above=state.above + 1, above_s=above_s)
 
 
-def _is_certain(state: MemoryState, look: MemoryLook, outlook: _Outlook, seen_s: float, now_s: float) -> bool:
+def _is_certain(state: MemoryState, look: MemorySample, outlook: _Outlook, seen_s: float, now_s: float) -> bool:
     """A few looks agree that something has to be done; many, if there is time for them. seen_s: how far ahead what was
     seen reaches."""
     if state.above < CONFIRMING_LOOKS:
@@ -205,7 +205,9 @@ def _is_certain(state: MemoryState, look: MemoryLook, outlook: _Outlook, seen_s:
     return _worst(state, look, ACTIONS_AHEAD * look.action_s).chance > URGENT_ABOVE
 
 
-def _calm(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: float) -> tuple[MemoryState, MemoryDecision]:
+def _calm(
+    state: MemoryState, look: MemorySample, outlook: _Outlook, now_s: float
+) -> tuple[MemoryState, MemoryDecision]:
     """Nothing has to be done; a horizon that is shorter than need be is lengthened."""
     rests = now_s - max(state.lengthened_s, state.acted_s) < LONGER_AFTER * look.action_s
     if look.horizon and look.samples_left and "evict" in look.possible and not rests and look.ages:
@@ -226,7 +228,7 @@ def _calm(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: float)
 # --- what can be done -------------------------------------------------------------------------------------------------
 
 
-def _act(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: float) -> tuple[MemoryState, MemoryDecision]:
+def _act(state: MemoryState, look: MemorySample, outlook: _Outlook, now_s: float) -> tuple[MemoryState, MemoryDecision]:
     for action in look.possible:
         decision = _CHOICES[action](state, look, outlook)
         if decision is not None:
@@ -240,7 +242,7 @@ def _act(state: MemoryState, look: MemoryLook, outlook: _Outlook, now_s: float) 
     return state, outlook.decision("warn", reason, is_news=is_news, wants_ages=True)
 
 
-def _move(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDecision | None:
+def _move(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDecision | None:
     """So many of the host's rows that it and the one they go to come equally near to their budgets."""
     found = _growth(state, look, min(float(look.samples_left), look.samples_per_s * outlook.window_s))
     more = quantile(found, HIGH) if found is not None else 0.0
@@ -262,13 +264,13 @@ def _move(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDeci
     return outlook.decision("move", reason, target=best[1].host, share=best[2], is_news=True)
 
 
-def _grows(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> bool:
+def _grows(state: MemoryState, look: MemorySample, outlook: _Outlook) -> bool:
     """Whether rows take more memory than they do. What is taken already is not given back by dropping some."""
     found = _growth(state, look, min(float(look.samples_left), look.samples_per_s * outlook.window_s))
     return found is not None and quantile(found, HIGH) > LEAST_GROWTH * outlook.host.budget_bytes
 
 
-def _evict(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDecision | None:
+def _evict(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDecision | None:
     """The longest horizon that fits; with tables that have an age of their own only if it must be."""
     if not _grows(state, look, outlook):
         return None
@@ -286,7 +288,7 @@ def _evict(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDec
     return outlook.decision("evict", reason, horizon=horizon, shortens_own=shortens_own, wants_ages=True, is_news=True)
 
 
-def _admit(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDecision | None:
+def _admit(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDecision | None:
     sightings = 2 * look.admit_after
     if sightings > MOST_SIGHTINGS or not _grows(state, look, outlook):
         return None
@@ -294,7 +296,7 @@ def _admit(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDec
     return outlook.decision("admit", reason, admit_after=sightings, wants_ages=True, is_news=True)
 
 
-def _shrink(state: MemoryState, look: MemoryLook, outlook: _Outlook) -> MemoryDecision | None:
+def _shrink(state: MemoryState, look: MemorySample, outlook: _Outlook) -> MemoryDecision | None:
     """As few workers fewer as make it fit, and as many left as the job wants. They are on host 0."""
     host = outlook.host
     found = _growth(state, look, min(float(look.samples_left), look.samples_per_s * outlook.window_s))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from elastichost.tuner.memory.facts import AGE_EDGES, MemoryLook
+from elastichost.tuner.memory.facts import AGE_EDGES, MemorySample
 from elastichost.tuner.memory.growth import GrowthState, clipped, forecast, quantile, slope
 
 __all__ = ["HIGH", "LATE", "LIVE_ERROR", "kept_bytes", "longest_horizon", "passing_bytes"]
@@ -20,7 +20,7 @@ HORIZON_STEP = 1.1  # between the horizons that are tried
 LIVE_ERROR = 0.1  # of the logarithm of what a horizon keeps
 
 
-def longest_horizon(growth: GrowthState, look: MemoryLook, *, shortens_own: bool) -> int | None:
+def longest_horizon(growth: GrowthState, look: MemorySample, *, shortens_own: bool) -> int | None:
     """The longest with which no host exceeds FILL of its room; None: none does."""
     total = look.samples + look.samples_left
     steps = max(0, math.ceil(math.log(max(total, 1) / look.least_horizon) / math.log(HORIZON_STEP)))
@@ -36,13 +36,13 @@ def longest_horizon(growth: GrowthState, look: MemoryLook, *, shortens_own: bool
     return None
 
 
-def passing_bytes(growth: GrowthState, look: MemoryLook) -> float:
+def passing_bytes(growth: GrowthState, look: MemorySample) -> float:
     """Of places that lie idle because their rows were dropped a moment ago: as many rows are made meanwhile."""
     soon = forecast(growth, clipped(look.samples + look.samples_per_s * look.grace_s, look.new_ids_until))
     return quantile(soon, HIGH) if soon is not None else 0.0
 
 
-def kept_bytes(growth: GrowthState, look: MemoryLook, horizon: int, *, shortens_own: bool) -> float:
+def kept_bytes(growth: GrowthState, look: MemorySample, horizon: int, *, shortens_own: bool) -> float:
     """Of the rows that a horizon keeps in the long run, when the last round of dropping is as late as it may be."""
     kept = _seen_within(growth, look, LATE * horizon, look.live_bytes - look.own_bytes, look.ages)
     if shortens_own:
@@ -51,7 +51,9 @@ def kept_bytes(growth: GrowthState, look: MemoryLook, horizon: int, *, shortens_
     return kept + look.own_bytes
 
 
-def _seen_within(growth: GrowthState, look: MemoryLook, samples: float, live: float, ages: tuple[float, ...]) -> float:
+def _seen_within(
+    growth: GrowthState, look: MemorySample, samples: float, live: float, ages: tuple[float, ...]
+) -> float:
     """Bytes of rows that are seen within so many samples."""
     known = min(float(look.samples), LATE * look.horizon if look.horizon else math.inf)
     counted = min(known, float(look.samples - look.ages_from))

@@ -21,7 +21,8 @@ from typing import Literal
 
 import msgspec
 
-from elastichost.arena.layout import PAGE_BYTES, SLOT_BYTES, plan_layout, rows_ahead
+from elastichost.arena.layout import SLOT_BYTES, plan_layout, rows_ahead
+from elastichost.host.machine import PAGE_BYTES
 from elastichost.sharding import bucket_count
 from elastichost.specs import TableSpec
 from elastichost.tuner.memory.peak_memory_facts import JobMemoryFacts

@@ -1,4 +1,4 @@
-"""What all models of speed share: priors, fits, predictions; and the choice of one by name. Pure."""
+"""What all models of speed share: priors, fits, predictions. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ import numpy.typing as npt
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, Workload, as_array
 
 __all__ = [
-    "MODELS",
     "NORMAL_90",
     "Fit",
     "Prior",
     "checked",
     "distinct",
-    "fit",
     "interval",
     "iteration_s",
     "skew_of",
     "skewed_shares",
 ]
 
-MODELS = ("elastichost", "dlrover_rm", "optimus", "pollux")
 NORMAL_90 = 1.6448536269514722  # 90 % of a normal variable lies within so many standard deviations
 RECENT = 5  # observations that tell how uneven the load of the PS is now
 
@@ -70,28 +67,6 @@ class Fit(Protocol):
     def posterior(self) -> Prior:
         """What a fit of the next similar job begins with; empty for a model without priors."""
         ...
-
-
-def fit(name: str, workload: Workload, observations: Sequence[Observation], prior: Prior | None = None) -> Fit:
-    """Fits the model of that name; `prior` is for "elastichost" only. Raises ValueError for a name that is none of
-    MODELS, and for observations that cannot be (no workers, a speed that is not positive)."""
-    if name == "elastichost":
-        from elastichost.tuner.models import queueing
-
-        return queueing.fit(workload, observations, prior)
-    if name == "dlrover_rm":
-        from elastichost.tuner.models import dlrover_rm
-
-        return dlrover_rm.fit(workload, observations)
-    if name == "optimus":
-        from elastichost.tuner.models import optimus
-
-        return optimus.fit(workload, observations)
-    if name == "pollux":
-        from elastichost.tuner.models import pollux
-
-        return pollux.fit(workload, observations)
-    raise ValueError(f"{name!r} is no model: {', '.join(MODELS)} are")
 
 
 def checked(workload: Workload, observations: Sequence[Observation]) -> None:

@@ -28,7 +28,7 @@ GUESSED_SAMPLE_S = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class LinearFit:
-    """See `performance.Fit`. scale: float64 [k] of the columns; directions: float64 [rank, k] orthonormal rows, what
+    """See `base.Fit`. scale: float64 [k] of the columns; directions: float64 [rank, k] orthonormal rows, what
     the scaled columns that were seen are combinations of; inverse: float64 [k, k] pseudo-inverse of the normal matrix;
     residual: standard deviation of log(measured / predicted)."""
 
@@ -57,7 +57,7 @@ class LinearFit:
         return float(np.exp(-NORMAL_90 * self.residual)) if self.observations else 0.0
 
     def predict(self, configurations: ConfigurationArray, hot_share: float | None = None) -> Predictions:
-        """See `performance.Fit`; `hot_share` is not a part of the model.
+        """See `base.Fit`; `hot_share` is not a part of the model.
 
         A candidate is extrapolated when its row of columns is outside the span of those that were seen; what is said
         of it then is no more than a guess (`UNKNOWN`)."""
@@ -83,7 +83,7 @@ class LinearFit:
 def fit_columns(name: str, design: Design, workload: Workload, observations: Sequence[Observation]) -> LinearFit:
     """Coefficients >= 0 with the least sum of ((T_predicted - T) / T)^2, by Lawson and Hanson's active sets.
 
-    Without observations the constant is a guess and all is extrapolated. Raises ValueError as `performance.checked`.
+    Without observations the constant is a guess and all is extrapolated. Raises ValueError as `base.checked`.
     """
     from scipy.optimize import nnls
 

@@ -29,7 +29,7 @@ GUESSED_SAMPLE_S = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class PolluxFit:
-    """See `performance.Fit`. residual: standard deviation of log(measured / predicted); most_workers: seen."""
+    """See `base.Fit`. residual: standard deviation of log(measured / predicted); most_workers: seen."""
 
     workload: Workload
     observations: int
@@ -49,7 +49,7 @@ class PolluxFit:
         return float(np.exp(-NORMAL_90 * self.residual)) if self.observations else 0.0
 
     def predict(self, configurations: ConfigurationArray, hot_share: float | None = None) -> Predictions:
-        """See `performance.Fit`. Extrapolated: more than twice as many workers as were ever seen, which is as far as
+        """See `base.Fit`. Extrapolated: more than twice as many workers as were ever seen, which is as far as
         Pollux itself goes."""
         theta = np.array([self.parameters[name] for name in NAMES])
         log_seconds = _log_seconds(theta, self.workload, configurations)

@@ -1,4 +1,4 @@
-"""The `elastichost` model: the equations of `queueing_form`, fitted to speeds and to what processes time. Pure.
+"""The `elastichost` model: the equations of `queueing_equations`, fitted to speeds and to what processes time. Pure.
 
 Speeds alone leave directions open: within one job batch, dimension and bandwidth are constants, and a handful of
 configurations cannot tell computing from waiting. Direct timings (a worker's computing, the PS' CPU time, bytes) are
@@ -27,16 +27,16 @@ from elastichost.tuner.models.base import (
     skew_of,
     skewed_shares,
 )
-from elastichost.tuner.models.fitting import Belief, Estimate, Evaluate, Rows, conformal_factor, estimate, rank_of
-from elastichost.tuner.models.links import crossing
+from elastichost.tuner.models.least_squares import Belief, Estimate, Evaluate, Rows, conformal_factor, estimate, rank_of
+from elastichost.tuner.models.link_traffic import link_traffic
 from elastichost.tuner.models.posynomial import Tape
-from elastichost.tuner.models.queueing_form import Believed, Columns, believed, natural, predicted
+from elastichost.tuner.models.queueing_equations import Columns, ParameterBelief, natural, parameter_beliefs, predicted
 
 __all__ = ["QueueingFit", "QueueingSettings", "fit"]
 
 Floats = npt.NDArray[np.float64]
 
-# what may be measured, in the order of `queueing_form.Predicted`, and how far the model is thought to be off in it
+# what may be measured, in the order of `queueing_equations.Predicted`, and how far the model is thought to be off in it
 DISCREPANCY = np.array([0.04, 0.05, 0.1, 0.2, 0.05, 0.1, 0.03])
 QUEUES = 0.7  # a PS or link that is busier lets requests wait: a time of exchange is no time of a round trip then
 CHUNK = 8192  # configurations predicted at once: their columns stay in the processor's cache
@@ -58,11 +58,11 @@ class QueueingSettings(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class QueueingFit:
-    """See `performance.Fit`. factor: what predictive standard deviations are multiplied with (conformal)."""
+    """See `base.Fit`. factor: what predictive standard deviations are multiplied with (conformal)."""
 
     workload: Workload
     settings: QueueingSettings
-    believed: tuple[Believed, ...]
+    beliefs: tuple[ParameterBelief, ...]
     seen: tuple[Observation, ...]
     estimate: Estimate
     factor: float
@@ -82,11 +82,11 @@ class QueueingFit:
 
     @property
     def parameters_total(self) -> int:
-        return len(self.believed)
+        return len(self.beliefs)
 
     @property
     def parameters(self) -> Mapping[str, float]:
-        held = zip(self.believed, self.estimate.theta, strict=True)
+        held = zip(self.beliefs, self.estimate.theta, strict=True)
         return {one.name: natural(one.name, float(value)) for one, value in held}
 
     @property
@@ -97,7 +97,7 @@ class QueueingFit:
         return float(np.exp(-NORMAL_90 * np.median(self.predict(seen).log_error)))
 
     def predict(self, configurations: ConfigurationArray, hot_share: float | None = None) -> Predictions:
-        """See `performance.Fit`.
+        """See `base.Fit`.
 
         Variance of log(samples/s): j Sigma j' + discrepancy^2, j the derivatives there. With data information A in
         units of the prior's standard deviations, directions with an eigenvalue below 1 are those of which the prior
@@ -116,7 +116,7 @@ class QueueingFit:
             rows = configurations[start : start + CHUNK]
             chunk = slice(start, start + len(rows))
             tape = Tape()
-            leaves = {one.name: tape.leaf(value) for one, value in zip(self.believed, self.estimate.theta, strict=True)}
+            leaves = {one.name: tape.leaf(value) for one, value in zip(self.beliefs, self.estimate.theta, strict=True)}
             columns = Columns(rows, skewed_shares(skew, rows[:, 1]), self.workload)
             speed = predicted(tape, leaves, columns, self.settings.sharpness).samples_per_s
             squares = (directions @ tape.gradients(speed, len(leaves), len(rows))) ** 2
@@ -134,7 +134,7 @@ class QueueingFit:
     def posterior(self) -> Prior:
         """Means and standard deviations of the parameters, the latter not below `NARROWEST`."""
         sd = np.sqrt(np.diag(self.estimate.covariance))
-        names = [one.name for one in self.believed]
+        names = [one.name for one in self.beliefs]
         return Prior(
             mean=dict(zip(names, map(float, self.estimate.theta), strict=True)),
             sd=dict(zip(names, map(float, np.maximum(sd, NARROWEST)), strict=True)),
@@ -147,7 +147,7 @@ def fit(
     prior: Prior | None = None,
     settings: QueueingSettings | None = None,
 ) -> QueueingFit:
-    """Fits the model. Without observations it says what the prior says. Raises ValueError as `performance.checked`."""
+    """Fits the model. Without observations it says what the prior says. Raises ValueError as `base.checked`."""
     checked(workload, observations)
     settings = settings or QueueingSettings()
     seen, known = tuple(observations), prior or Prior()
@@ -171,7 +171,7 @@ def fit(
         mean=np.array([one.mean for one in parameters]),
         sd=np.array([one.sd for one in parameters]),
         # of what the prior says less of than the guess, the guess is the greater part
-        is_hearsay=np.array([known.sd.get(one.name, math.inf) < math.sqrt(2.0) * one.sd for one in parameters]),
+        is_transferred=np.array([known.sd.get(one.name, math.inf) < math.sqrt(2.0) * one.sd for one in parameters]),
     )
     evaluate = _evaluation(workload, seen, parameters, settings, kinds, picks)
     found = estimate(evaluate, rows, belief)
@@ -180,25 +180,25 @@ def fit(
 
 def _parameters(
     workload: Workload, seen: tuple[Observation, ...], prior: Prior, settings: QueueingSettings
-) -> tuple[Believed, ...]:
+) -> tuple[ParameterBelief, ...]:
     """Guesses, and what the prior knows."""
     times_s = iteration_s(workload, seen)
     scale_s = float(np.exp(np.median(np.log(times_s)))) if seen else DEFAULT_SAMPLE_S * workload.batch_size
     reads = "reader_sample_s" in prior.mean or any(one.reader_s for one in seen)
     found = []
-    for one in believed(workload, scale_s, reads=reads, is_guess=not seen):
+    for one in parameter_beliefs(workload, scale_s, reads=reads, is_guess=not seen):
         if one.name == "sharpness" and settings.sharpness is not None:
             continue
         if one.name in prior.mean and one.name in prior.sd:
             one = _both(one, prior.mean[one.name], max(prior.sd[one.name], NARROWEST))
-        found.append(one if settings.priors else Believed(one.name, one.mean, FLAT * one.sd))
+        found.append(one if settings.priors else ParameterBelief(one.name, one.mean, FLAT * one.sd))
     return tuple(found)
 
 
-def _both(guess: Believed, mean: float, sd: float) -> Believed:
-    """A guess and hearsay, each by its precision: what says little changes little."""
+def _both(guess: ParameterBelief, mean: float, sd: float) -> ParameterBelief:
+    """A guess and what was learnt of other jobs, each by its precision: what says little changes little."""
     variance = 1.0 / (guess.sd**-2 + sd**-2)
-    return Believed(guess.name, variance * (guess.mean * guess.sd**-2 + mean * sd**-2), math.sqrt(variance))
+    return ParameterBelief(guess.name, variance * (guess.mean * guess.sd**-2 + mean * sd**-2), math.sqrt(variance))
 
 
 def _measured(workload: Workload, seen: tuple[Observation, ...], settings: QueueingSettings) -> Floats:
@@ -227,7 +227,9 @@ def _utilisation(workload: Workload, one: Observation, took_s: float) -> float:
     if workload.bandwidth_bytes_per_s > 0:
         if workload.host_capacity:
             rows = np.array([float(workload.row_bytes * workload.batch_size)])
-            share = float(crossing(as_array([of]), workload.host_capacity, rows, workload.dense_bytes).link_share[0])
+            share = float(
+                link_traffic(as_array([of]), workload.host_capacity, rows, workload.dense_bytes).link_share[0]
+            )
         busy = max(busy, (one.bytes_moved or 0.0) * share * of.workers / (2.0 * workload.bandwidth_bytes_per_s))
     if workload.host_cores > 0:
         busy = max(busy, ((one.worker_cpu_s or 0.0) + (one.server_cpu_s or 0.0)) * of.workers / workload.host_cores)
@@ -237,12 +239,12 @@ def _utilisation(workload: Workload, one: Observation, took_s: float) -> float:
 def _evaluation(
     workload: Workload,
     seen: tuple[Observation, ...],
-    parameters: tuple[Believed, ...],
+    parameters: tuple[ParameterBelief, ...],
     settings: QueueingSettings,
     kinds: Sequence[int],
     picks: Sequence[npt.NDArray[np.int64]],
 ) -> Evaluate:
-    """Predicted logarithms of the measured rows and their derivatives, for `fitting.estimate`."""
+    """Predicted logarithms of the measured rows and their derivatives, for `least_squares.estimate`."""
     configurations = as_array([one.configuration for one in seen])
     servers = configurations[:, 1]
     shares = 1.0 / servers

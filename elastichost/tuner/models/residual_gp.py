@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from elastichost.tuner.facts import ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.models.base import Fit, interval
-from elastichost.tuner.policy.ceiling import bounded, most
+from elastichost.tuner.models.ceiling import bounded, most
 
 __all__ = ["Surface", "likeness", "surface", "weights_of"]
 

@@ -23,10 +23,10 @@ import msgspec
 
 from elastichost.tuner.placement.heat import BucketKey
 
-__all__ = ["Askers", "askers_of", "keys_needed"]
+__all__ = ["Requesters", "keys_needed", "requesters_of"]
 
 
-class Askers(msgspec.Struct, frozen=True):
+class Requesters(msgspec.Struct, frozen=True):
     """hosts: PS -> host. workers: host -> share of the samples that its workers train. is_by_place: workers ask no PS
     of their own host."""
 
@@ -39,17 +39,17 @@ class Askers(msgspec.Struct, frozen=True):
         return 1.0 - self.workers.get(self.hosts[server], 0.0) if self.is_by_place else 1.0
 
 
-def askers_of(hosts: Mapping[int, int], workers: Iterable[tuple[int, float]], *, is_by_place: bool) -> Askers:
+def requesters_of(hosts: Mapping[int, int], workers: Iterable[tuple[int, float]], *, is_by_place: bool) -> Requesters:
     """hosts: PS -> host; workers: host and samples/s of each."""
     rates: dict[int, float] = {}
     for host, samples_per_s in workers:
         rates[host] = rates.get(host, 0.0) + samples_per_s
     total = sum(rates.values())
-    return Askers(hosts, {host: rate / total for host, rate in rates.items()} if total > 0 else {}, is_by_place)
+    return Requesters(hosts, {host: rate / total for host, rate in rates.items()} if total > 0 else {}, is_by_place)
 
 
 def keys_needed(
-    asked: Mapping[BucketKey, float], owners: Mapping[BucketKey, int], askers: Askers
+    asked: Mapping[BucketKey, float], owners: Mapping[BucketKey, int], askers: Requesters
 ) -> dict[BucketKey, float]:
     """Keys of each bucket that all workers need, from those that its PS was asked for. Of a PS that nobody asks nothing
     is known, and its buckets count nothing."""

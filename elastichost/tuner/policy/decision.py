@@ -9,10 +9,10 @@ import numpy as np
 
 from elastichost.tuner.facts import Configuration, Observation, Workload
 from elastichost.tuner.models.base import Prior
-from elastichost.tuner.models.fitting import Drift
 from elastichost.tuner.policy.candidates import Bounds
+from elastichost.tuner.policy.drift import Drift
 from elastichost.tuner.policy.profile import BlockSettings, ProfileState
-from elastichost.tuner.policy.space import Search
+from elastichost.tuner.policy.search_space import Search
 
 __all__ = ["Decision", "Kind", "SpeedForecast", "TunerSettings", "TunerState", "measured"]
 

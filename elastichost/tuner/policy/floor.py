@@ -18,14 +18,14 @@ from elastichost.tuner.policy.profile import (
     speed_of,
 )
 
-__all__ = ["CLEAR", "SLOW_S", "SLOW_SHARE", "glimpse", "is_below", "slow_budget_s"]
+__all__ = ["CLEAR", "SLOW_S", "SLOW_SHARE", "early_observation", "is_below", "slow_budget_s"]
 
 CLEAR = 1.28  # standard errors: nine times of ten what seems to be below the floor by so much is
 LEAST_WINDOWS = 3
 SLOW_S, SLOW_SHARE = 5.0, 0.01  # looks may train so long below the floor, and for that share of what is left beside it
 
 
-def glimpse(profile: ProfileState, best: Observation, block: BlockSettings) -> Observation | None:
+def early_observation(profile: ProfileState, best: Observation, block: BlockSettings) -> Observation | None:
     """What the windows of a look say so far, though they are too few for a block; nothing of what is timed. None: they
     say nothing. best: another configuration that was measured."""
     count = len(profile.rates)

@@ -6,6 +6,7 @@ Exact where all candidates can be predicted at once, which takes milliseconds fo
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.tuner.facts import COLUMNS, ConfigurationArray
+from elastichost.errors import ConfigError
+from elastichost.tuner.facts import COLUMNS, Configuration, ConfigurationArray
 from elastichost.tuner.policy.candidates import Bounds, repaired
-from elastichost.tuner.policy.solvers import require_nsga2
 
 if TYPE_CHECKING:
     from pymoo.algorithms.moo.nsga2 import NSGA2
 
-__all__ = ["Frontier", "Prices", "nsga2", "pareto", "resource_cost"]
+__all__ = ["Frontier", "Prices", "nsga2", "pareto", "require_nsga2", "resource_cost", "warm_up_nsga2"]
 
 Floats = npt.NDArray[np.float64]
 # float64 [n] for float64 [n, 4]
@@ -117,6 +118,28 @@ def nsga2(
     configurations, gain, spent = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     kept = pareto(gain, spent)
     return Frontier(configurations[kept], gain[kept], spent[kept])
+
+
+def require_nsga2() -> None:
+    """Raises ConfigError where pymoo, which NSGA-II is from, is not installed."""
+    if importlib.util.find_spec("pymoo") is None:
+        raise ConfigError(
+            'tuner.search = "nsga2" needs pymoo, which is not installed here',
+            hint='pip install "elastichost[nsga2]", or leave tuner.search as it is by default, "auto"',
+        )
+
+
+def warm_up_nsga2() -> None:
+    """Runs a short search, so that pymoo is imported: parts of it are imported only within a search."""
+
+    def first(array: ConfigurationArray) -> Floats:
+        return array[:, 0]
+
+    def second(array: ConfigurationArray) -> Floats:
+        return array[:, 1]
+
+    few = Bounds(Configuration(1, 1), Configuration(4, 4))
+    nsga2(few, first, second, seed=0, population=8, generations=2)
 
 
 def _numbers(bounds: Bounds, name: str) -> Floats:

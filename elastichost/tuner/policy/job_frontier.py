@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from elastichost.metrics import FrontierPoint
-from elastichost.tuner.models.base import fit
+from elastichost.tuner.models.ceiling import bounded, most
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.policy.candidates import LIMIT, as_configurations, count, enumerate_candidates
-from elastichost.tuner.policy.ceiling import bounded, most
 from elastichost.tuner.policy.decision import TunerSettings, TunerState
 from elastichost.tuner.policy.frontier import pareto
 

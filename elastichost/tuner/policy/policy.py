@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, as_array
-from elastichost.tuner.models.base import Fit, Prior, fit
-from elastichost.tuner.models.fitting import observe
+from elastichost.tuner.models.base import Fit, Prior
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import Surface, surface
+from elastichost.tuner.policy.acquisition import DecisionCosts, best_known, price_of
 from elastichost.tuner.policy.candidates import contains
-from elastichost.tuner.policy.choice import DecisionCosts, best_known, price_of
 from elastichost.tuner.policy.decision import Decision, Kind, SpeedForecast, TunerSettings, TunerState, measured
-from elastichost.tuner.policy.floor import glimpse, is_below, slow_budget_s
+from elastichost.tuner.policy.drift import observe
+from elastichost.tuner.policy.floor import early_observation, is_below, slow_budget_s
 from elastichost.tuner.policy.profile import (
     BlockSettings,
     ProfileSample,
@@ -30,7 +31,7 @@ from elastichost.tuner.policy.profile import (
     so_far,
 )
 from elastichost.tuner.policy.reasons import rate, ratio, why_stay
-from elastichost.tuner.policy.space import codes, search_space
+from elastichost.tuner.policy.search_space import codes, search_space
 from elastichost.tuner.policy.trials import SURE, Chosen, Options, Progress, choose
 
 __all__ = [
@@ -40,8 +41,8 @@ __all__ = [
     "TunerState",
     "absorb",
     "advance",
+    "decision_costs",
     "measured",
-    "stakes_of",
 ]
 
 SUSPICIOUS = 2.5  # of the sums that tell of a change: half-way to it
@@ -136,7 +137,7 @@ def _prior(state: TunerState, settings: TunerSettings) -> Prior | None:
 # --- what is seen -----------------------------------------------------------------------------------------------------
 
 
-class _Sight(msgspec.Struct, frozen=True):
+class _Evidence(msgspec.Struct, frozen=True):
     """What a decision is made from. block: what was measured last; best: known, as corrected by the others;
     advantage: of it over what runs, in log speed, prices off; has_gained: it is much better than the first that was
     measured."""
@@ -145,19 +146,19 @@ class _Sight(msgspec.Struct, frozen=True):
     best: Observation
     advantage: float
     fitted: Fit
-    stakes: DecisionCosts
+    costs: DecisionCosts
     options: Options
     has_gained: bool
 
 
-def _seen(state: TunerState, block: Observation, samples_left: int, settings: TunerSettings) -> _Sight:
+def _seen(state: TunerState, block: Observation, samples_left: int, settings: TunerSettings) -> _Evidence:
     observations = _known(state)
     state = msgspec.structs.replace(state, observations=observations)
-    stakes = stakes_of(state, samples_left, settings, block)
+    costs = decision_costs(state, samples_left, settings, block)
     fitted = fit(settings.model, settings.workload, observations, _prior(state, settings))
     ground = surface(fitted, observations, block.hot_share)
     known = ground.at(ground.seen)
-    worth = np.log(known.samples_per_s) - price_of(ground.seen, stakes)
+    worth = np.log(known.samples_per_s) - price_of(ground.seen, costs)
     own = next(index for index, one in enumerate(observations) if one.configuration == block.configuration)
     possible = contains(settings.bounds, ground.seen)  # bounds may be narrower than they were
     possible[own] = True
@@ -170,20 +171,20 @@ def _seen(state: TunerState, block: Observation, samples_left: int, settings: Tu
         samples_per_s=float(known.samples_per_s[best]),
         log_error=float(known.log_error[best]),
     )
-    space = _open_space(ground, state, stakes, settings)
+    space = _open_space(ground, state, costs, settings)
     options = Options(space, ground.at(space, beside=best), ground.unfamiliar(space), ground.most(space))
-    return _Sight(
-        block, believed, float(worth[best] - worth[own]), fitted, stakes, options, float(worth[best] - worth[0]) > EARLY
+    return _Evidence(
+        block, believed, float(worth[best] - worth[own]), fitted, costs, options, float(worth[best] - worth[0]) > EARLY
     )
 
 
 def _open_space(
-    ground: Surface, state: TunerState, stakes: DecisionCosts, settings: TunerSettings
+    ground: Surface, state: TunerState, costs: DecisionCosts, settings: TunerSettings
 ) -> ConfigurationArray:
     """float64 [n, 4]: what was neither measured nor asked for in vain."""
 
     def worth(array: ConfigurationArray) -> npt.NDArray[np.float64]:
-        return np.asarray(np.log(ground.at(array).samples_per_s) - price_of(array, stakes))
+        return np.asarray(np.log(ground.at(array).samples_per_s) - price_of(array, costs))
 
     space = search_space(settings.bounds, settings.search, worth, settings.seed)
     out = [one.configuration for one in state.observations]
@@ -191,7 +192,7 @@ def _open_space(
     return space[~np.isin(codes(space), codes(as_array(out)))]
 
 
-def stakes_of(
+def decision_costs(
     state: TunerState, samples_left: int, settings: TunerSettings, block: Observation | None = None
 ) -> DecisionCosts:
     """Something was observed. block: the next one is taken to be as long and as noisy as that."""
@@ -212,14 +213,14 @@ def stakes_of(
 def _decide(
     state: TunerState, block: Observation, samples_left: int, settings: TunerSettings, now_s: float, news: str
 ) -> tuple[TunerState, Decision | None]:
-    sight = _seen(state, block, samples_left, settings)
-    chosen = _chosen(sight, settings, state)
+    evidence = _seen(state, block, samples_left, settings)
+    chosen = _chosen(evidence, settings, state)
     was_settled, patience_s = state.is_settled, 2 * max(RECONSIDER_S, state.patience_s)
     state = msgspec.structs.replace(state, considered_s=now_s, patience_s=0.0, is_settled=False)
-    facts = _Facts(sight, news)
+    facts = _Facts(evidence, news)
     if chosen is not None:
         return _go(state, chosen, facts)
-    if sight.advantage > _least_advantage(sight.stakes) and state.returns < MOST_RETURNS:
+    if evidence.advantage > _least_advantage(evidence.costs) and state.returns < MOST_RETURNS:
         return _return(state, facts)
     if was_settled and not news:
         return msgspec.structs.replace(state, is_settled=True, patience_s=patience_s), None
@@ -240,23 +241,23 @@ def _watched(
     is_look = bool(others) and len(others) == len(_known(state))
     if settings.explore != "safe" or not is_look:
         return state, None
-    stakes = stakes_of(state, samples_left, settings)
-    best = best_known(tuple(others), stakes)
-    seen = glimpse(state.profile, best, settings.block)
+    costs = decision_costs(state, samples_left, settings)
+    best = best_known(tuple(others), costs)
+    seen = early_observation(state.profile, best, settings.block)
     if seen is None or not is_below(seen, best, settings.floor, errors=0.0):
         return state, None
     last = state.profile.seconds / len(state.profile.rates)
     state = msgspec.structs.replace(state, slow_s=state.slow_s + last)
-    if not is_below(seen, best, settings.floor) and state.slow_s <= slow_budget_s(stakes.remaining_s):
+    if not is_below(seen, best, settings.floor) and state.slow_s <= slow_budget_s(costs.remaining_s):
         return state, None
     known = msgspec.structs.replace(state, observations=joined(state.observations, seen))
-    sight = _seen(known, seen, samples_left, settings)
-    if sight.best.configuration == seen.configuration or state.returns >= MOST_RETURNS:
+    evidence = _seen(known, seen, samples_left, settings)
+    if evidence.best.configuration == seen.configuration or state.returns >= MOST_RETURNS:
         return state, None
     news = f"below the floor, {settings.floor:.0%} of the best known"
     # what is long enough for a block is counted when the change cuts it short
     kept = known if so_far(state.profile, settings.workload, settings.block) is None else state
-    return _return(msgspec.structs.replace(kept, considered_s=now_s), _Facts(sight, news))
+    return _return(msgspec.structs.replace(kept, considered_s=now_s), _Facts(evidence, news))
 
 
 def _decide_early(
@@ -267,12 +268,12 @@ def _decide_early(
     if block is None:
         return state, None
     known = msgspec.structs.replace(state, observations=joined(state.observations, block))
-    sight = _seen(known, block, samples_left, settings)
-    chosen = _chosen(sight, settings, state)
-    facts = _Facts(sight, "")
-    if chosen is not None and chosen.kind == "move" and _gain(sight, chosen) + sight.advantage > EARLY:
+    evidence = _seen(known, block, samples_left, settings)
+    chosen = _chosen(evidence, settings, state)
+    facts = _Facts(evidence, "")
+    if chosen is not None and chosen.kind == "move" and _gain(evidence, chosen) + evidence.advantage > EARLY:
         return _go(msgspec.structs.replace(state, considered_s=now_s), chosen, facts)
-    if sight.advantage <= EARLY + 2 * block.log_error:
+    if evidence.advantage <= EARLY + 2 * block.log_error:
         return state, None
     if chosen is not None and chosen.values.holds[chosen.index] >= SURE:
         return _go(msgspec.structs.replace(state, considered_s=now_s), chosen, facts)
@@ -281,66 +282,66 @@ def _decide_early(
     return state, None
 
 
-def _chosen(sight: _Sight, settings: TunerSettings, state: TunerState) -> Chosen | None:
+def _chosen(evidence: _Evidence, settings: TunerSettings, state: TunerState) -> Chosen | None:
     trials = state.trials
-    if settings.explore == "safe" and state.slow_s > slow_budget_s(sight.stakes.remaining_s):
+    if settings.explore == "safe" and state.slow_s > slow_budget_s(evidence.costs.remaining_s):
         trials = settings.most_trials  # looks have used up their time below the floor
-    progress = Progress(trials, state.moves, sight.has_gained, has_changed=state.prior is not None)
-    return choose(sight.options, sight.best, sight.stakes, settings, progress)
+    progress = Progress(trials, state.moves, evidence.has_gained, has_changed=state.prior is not None)
+    return choose(evidence.options, evidence.best, evidence.costs, settings, progress)
 
 
-def _gain(sight: _Sight, chosen: Chosen) -> float:
+def _gain(evidence: _Evidence, chosen: Chosen) -> float:
     """In log speed, over the best known."""
-    return float(np.log(sight.options.predictions.samples_per_s[chosen.index] / sight.best.samples_per_s))
+    return float(np.log(evidence.options.predictions.samples_per_s[chosen.index] / evidence.best.samples_per_s))
 
 
-def _least_advantage(stakes: DecisionCosts) -> float:
+def _least_advantage(costs: DecisionCosts) -> float:
     """That going back pays, and is worth the trouble."""
-    share = stakes.moving_s / stakes.remaining_s if stakes.remaining_s > 0 else 1.0
+    share = costs.moving_s / costs.remaining_s if costs.remaining_s > 0 else 1.0
     return max(TIE, -float(np.log1p(-share))) if share < 1.0 else float("inf")
 
 
 class _Facts(msgspec.Struct, frozen=True):
     """What every decision tells."""
 
-    sight: _Sight
+    evidence: _Evidence
     news: str
 
     def decision(self, kind: Kind, text: str) -> Decision:
         """About the best known."""
-        sight = self.sight
+        evidence = self.evidence
         return Decision(
             kind=kind,
-            configuration=sight.best.configuration,
+            configuration=evidence.best.configuration,
             reason=f"{self.news}; {text}" if self.news else text,
-            present=measured(sight.block),
-            expected=measured(sight.best),
-            cost_s=sight.stakes.moving_s if kind == "return" else 0.0,
-            observed=sight.fitted.configurations,
-            rank=sight.fitted.rank,
-            parameters=sight.fitted.parameters_total,
+            present=measured(evidence.block),
+            expected=measured(evidence.best),
+            cost_s=evidence.costs.moving_s if kind == "return" else 0.0,
+            observed=evidence.fitted.configurations,
+            rank=evidence.fitted.rank,
+            parameters=evidence.fitted.parameters_total,
         )
 
     def settled(self) -> Decision:
-        present, best = self.sight.block.configuration, self.sight.best
-        second = self.sight.options.fastest()
+        present, best = self.evidence.block.configuration, self.evidence.best
+        second = self.evidence.options.fastest()
         if present == best.configuration:
             text = f"{present} stays: {why_stay(second, best)}"
         else:
-            text = f"{present} stays: it is as good as the best known, {ratio(self.sight.block, best)}"
+            text = f"{present} stays: it is as good as the best known, {ratio(self.evidence.block, best)}"
         settled = self.decision("settle", text)
         return msgspec.structs.replace(settled, configuration=present, second=second)
 
 
 def _return(state: TunerState, facts: _Facts) -> tuple[TunerState, Decision]:
-    sight = facts.sight
-    text = f"back to {sight.best.configuration}: {ratio(sight.block, sight.best)}"
+    evidence = facts.evidence
+    text = f"back to {evidence.best.configuration}: {ratio(evidence.block, evidence.best)}"
     return msgspec.structs.replace(state, returns=state.returns + 1), facts.decision("return", text)
 
 
 def _go(state: TunerState, chosen: Chosen, facts: _Facts) -> tuple[TunerState, Decision]:
-    sight = facts.sight
-    expected = sight.options.forecast(chosen.index)
+    evidence = facts.evidence
+    expected = evidence.options.forecast(chosen.index)
     target, is_trial = expected.configuration, chosen.kind == "try"
     state = msgspec.structs.replace(
         state,
@@ -348,21 +349,21 @@ def _go(state: TunerState, chosen: Chosen, facts: _Facts) -> tuple[TunerState, D
         trials=state.trials + is_trial,
         moves=state.moves + (not is_trial),
     )
-    gain = expected.samples_per_s / sight.best.samples_per_s - 1
+    gain = expected.samples_per_s / evidence.best.samples_per_s - 1
     sure = float(chosen.values.sure[chosen.index])
     text = (
         f"{target} is expected to train {rate(expected)} samples/s ({gain:+.0%} of the best known, "
-        f"{sight.best.configuration}); it pays with {sure:.0%}"
+        f"{evidence.best.configuration}); it pays with {sure:.0%}"
     )
     if is_trial:
-        text += f", and looking costs {sight.stakes.block_s + 2 * sight.stakes.moving_s:.1f} s at most"
+        text += f", and looking costs {evidence.costs.block_s + 2 * evidence.costs.moving_s:.1f} s at most"
     decision = msgspec.structs.replace(
         facts.decision(chosen.kind, text),
         configuration=target,
         expected=expected,
-        second=sight.options.fastest(but=chosen.index) or measured(sight.best),
+        second=evidence.options.fastest(but=chosen.index) or measured(evidence.best),
         gain_s=float(chosen.values.net_s[chosen.index]),
-        cost_s=sight.stakes.moving_s,
+        cost_s=evidence.costs.moving_s,
         confidence=sure,
     )
     return state, decision

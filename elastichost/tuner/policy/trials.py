@@ -4,7 +4,8 @@ What surely pays is moved to. A look at what may pay has to be worth it:
 
 - its expected gain is larger than the noise of a block: a smaller one would not be seen, so that the search ends where
   all that is left is within the noise;
-- it saves more than it costs, within the time that is left (`choice.values`), and each further look has to save more;
+- it saves more than it costs, within the time that is left (`acquisition.values`), and each further look has to save
+more;
 - it holds the floor, with `explore = "safe"`.
 
 No expectation exceeds what measured work leaves possible (`ceiling`).
@@ -30,9 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
+from elastichost.tuner.models.ceiling import RELIEF
+from elastichost.tuner.policy.acquisition import DecisionCosts, Values, values
 from elastichost.tuner.policy.candidates import as_configurations
-from elastichost.tuner.policy.ceiling import RELIEF
-from elastichost.tuner.policy.choice import DecisionCosts, Values, values
 from elastichost.tuner.policy.decision import Kind, SpeedForecast, TunerSettings
 from elastichost.tuner.policy.profile import error_beside_others
 
@@ -55,7 +56,8 @@ USUAL_HELD = 0.3  # the same chance of the usual plan: the model must not be sur
 
 class Options(msgspec.Struct, frozen=True):
     """Configurations that may be chosen and were not measured, and what is expected of them; float64 [n, 4].
-    predictions: their `log_error` is of the difference to the best known; unfamiliar, most: as in `kriging.Surface`."""
+    predictions: their `log_error` is of the difference to the best known; unfamiliar, most: as in
+    `residual_gp.Surface`."""
 
     space: ConfigurationArray
     predictions: Predictions
@@ -97,7 +99,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def choose(
-    options: Options, best: Observation, stakes: DecisionCosts, settings: TunerSettings, progress: Progress
+    options: Options, best: Observation, costs: DecisionCosts, settings: TunerSettings, progress: Progress
 ) -> Chosen | None:
     """The configuration that is worth most, of those that surely pay and those that may be tried. None: nothing is
     worth it."""
@@ -105,8 +107,8 @@ def choose(
         return None
     floor = settings.floor if settings.explore != "free" else 0.0
     exact = msgspec.structs.replace(best, log_error=0.0)  # the predictions' errors are of differences to it
-    worth = values(options.space, options.predictions, exact, stakes, floor, options.most)
-    share = _share(worth, stakes)
+    worth = values(options.space, options.predictions, exact, costs, floor, options.most)
+    share = _share(worth, costs)
     sure = (share > WORTH_MOVING) & (worth.sure >= SURE) & (worth.holds >= SURE) & (progress.moves < MOST_MOVES)
     if settings.explore == "off" or progress.trials >= settings.most_trials:
         return _most(worth, sure, sure)
@@ -114,9 +116,9 @@ def choose(
     is_trusted = usual is not None and not progress.has_changed
     is_relaxed = progress.has_gained and not (is_trusted and best.configuration == usual)
     if is_trusted:
-        least_gain = NOISE * error_beside_others(stakes.log_error)
+        least_gain = NOISE * error_beside_others(costs.log_error)
     else:
-        least_gain = 0.0 if is_relaxed else NOISE * stakes.log_error
+        least_gain = 0.0 if is_relaxed else NOISE * costs.log_error
     promises = worth.gain > least_gain
     held = 0.0 if settings.explore == "free" else SURE if is_relaxed else HELD
     chosen = _most(worth, sure | (promises & (share > WORTH_TRYING * harder) & (worth.holds >= held)), sure)
@@ -124,23 +126,23 @@ def choose(
         chosen = _most(worth, promises & (share > WORTH_DARING) & (worth.holds >= DARING), sure)
     if chosen is not None:
         return chosen
-    doubted = _doubted(options, exact, stakes, settings, options.most)
+    doubted = _doubted(options, exact, costs, settings, options.most)
     allowed = (worth.holds >= min(held, USUAL_HELD)) & (doubted > WORTH_TRYING * harder)
     allowed &= False if usual is None else (options.space == as_array([usual])).all(axis=1)
     if is_relaxed and not allowed.any():
-        longest = msgspec.structs.replace(stakes, block_s=settings.block.most_s + settings.block.warm_up_s)
+        longest = msgspec.structs.replace(costs, block_s=settings.block.most_s + settings.block.warm_up_s)
         doubted = _doubted(options, exact, longest, settings, options.most * np.exp(-RELIEF))
         allowed = (worth.holds >= held) & (doubted > WORTH_DOUBTING * harder)
-    return _most(Values(worth.gain, doubted * stakes.remaining_s, worth.sure, worth.holds), allowed, sure)
+    return _most(Values(worth.gain, doubted * costs.remaining_s, worth.sure, worth.holds), allowed, sure)
 
 
 def _doubted(
-    options: Options, best: Observation, stakes: DecisionCosts, settings: TunerSettings, most: Floats
+    options: Options, best: Observation, costs: DecisionCosts, settings: TunerSettings, most: Floats
 ) -> Floats:
     """Of the time that is left, that a look is expected to save if the model may be wrong in its form; float64 [n]."""
     predicted = options.predictions
     doubted = msgspec.structs.replace(predicted, log_error=np.hypot(predicted.log_error, UNSEEN * options.unfamiliar))
-    return _share(values(options.space, doubted, best, stakes, settings.floor, most), stakes)
+    return _share(values(options.space, doubted, best, costs, settings.floor, most), costs)
 
 
 def _usual(settings: TunerSettings) -> Configuration | None:
@@ -159,6 +161,6 @@ def _most(worth: Values, allowed: npt.NDArray[np.bool_], sure: npt.NDArray[np.bo
     return Chosen(index, "move" if sure[index] else "try", worth)
 
 
-def _share(worth: Values, stakes: DecisionCosts) -> Floats:
+def _share(worth: Values, costs: DecisionCosts) -> Floats:
     """Of the time that is left, that a look is expected to save; float64 [n]."""
-    return worth.net_s / stakes.remaining_s if stakes.remaining_s > 0 else np.zeros(len(worth.net_s))
+    return worth.net_s / costs.remaining_s if costs.remaining_s > 0 else np.zeros(len(worth.net_s))

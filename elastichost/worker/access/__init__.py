@@ -5,7 +5,6 @@ Modules:
     direct_rows, served_rows, mixed_rows   the same with each kind of access
     direct, served, mixed                  lookups: in the mapped arena, of pulled rows, or by place
     access_router                          which rows of a batch are used in place
-    routing                                which parameter server owns which key
     row_channels                           conversations about rows
     key_dedup                              the distinct keys of a batch
 """

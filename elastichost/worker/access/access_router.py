@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from elastichost.arena.kernels import kernel_ready, split_by_place
 from elastichost.specs import TableSpec
-from elastichost.worker.access.routing import Directory, key_divisors
+from elastichost.worker.channels.routing import Directory, key_divisors
 
 __all__ = ["PlacedKeys", "Places", "SplitBatch"]
 

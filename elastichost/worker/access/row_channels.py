@@ -26,9 +26,8 @@ from elastichost.wire.data import (
     RowsCommittedMsg,
 )
 from elastichost.wire.sockets import wait_readable
-from elastichost.worker.access.routing import Directory, ServerPart, key_router, row_router
 from elastichost.worker.access.served import PulledRows, RowGradients
-from elastichost.worker.commit.channel import (
+from elastichost.worker.channels.channel import (
     POLL_S,
     Channel,
     DirectoryHolder,
@@ -38,7 +37,8 @@ from elastichost.worker.commit.channel import (
     StoppedError,
     pump_nothing,
 )
-from elastichost.worker.commit.exchange import RowStream
+from elastichost.worker.channels.exchange import RowStream
+from elastichost.worker.channels.routing import Directory, ServerPart, key_router, row_router
 
 __all__ = ["PullChannel", "PushChannel", "RowCutter"]
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from elastichost.arena import kernels
 from elastichost.arena.arena import Arena
-from elastichost.arena.index.dynamic_table import LEFT_OUT
+from elastichost.arena.tables.dynamic_table import LEFT_OUT
 from elastichost.datasets.api import SampleBatch
 from elastichost.errors import IdOutOfRangeError
 from elastichost.specs import ModelSpec, TableSpec

@@ -9,7 +9,5 @@ Modules:
     sync_commit       micro-batches of a step
     dense_transport   how parameters and dense gradients travel
     peer_clock        how far ahead of its peers a worker may train
-    exchange          what was sent and not yet confirmed; sans-IO
-    channel           connections to the parameter servers that survive their death
     step_channel      what a worker tells parameter servers of its micro-batches
 """

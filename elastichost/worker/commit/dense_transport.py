@@ -11,7 +11,7 @@ import numpy.typing as npt
 from elastichost.errors import ProtocolError
 from elastichost.wire.codec import Envelope, Frame
 from elastichost.wire.data import DataMessage, DensePushedMsg
-from elastichost.worker.commit.exchange import WINDOW, half_of
+from elastichost.worker.channels.exchange import WINDOW, half_of
 
 if TYPE_CHECKING:  # who only commits needs no torch
     from elastichost.arena.dense.store import DenseStore

@@ -14,14 +14,14 @@ import msgspec
 from elastichost.wire.codec import Frame
 from elastichost.wire.crash import crash_point
 from elastichost.wire.data import DensePushMsg
-from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.exchange import half_of
 from elastichost.worker.commit.dense_transport import DenseVector, MappedParameters
-from elastichost.worker.commit.exchange import half_of
 from elastichost.worker.commit.lease_commit import BatchRange, ModelCommit
 
 if TYPE_CHECKING:
     from elastichost.arena.dense.store import DenseStore
-    from elastichost.arena.dense.watermarks import Watermarks
+    from elastichost.arena.watermarks import Watermarks
     from elastichost.worker.access.direct import DirectLookup
     from elastichost.worker.access.rows import PreparedBatch
 

@@ -18,10 +18,18 @@ from elastichost.wire.control import LeaseProgressMsg
 from elastichost.wire.crash import crash_point
 from elastichost.wire.data import ClockAdvancedMsg, DataMessage, DenseFetchMsg, DensePushedMsg, DensePushMsg, RetryMsg
 from elastichost.wire.sockets import wait_readable
-from elastichost.worker.access.routing import Directory
-from elastichost.worker.commit.channel import POLL_S, Channel, DirectoryHolder, FencedError, Pump, Resend, StoppedError
+from elastichost.worker.channels.channel import (
+    POLL_S,
+    Channel,
+    DirectoryHolder,
+    FencedError,
+    Pump,
+    Resend,
+    StoppedError,
+)
+from elastichost.worker.channels.exchange import DenseStream, LeaseAccount
+from elastichost.worker.channels.routing import Directory
 from elastichost.worker.commit.dense_transport import DenseParameters
-from elastichost.worker.commit.exchange import DenseStream, LeaseAccount
 from elastichost.worker.commit.strategy import CommitStrategy
 
 if TYPE_CHECKING:  # who only commits needs no torch

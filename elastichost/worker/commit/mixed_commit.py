@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from elastichost.worker.access.row_channels import PushChannel
-from elastichost.worker.commit.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.channel import DirectoryHolder, Pump
+from elastichost.worker.channels.exchange import MapsLeft
 from elastichost.worker.commit.dense_transport import DenseVector, HeldParameters, MappedParameters
-from elastichost.worker.commit.exchange import MapsLeft
 from elastichost.worker.commit.lease_commit import BatchRange
 from elastichost.worker.commit.served_commit import ServedCommit
 
 if TYPE_CHECKING:
-    from elastichost.arena.dense.watermarks import Watermarks
+    from elastichost.arena.watermarks import Watermarks
     from elastichost.worker.access.mixed import MixedLookup
     from elastichost.worker.access.rows import PreparedBatch
 

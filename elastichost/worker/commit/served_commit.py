@@ -16,7 +16,7 @@ from elastichost.wire.codec import Frame
 from elastichost.wire.data import DensePushMsg
 from elastichost.worker.access.row_channels import PushChannel
 from elastichost.worker.access.served import NO_GRADIENTS, GradientSums, RowGradients
-from elastichost.worker.commit.channel import Channel, DirectoryHolder, Pump
+from elastichost.worker.channels.channel import Channel, DirectoryHolder, Pump
 from elastichost.worker.commit.dense_transport import DenseParameters, DenseVector, GradientFrames
 from elastichost.worker.commit.lease_commit import BatchRange, ModelCommit
 

@@ -26,10 +26,10 @@ from elastichost.wire.data import (
     StepAskMsg,
     StepReachedMsg,
 )
-from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.row_channels import RowCutter
 from elastichost.worker.access.served import RowGradients
-from elastichost.worker.commit.channel import Channel, DirectoryHolder, Pump, Request, Resend, StaleDirectoryError
+from elastichost.worker.channels.channel import Channel, DirectoryHolder, Pump, Request, Resend, StaleDirectoryError
+from elastichost.worker.channels.routing import Directory
 
 __all__ = ["StepChannel", "StepStart"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from elastichost.worker.commit.channel import Channel
+from elastichost.worker.channels.channel import Channel
 
 __all__ = ["CommitStrategy"]
 

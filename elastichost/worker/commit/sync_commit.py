@@ -13,10 +13,10 @@ import numpy as np
 from elastichost.micro_batches import MicroBatch
 from elastichost.specs import DenseSpec
 from elastichost.wire.crash import crash_point
-from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.row_channels import RowCutter
 from elastichost.worker.access.served import NO_GRADIENTS, GradientSums, PulledRows, RowGradients
-from elastichost.worker.commit.channel import Channel, DirectoryHolder, Pump
+from elastichost.worker.channels.channel import Channel, DirectoryHolder, Pump
+from elastichost.worker.channels.routing import Directory
 from elastichost.worker.commit.dense_transport import ReceivedParameters
 from elastichost.worker.commit.step_channel import StepChannel, StepStart
 from elastichost.worker.commit.strategy import CommitStrategy

@@ -7,5 +7,4 @@ Modules:
     dense_vector                  the dense part as one flat vector
     gradient_check                whether loss and gradients are numbers
     device                        CPU or GPU
-    footprint                     the tensors of one training step
 """

@@ -23,10 +23,10 @@ from elastichost.sharding import mix64
 from elastichost.wire.crash import crash_point
 from elastichost.wire.facts import Lease
 from elastichost.wire.sockets import wait_readable
-from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.rows import PreparedBatch
 from elastichost.worker.access.served_rows import KeyedBatch
-from elastichost.worker.commit.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError
+from elastichost.worker.channels.channel import POLL_S, DirectoryHolder, Pump, StaleDirectoryError
+from elastichost.worker.channels.routing import Directory
 from elastichost.worker.commit.step_channel import StepStart
 from elastichost.worker.meter import StepMeter
 from elastichost.worker.model.device import seed_generators, training_cpu_since

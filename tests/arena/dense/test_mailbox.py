@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.arena.dense.mailbox import HEAD_BYTES, Mailbox
+from elastichost.arena.dense.mailbox import Mailbox
 from elastichost.arena.files import MappedFile
+from elastichost.arena.layout import MAILBOX_HEAD_BYTES
 from tests.arena.stepping import look_before_each_line
 
 ELEMENTS = 10
@@ -15,7 +16,7 @@ ELEMENTS = 10
 
 def mailboxes(path: Path) -> tuple[Mailbox, Mailbox]:
     """A worker's, and the same one as a PS maps it."""
-    size_bytes = HEAD_BYTES + 4 * ELEMENTS
+    size_bytes = MAILBOX_HEAD_BYTES + 4 * ELEMENTS
     file = MappedFile.create(path, size_bytes)
     file.allocate(0, size_bytes, "a mailbox")
     return Mailbox(file, 0, ELEMENTS), Mailbox(MappedFile.attach(path, size_bytes), 0, ELEMENTS)

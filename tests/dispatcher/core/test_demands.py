@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from elastichost.dispatcher.core.demands import HostPower, JobSample, Known, MemoryOfSize, learnt, modes_of, prior
+from elastichost.dispatcher.core.demands import HostPower, Known, MemoryOfSize, learnt, modes_of, prior
+from elastichost.dispatcher.facts import JobSample
 from elastichost.tuner.colocation.facts import RESOURCES
 from tests.dispatcher.jobs import MB, POWER, examined, look
 

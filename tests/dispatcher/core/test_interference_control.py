@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from elastichost.dispatcher.core.demands import JobSample, Known
+from elastichost.dispatcher.core.demands import Known
 from elastichost.dispatcher.core.effects import Effect, FreezeJob, NoteEvent, ReniceJob, ResizeJob, ThawJob
 from elastichost.dispatcher.core.entries import COMPUTING_NICE, JobEntry
 from elastichost.dispatcher.core.interference_control import (
@@ -18,14 +18,14 @@ from elastichost.dispatcher.core.interference_control import (
     tended,
     windows_of,
 )
-from elastichost.dispatcher.facts import Size
+from elastichost.dispatcher.facts import JobSample, Size
 from elastichost.runs.events import JobShared, JobTended
 from elastichost.runs.events.text import text_of
-from elastichost.tuner.colocation.facts import HostRoom, PlacedJob, Placement
+from elastichost.tuner.colocation.facts import HostCapacity, PlacedJob, Placement
 from elastichost.tuner.colocation.ledger import HostLedger, admit
 from tests.dispatcher.jobs import MB, POWER, examined, look, request, seen
 
-ROOM = HostRoom(4, 10_000 * MB)
+ROOM = HostCapacity(4, 10_000 * MB)
 CORES = (0, 1, 2, 3)
 LEDGER = HostLedger(ROOM)
 MEASURED = Known(worker_cpu_s=1e-3, all_cpu_s=1.1e-3, seconds=30.0)  # a worker alone trains 1000 samples/s
@@ -221,7 +221,7 @@ def test_nobody_gets_more_workers_than_the_ledger_has_memory_for() -> None:
         msgspec.structs.replace(mode, memory_bytes=900 * mode.workers * MB) for mode in one.placed.demand.modes
     )
     one.placed = msgspec.structs.replace(one.placed, demand=msgspec.structs.replace(one.placed.demand, modes=heavy))
-    full = admit(HostLedger(HostRoom(4, 1300 * MB)), one.placed)
+    full = admit(HostLedger(HostCapacity(4, 1300 * MB)), one.placed)
     shared(InterferenceState(), [one], CORES, full, 10.0)
     assert one.placed is not None and one.placed.mode.workers == 1
     shared(InterferenceState(), [one], CORES, LEDGER, 10.0)

@@ -11,7 +11,7 @@ from elastichost.datasets.api import DatasetDescription, SampleBatch, Unit
 from elastichost.ps.rows.eviction import GRACE_BATCHES, EvictionRounds
 from elastichost.specs import TableSpec
 from elastichost.wire.facts import Lease
-from elastichost.worker.commit.exchange import WINDOW
+from elastichost.worker.channels.exchange import WINDOW
 from elastichost.worker.pipeline import PREFETCH_BATCHES, Pipeline
 
 PATIENCE_S = 20.0

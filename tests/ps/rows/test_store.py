@@ -10,9 +10,9 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.index import table as index
-from elastichost.arena.index.dynamic_table import DynamicTable
 from elastichost.arena.kernels import SAMPLES_PER_STAMP
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.tables.dynamic_table import DynamicTable
 from elastichost.checkpoint.format import BlockWriter, read_block
 from elastichost.errors import ArenaError, CheckpointError, IdOutOfRangeError, ProtocolError
 from elastichost.ps.rows.store import RowStore

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from elastichost.arena.arena import Arena
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applier import RowApplier

@@ -17,7 +17,7 @@ from elastichost.reporting.host.assemble import read_host_report
 from elastichost.reporting.host.facts import HostReport
 from elastichost.reporting.host.figures import core_figure, gantt_figure, host_memory_figure, speed_figure
 from elastichost.reporting.host.page import host_page_of
-from elastichost.reporting.render.drawing import Drawing, drawing_style, svg_of
+from elastichost.reporting.render.svg import Drawing, drawing_style, svg_of
 from elastichost.runs.events import JobSubmitted
 from tests.reporting.host_remains import began, host, host_line, job, write_batch, write_host
 from tests.reporting.remains import NOW, write_journal, write_run

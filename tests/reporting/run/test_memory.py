@@ -26,7 +26,7 @@ from elastichost.runs.events import (
     RunEnded,
 )
 from elastichost.runs.events.text import text_of
-from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.facts import HostMemorySample, MemoryDecision, MemoryKind, MemorySample
 from elastichost.tuner.records import MemoryLooked, MemoryOpened
 from tests.reporting.remains import BEGAN_S, NOW, STARTED, line, write_journal, write_lines, write_run
 
@@ -126,7 +126,7 @@ def test_the_page_tells_it_in_plain_words(tmp_path: Path) -> None:
     looks = [
         MemoryLooked(
             BEGAN_S + at_s,
-            MemoryLook(1, 1, 1.0, 0.0, 1.0, 0.0, 0.0, (HostLook(0, 9 * 10**8, used, 0.0, 1.0),)),
+            MemorySample(1, 1, 1.0, 0.0, 1.0, 0.0, 0.0, (HostMemorySample(0, 9 * 10**8, used, 0.0, 1.0),)),
             MemoryDecision("stay", ""),
         )
         for at_s, used in ((2.0, 500 << 20), (3.0, 800 << 20), (4.0, 700 << 20))

@@ -25,7 +25,7 @@ from elastichost.simulator.policies.common import (
 from elastichost.simulator.policies.static import Static
 from elastichost.simulator.views import ClusterView, JobView
 from elastichost.tuner.facts import Configuration
-from elastichost.tuner.placement.allocate import Capacity, JobOptions, Option
+from elastichost.tuner.placement.allocation import Capacity, JobOptions, Option
 from elastichost.tuner.policy.frontier import pareto
 from elastichost.tuner.policy.profile import merged
 

@@ -22,8 +22,8 @@ from elastichost.supervisor.autoscale import tuner_loop as tuning
 from elastichost.supervisor.autoscale.tuner_loop import AutoTuner
 from elastichost.supervisor.core.fleet import Fleet
 from elastichost.supervisor.core.lifecycle import State
-from elastichost.tuner.cold_start import resized_plan
 from elastichost.tuner.facts import Configuration, Observation, Workload
+from elastichost.tuner.placement.resize import resized_plan
 from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.decision import Kind
 from elastichost.tuner.policy.policy import Decision, TunerSettings, measured

@@ -43,7 +43,7 @@ from elastichost.wire.control import (
     ShardMapUpdateMsg,
 )
 from elastichost.wire.facts import ServerAddress
-from elastichost.worker.commit.exchange import MapsLeft
+from elastichost.worker.channels.exchange import MapsLeft
 from tests.supervisor.noted import Noted
 
 Key = tuple[int, int]

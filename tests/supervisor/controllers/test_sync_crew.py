@@ -12,8 +12,8 @@ import pytest
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import JobFailedError, ProtocolError
 from elastichost.micro_batches import CREW, CREW_INCARNATION, MicroBatch
 from elastichost.plan import ProcessId, ProcessSpec

@@ -19,7 +19,7 @@ from elastichost.sharding import ShardMap, even_shard_map, moved_buckets
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 from elastichost.supervisor.memory.actions import MemoryActor, relocated
 from elastichost.tuner.cold_start import initial_plan
-from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryKind, MemoryLook
+from elastichost.tuner.memory.facts import HostMemorySample, MemoryDecision, MemoryKind, MemorySample
 from elastichost.tuner.memory.forecast import MemoryState, decide
 from elastichost.wire.commands import ScaleMsg
 from tests.supervisor.noted import Noted
@@ -120,9 +120,9 @@ class Scene:
         self.actor.perform(MemoryDecision(kind, "", **facts), look(used), MemoryState(), self.changes, now_s)
 
 
-def look(used: int = 100, samples: int = 50_000) -> MemoryLook:
-    hosts = (HostLook(0, 10**9, used, 0.0, 0.5), HostLook(1, 10**9, 0, 0.0, 0.5))
-    return MemoryLook(samples, 10**6, 1e3, 0.0, 100.0, 0.0, 0.0, hosts, action_s=5.0)
+def look(used: int = 100, samples: int = 50_000) -> MemorySample:
+    hosts = (HostMemorySample(0, 10**9, used, 0.0, 0.5), HostMemorySample(1, 10**9, 0, 0.0, 0.5))
+    return MemorySample(samples, 10**6, 1e3, 0.0, 100.0, 0.0, 0.0, hosts, action_s=5.0)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.runs.result import Lookups
 from elastichost.supervisor.memory.lookups import LookupCount
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.appending import tells_of_no_space
+from elastichost.atomic_write import tells_of_no_space
 from elastichost.errors import ProtocolError
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.agent_tasks import below, read_piece, remove, write_piece

@@ -17,10 +17,10 @@ import pytest
 from elastichost.arena import host
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseOptimizerSpec, DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import plan_layout
 from elastichost.arena.owner import Owner, owner_of
 from elastichost.arena.recovery.staging import StagingArea, stamp_of
+from elastichost.arena.watermarks import Watermarks
 from elastichost.plan import ProcessId
 from elastichost.runs.events import AnyEvent, ArenaOpened, BatchTorn, JournalLine, LeaseGranted, RunStarted
 from elastichost.runs.facts import ArenaOrigin, Lineage, TornBatches

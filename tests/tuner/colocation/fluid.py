@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import msgspec
 
 from elastichost.tuner.colocation.corrections import Corrections
-from elastichost.tuner.colocation.facts import HostRoom, JobDemand, PlacedJob
+from elastichost.tuner.colocation.facts import HostCapacity, JobDemand, PlacedJob
 from elastichost.tuner.colocation.policies import dispatch, predicted
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Ran:
         return max(self.ended_s.values())
 
 
-def run(jobs: Sequence[JobDemand], host: HostRoom, settings: Settings, most_events: int = 2000) -> Ran:
+def run(jobs: Sequence[JobDemand], host: HostCapacity, settings: ColocationSettings, most_events: int = 2000) -> Ran:
     """Jobs come when they arrive, train at the model's speeds, and go; policies are asked at each event."""
     now_s, running, started, ended, order = 0.0, list[PlacedJob](), dict[str, float](), dict[str, float](), list[str]()
     left = {job.job: job.samples_left for job in jobs}

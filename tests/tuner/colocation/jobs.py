@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from elastichost.tuner.colocation.facts import (
     CPU,
-    GpuRoom,
-    HostRoom,
+    GpuCapacity,
+    HostCapacity,
     JobDemand,
     Mode,
     PlacedJob,
@@ -13,8 +13,8 @@ from elastichost.tuner.colocation.facts import (
 )
 
 GB = 10**9
-HOST = HostRoom(cores=4, memory_bytes=10 * GB)
-GPU_HOST = HostRoom(cores=8, memory_bytes=40 * GB, gpus=(GpuRoom(0, 10 * GB), GpuRoom(1, 10 * GB)))
+HOST = HostCapacity(cores=4, memory_bytes=10 * GB)
+GPU_HOST = HostCapacity(cores=8, memory_bytes=40 * GB, gpus=(GpuCapacity(0, 10 * GB), GpuCapacity(1, 10 * GB)))
 
 
 def mode(

@@ -8,22 +8,22 @@ import pytest
 
 from elastichost.tuner.colocation import complementary
 from elastichost.tuner.colocation.corrections import Corrections, PairCorrection
-from elastichost.tuner.colocation.facts import CPU, GpuRoom, HostRoom, JobDemand, PlacedJob, Placement, Start
+from elastichost.tuner.colocation.facts import CPU, GpuCapacity, HostCapacity, JobDemand, PlacedJob, Placement, Start
 from elastichost.tuner.colocation.policies import dispatch, predicted, why_waiting
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 from elastichost.tuner.colocation.speeds import bound, demand_matrix, speeds, values, worth
 from tests.tuner.colocation.fluid import run
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
 
-DEFAULT = Settings()
+DEFAULT = ColocationSettings()
 
 
 def started(
     waiting: list[JobDemand],
     running: list[PlacedJob] | None = None,
-    host: HostRoom = HOST,
+    host: HostCapacity = HOST,
     now_s: float = 0.0,
-    settings: Settings = DEFAULT,
+    settings: ColocationSettings = DEFAULT,
     corrections: Corrections | None = None,
 ) -> tuple[Start, ...]:
     return dispatch(waiting, running or [], host, settings, corrections or Corrections(), now_s)
@@ -68,7 +68,7 @@ def test_the_first_start_is_the_largest_gain() -> None:
 def test_many_candidates_are_chosen_from_as_few_are() -> None:
     """The estimate by which most are left out does not lose the best."""
     rng = np.random.default_rng(5)
-    host = HostRoom(16, 400 * GB, tuple(GpuRoom(at, 80 * GB) for at in range(4)))
+    host = HostCapacity(16, 400 * GB, tuple(GpuCapacity(at, 80 * GB) for at in range(4)))
     runs = [placed(job(f"r{at}", gpu_mode(rng.random() * 0.6, rng.random() * 0.3)), device=at % 4) for at in range(6)]
     for _ in range(4):
         waiting = [
@@ -148,7 +148,7 @@ def test_the_estimate_is_only_an_estimate(monkeypatch: pytest.MonkeyPatch) -> No
     rng = np.random.default_rng(6)
     waiting = [job(f"w{at}", mode(*rng.random(3) * 0.5)) for at in range(70)]
     runs = [placed(job("r", mode(0.3, 0.5)))]
-    host = HostRoom(4, 500 * GB)
+    host = HostCapacity(4, 500 * GB)
     few = started(waiting, runs, host)
     monkeypatch.setattr(complementary, "FINALISTS", 1000)
     assert names(few) == names(started(waiting, runs, host))
@@ -201,10 +201,11 @@ def test_who_waits_for_long_may_add_less() -> None:
 def test_who_waited_longer_comes_first() -> None:
     runs = [placed(job("r", mode(0.8, 0.1)))]
     early, late = job("early", mode(0.4, 0.1)), job("late", mode(0.3, 0.1), arrived_s=580.0)
-    exact = Settings(near_gain=0.0)
+    exact = ColocationSettings(near_gain=0.0)
     assert names(started([late, early], runs, now_s=590.0, settings=exact))[0] == "early"
     assert (
-        names(started([late, early], runs, now_s=590.0, settings=Settings(near_gain=0.0, aging_gain=0.0)))[0] == "late"
+        names(started([late, early], runs, now_s=590.0, settings=ColocationSettings(near_gain=0.0, aging_gain=0.0)))[0]
+        == "late"
     )
 
 
@@ -261,7 +262,7 @@ def batch(kinds: list[str], seed: int) -> list[JobDemand]:
     return made
 
 
-SMALL_HOST = HostRoom(2, 8 * GB)
+SMALL_HOST = HostCapacity(2, 8 * GB)
 
 
 @pytest.mark.parametrize("seed", [11, 12])
@@ -271,7 +272,7 @@ def test_mixed_batches_end_near_the_bound_and_before_those_of_others(seed: int) 
     ours = run(jobs, SMALL_HOST, DEFAULT).makespan_s
     assert least_s <= ours <= least_s / 0.85
     for policy in ("rmixer_type", "fifo", "random", "exclusive"):
-        assert ours < run(jobs, SMALL_HOST, Settings(policy=policy)).makespan_s
+        assert ours < run(jobs, SMALL_HOST, ColocationSettings(policy=policy)).makespan_s
 
 
 def test_input_bound_batches_gain_most() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from elastichost.tuner.colocation.corrections import (
     Corrections,
-    Encounter,
-    Encounters,
     PairCorrection,
+    SpeedSample,
+    SpeedSamples,
     fitted,
     learnt,
     log_corrections,
@@ -33,15 +33,15 @@ TRUE = Corrections(
 )
 
 
-def met(count: int, noise: float = 0.0, at_s: float = 0.0) -> Encounters:
+def met(count: int, noise: float = 0.0, at_s: float = 0.0) -> SpeedSamples:
     """Random jobs beside 1 to 5 others."""
     rng = np.random.default_rng(1)
     seen = []
     for _ in range(count):
         kinds = [str(kind) for kind in rng.choice(KINDS, rng.integers(2, 7))]
         log = float(log_corrections(TRUE, kinds)[0]) + noise * rng.standard_normal()
-        seen.append(Encounter(kinds[0], tuple(kinds[1:]), log, at_s))
-    return learnt(Encounters(), seen)
+        seen.append(SpeedSample(kinds[0], tuple(kinds[1:]), log, at_s))
+    return learnt(SpeedSamples(), seen)
 
 
 def test_what_is_true_of_pairs_is_found() -> None:
@@ -51,9 +51,9 @@ def test_what_is_true_of_pairs_is_found() -> None:
 
 
 def test_few_windows_say_little() -> None:
-    one = learnt(Encounters(), [Encounter("dense", ("input",), -1.0, 0.0)])
+    one = learnt(SpeedSamples(), [SpeedSample("dense", ("input",), -1.0, 0.0)])
     assert fitted(one, 0.0).of("input", "dense") == pytest.approx(-1 / 9)
-    assert fitted(Encounters(), 0.0) == Corrections()
+    assert fitted(SpeedSamples(), 0.0) == Corrections()
 
 
 def test_what_is_old_counts_for_less_and_less() -> None:
@@ -64,11 +64,11 @@ def test_what_is_old_counts_for_less_and_less() -> None:
 
 
 def test_alone_and_impossible_windows_teach_nothing_and_the_number_is_bounded() -> None:
-    nothing = [Encounter("dense", (), -1.0, 0.0), Encounter("dense", ("dense",), -math.inf, 0.0)]
-    assert learnt(Encounters(), nothing).seen == ()
-    seen = Encounters()
+    nothing = [SpeedSample("dense", (), -1.0, 0.0), SpeedSample("dense", ("dense",), -math.inf, 0.0)]
+    assert learnt(SpeedSamples(), nothing).seen == ()
+    seen = SpeedSamples()
     for at in range(60):
-        seen = learnt(seen, [Encounter("dense", ("input",), 0.0, float(at))] * 10)
+        seen = learnt(seen, [SpeedSample("dense", ("input",), 0.0, float(at))] * 10)
     assert len(seen.seen) == 512
     assert seen.seen[-1].at_s == 59.0
 
@@ -76,7 +76,7 @@ def test_alone_and_impossible_windows_teach_nothing_and_the_number_is_bounded() 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS), st.floats(-20, 20)), max_size=30))
 def test_corrections_are_bounded(seen: list[tuple[str, str, float]]) -> None:
-    found = fitted(learnt(Encounters(), [Encounter(one, (other,), log, 0.0) for one, other, log in seen]), 0.0)
+    found = fitted(learnt(SpeedSamples(), [SpeedSample(one, (other,), log, 0.0) for one, other, log in seen]), 0.0)
     assert all(math.log(0.25) <= pair.log_correction <= math.log(1.5) for pair in found.pairs)
     assert all(pair.first <= pair.second for pair in found.pairs)
 

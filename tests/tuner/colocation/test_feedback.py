@@ -13,11 +13,11 @@ from elastichost.errors import IllegalTransitionError
 from elastichost.tuner.colocation.feedback import (
     Action,
     FeedbackState,
+    JobFeedback,
     Pressure,
-    Tended,
     Window,
-    encounters,
-    tend,
+    advance,
+    speed_samples,
 )
 from elastichost.tuner.colocation.stages import TRANSITIONS, Stage, StageEvent, next_stage
 
@@ -44,7 +44,7 @@ class Host:
         before = len(self.done)
         for _ in range(times):
             self.now_s += WINDOW_S
-            self.state, actions = tend(self.state, windows, pressure, self.now_s)
+            self.state, actions = advance(self.state, windows, pressure, self.now_s)
             self._take(actions)
         return self.done[before:]
 
@@ -224,7 +224,7 @@ def test_with_room_it_climbs_back_rung_by_rung() -> None:
     assert host.see(*GOOD, times=9) == []
     assert host.see(*GOOD) == [("grow", "new")], "ten, the second time"
     assert host.see(*GOOD, times=200) == []
-    assert host.state.of("new") == Tended("new", changed_s=host.state.acted_s or 0.0, beside=1, returns=2)
+    assert host.state.of("new") == JobFeedback("new", changed_s=host.state.acted_s or 0.0, beside=1, returns=2)
     host = down_to(Stage.LOWERED, shrinks=True)
     assert host.see(*GOOD, times=15) == [("raise", "new"), ("grow", "new")]
 
@@ -341,7 +341,7 @@ def test_windows_teach_of_those_that_compute_together() -> None:
         window("new", None, since_s=10.0, kind="dense"),
     ]
     host.see(*windows)
-    old, other = encounters(host.state, windows, 7.0)
+    old, other = speed_samples(host.state, windows, 7.0)
     assert (old.kind, old.neighbours, old.at_s) == ("dense", ("embedding", "input"), 7.0)
     assert old.log_ratio == pytest.approx(math.log(0.5)), "against the model without corrections"
     assert other.neighbours == ("dense", "embedding")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from elastichost.tuner.colocation.corrections import Corrections, PairCorrection
 from elastichost.tuner.colocation.facts import (
     CPU,
-    GpuRoom,
-    HostRoom,
+    GpuCapacity,
+    HostCapacity,
     JobDemand,
     PlacedJob,
     Placement,
@@ -19,7 +19,7 @@ from elastichost.tuner.colocation.facts import (
     Start,
 )
 from elastichost.tuner.colocation.policies import POLICIES, dispatch, why_waiting
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.settings import ColocationSettings
 from tests.tuner.colocation.fluid import run
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
 
@@ -29,12 +29,12 @@ anyhow = pytest.mark.parametrize("policy", sorted(POLICIES))
 def started(
     waiting: list[JobDemand],
     running: list[PlacedJob] | None = None,
-    host: HostRoom = HOST,
+    host: HostCapacity = HOST,
     policy: PolicyName = "complementary",
     now_s: float = 0.0,
     **others: object,
 ) -> tuple[Start, ...]:
-    chosen = msgspec.convert({"policy": policy, **others}, Settings)
+    chosen = msgspec.convert({"policy": policy, **others}, ColocationSettings)
     return dispatch(waiting, running or [], host, chosen, Corrections(), now_s)
 
 
@@ -45,7 +45,7 @@ def names(starts: tuple[Start, ...]) -> list[str]:
 def waits(
     waiting: list[JobDemand], running: list[PlacedJob], policy: PolicyName = "complementary", **others: object
 ) -> dict[str, str]:
-    chosen = msgspec.convert({"policy": policy, **others}, Settings)
+    chosen = msgspec.convert({"policy": policy, **others}, ColocationSettings)
     return why_waiting(waiting, running, HOST, chosen, Corrections(), 0.0)
 
 
@@ -82,7 +82,7 @@ def test_starts_fit_and_have_reasons_and_all_others_too(
     policy: PolicyName, scene: tuple[list[JobDemand], list[PlacedJob]], now_s: float
 ) -> None:
     waiting, running = scene
-    chosen = Settings(policy=policy)
+    chosen = ColocationSettings(policy=policy)
     starts = dispatch(waiting, running, GPU_HOST, chosen, Corrections(), now_s)
     assert starts == dispatch(waiting, running, GPU_HOST, chosen, Corrections(), now_s)
     by_name = {one.job: one for one in waiting}
@@ -179,8 +179,8 @@ def test_what_can_never_run_is_said() -> None:
         "m": "can never run here: needs 11,000 MB, 10,000 of 10,000 MB are free",
         "g": "can never run here: it needs a GPU, and there is none",
     }
-    gpus = HostRoom(4, 10 * GB, (GpuRoom(0, GB),))
-    told = why_waiting([job("g", gpu_mode(gpu_memory=2.0))], [], gpus, Settings(), Corrections(), 0.0)
+    gpus = HostCapacity(4, 10 * GB, (GpuCapacity(0, GB),))
+    told = why_waiting([job("g", gpu_mode(gpu_memory=2.0))], [], gpus, ColocationSettings(), Corrections(), 0.0)
     assert told == {"g": "can never run here: needs 2,000 MB of a GPU, 1,000 MB are free on the emptiest"}
 
 
@@ -217,7 +217,7 @@ def test_random_depends_on_the_seed_and_on_the_number_of_decisions_alone() -> No
     jobs = [job(f"j{at}", mode(0.1, memory=0.1)) for at in range(20)]
 
     def drawn(seed: int, decisions: int) -> tuple[str, ...]:
-        chosen = Settings(policy="random", seed=seed)
+        chosen = ColocationSettings(policy="random", seed=seed)
         return tuple(names(dispatch(jobs, [], HOST, chosen, Corrections(), 0.0, decisions=decisions)))
 
     assert drawn(1, 0) == drawn(1, 0)
@@ -230,7 +230,7 @@ def test_random_depends_on_the_seed_and_on_the_number_of_decisions_alone() -> No
 def test_random_draws_among_gpus_too() -> None:
     jobs = [job("a", mode(), gpu_mode())]
     devices = {
-        dispatch(jobs, [], GPU_HOST, Settings(policy="random", seed=seed), Corrections(), 0.0)[0].placement
+        dispatch(jobs, [], GPU_HOST, ColocationSettings(policy="random", seed=seed), Corrections(), 0.0)[0].placement
         for seed in range(20)
     }
     assert devices == {Placement(1, 0), Placement(1, 1)}
@@ -304,8 +304,8 @@ def test_without_memory_admission_it_counts_jobs() -> None:
 def test_without_feedback_corrections_are_ignored() -> None:
     harmful = Corrections((PairCorrection("dense", "dense", -1.3),))
     runs, waiting = [placed(job("r", mode(0.1)))], [job("a", mode(0.1))]
-    assert dispatch(waiting, runs, HOST, Settings(), harmful, 0.0) == ()
-    assert names(dispatch(waiting, runs, HOST, Settings(feedback=False), harmful, 0.0)) == ["a"]
+    assert dispatch(waiting, runs, HOST, ColocationSettings(), harmful, 0.0) == ()
+    assert names(dispatch(waiting, runs, HOST, ColocationSettings(feedback=False), harmful, 0.0)) == ["a"]
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -314,4 +314,4 @@ def test_a_batch_ends_under_every_policy(policy: PolicyName) -> None:
         job(f"j{at}", mode(0.1 + at % 3 * 0.4, memory=1.0 + at % 5), kind=("input", "dense")[at % 2], seconds=10.0 + at)
         for at in range(12)
     ]
-    assert len(run(jobs, HOST, Settings(policy=policy)).ended_s) == 12
+    assert len(run(jobs, HOST, ColocationSettings(policy=policy)).ended_s) == 12

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as arrays
 from scipy.optimize import minimize
 
 from elastichost.tuner.colocation import speeds as model
-from elastichost.tuner.colocation.facts import CPU, HostRoom, JobDemand, PolicyName
-from elastichost.tuner.colocation.settings import Settings
+from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, PolicyName
+from elastichost.tuner.colocation.settings import ColocationSettings
 from elastichost.tuner.colocation.speeds import bound, corrected, demand_matrix, speeds, speeds_with, values, worth
 from tests.tuner.colocation.fluid import run
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
@@ -231,8 +231,8 @@ def batches(draw: st.DrawFn) -> list[JobDemand]:
 @settings(max_examples=30, deadline=None)
 @given(batches(), st.sampled_from(["complementary", "rmixer_type", "fifo", "random", "exclusive"]))
 def test_no_policy_beats_the_bound(jobs: list[JobDemand], policy: PolicyName) -> None:
-    room = HostRoom(HOST.cores, 10 * GB)
-    ran = run(jobs, room, Settings(policy=policy))
+    room = HostCapacity(HOST.cores, 10 * GB)
+    ran = run(jobs, room, ColocationSettings(policy=policy))
     assert set(ran.ended_s) == {one.job for one in jobs}
     assert ran.makespan_s >= bound(jobs, room).least_s * (1 - 1e-6)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.history.features import Estimates
-from elastichost.tuner.memory.facts import AGE_EDGES, HostLook, MemoryDecision, MemoryLook
+from elastichost.tuner.memory.facts import AGE_EDGES, HostMemorySample, MemoryDecision, MemorySample
 from elastichost.tuner.memory.forecast import MemoryState, begin, decide, predict
 from elastichost.tuner.memory.horizon import LATE, kept_bytes, longest_horizon
 
@@ -27,11 +27,11 @@ def rows_at(n: float, beta: float = 0.8, scale: float = 20.0) -> float:
     return float(scale * n**beta)
 
 
-def look_at(second: int, *, budget: float = 1e9, total: int = 10**9, **changes: Any) -> MemoryLook:
+def look_at(second: int, *, budget: float = 1e9, total: int = 10**9, **changes: Any) -> MemorySample:
     """A run of one host that trains RATE samples a second, whose ids follow Heaps' law, and nothing is dropped."""
     n = RATE * second
     made = rows_at(n) * ROW
-    host = HostLook(0, int(budget), int(BASE + made), made, 1.0)
+    host = HostMemorySample(0, int(budget), int(BASE + made), made, 1.0)
     facts: dict[str, Any] = {
         "samples": n,
         "samples_left": max(0, total - n),
@@ -43,7 +43,7 @@ def look_at(second: int, *, budget: float = 1e9, total: int = 10**9, **changes: 
         "hosts": (host,),
         "possible": ALL,
     }
-    return MemoryLook(**{**facts, **changes})
+    return MemorySample(**{**facts, **changes})
 
 
 def decisions(seconds: range, **facts: Any) -> Iterator[tuple[int, MemoryState, MemoryDecision]]:
@@ -100,7 +100,7 @@ def test_no_new_ids_after_the_first_epoch_mean_no_growth() -> None:
 
 def test_what_is_possible_is_done_in_order() -> None:
     at_s = exceeds_at(2e9)
-    other = HostLook(1, 4_000_000_000, 10_000_000, 0.0, 0.0, may_take=True)
+    other = HostMemorySample(1, 4_000_000_000, 10_000_000, 0.0, 0.0, may_take=True)
 
     def first_kind(*possible: str, **changes: Any) -> MemoryDecision:
         return first(range(at_s - 250, at_s), budget=2e9, possible=possible, **changes)[1]
@@ -218,7 +218,7 @@ def test_memory_that_is_exceeded_by_what_does_not_grow_is_no_reason_to_drop_rows
     state, kinds = MemoryState(), set[str]()
     for second in range(1, 60):
         look = look_at(second, budget=1e9, new_ids_until=1)
-        look = msgspec.structs.replace(look, hosts=(HostLook(0, 10**9, 1_100_000_000, 1e6, 1.0),))
+        look = msgspec.structs.replace(look, hosts=(HostMemorySample(0, 10**9, 1_100_000_000, 1e6, 1.0),))
         state, decision = decide(state, look, float(second))
         kinds.add(decision.kind)
     assert kinds == {"stay", "warn"}
@@ -229,7 +229,7 @@ def test_a_horizon_that_is_too_short_is_lengthened_after_a_while() -> None:
     ages = tuple(min(1.0, edge / (RATE * 100)) * 100e6 for edge in AGE_EDGES)
     for second in range(100, 200):
         look = look_at(second, budget=2e9, horizon=100_000, live_bytes=20e6, ages=ages)
-        look = msgspec.structs.replace(look, hosts=(HostLook(0, 2 * 10**9, 300_000_000, 50e6, 1.0),))
+        look = msgspec.structs.replace(look, hosts=(HostMemorySample(0, 2 * 10**9, 300_000_000, 50e6, 1.0),))
         state, decision = decide(state, look, float(second))
         if decision.kind == "evict":
             found.append(decision)
@@ -250,7 +250,7 @@ def test_prediction_names_the_median_and_a_bound() -> None:
 # --- horizons ---------------------------------------------------------------------------------------------------------
 
 
-def with_ages(live: float, own: float, *, samples: int, ages_from: int = 0) -> MemoryLook:
+def with_ages(live: float, own: float, *, samples: int, ages_from: int = 0) -> MemorySample:
     """Rows of all ages up to `samples`, equally many of each."""
     shares = [min(1.0, edge / samples) for edge in AGE_EDGES]
     return msgspec.structs.replace(
@@ -287,7 +287,7 @@ def test_the_longest_horizon_fits_and_the_next_does_not(
     budget: float, samples: int, own: float, shortens: bool
 ) -> None:
     look = with_ages(1e9, own, samples=samples)
-    host = HostLook(0, int(budget), int(0.5 * budget), 1e9 + own, 1.0)
+    host = HostMemorySample(0, int(budget), int(0.5 * budget), 1e9 + own, 1.0)
     look = msgspec.structs.replace(look, hosts=(host,))
     growth = MemoryState().growth
     room = 0.45 * budget + 1e9 + own

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
-from elastichost.tuner.models.base import Fit, fit
+from elastichost.tuner.models.base import Fit
+from elastichost.tuner.models.registry import fit
 from elastichost.tuner.models.residual_gp import LEAST_WEIGHT, likeness, surface, weights_of
 
 JOB = Workload(batch_size=1000, host_cores=16)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.tuner.placement.cross_host_load import askers_of, keys_needed
+from elastichost.tuner.placement.cross_host_load import keys_needed, requesters_of
 from elastichost.tuner.placement.heat import BucketKey
 from elastichost.tuner.placement.rebalance import BOUND, imbalance, rebalanced
 
@@ -36,7 +36,7 @@ def test_what_is_needed_and_what_crosses_links(
                 asked[key] += keys * rate / total
             for host in () if is_there else (worker, hosts[owner]):
                 through[host] += keys * rate / total
-    askers = askers_of(hosts, workers, is_by_place=is_by_place)
+    askers = requesters_of(hosts, workers, is_by_place=is_by_place)
     needed = keys_needed(asked, owners, askers)
     for key, (owner, keys) in made.items():
         assert needed[key] == pytest.approx(keys if askers.share(owner) > 0 else 0.0)
@@ -48,7 +48,7 @@ def test_what_is_needed_and_what_crosses_links(
 
 def test_a_host_whose_workers_need_no_ps_may_own_more() -> None:
     """Two workers, three hosts with a PS each: what the third owns is asked for by both."""
-    askers = askers_of({0: 0, 1: 1, 2: 2}, [(0, 50.0), (1, 50.0)], is_by_place=True)
+    askers = requesters_of({0: 0, 1: 1, 2: 2}, [(0, 50.0), (1, 50.0)], is_by_place=True)
     speeds = {server: 1.0 / askers.share(server) for server in askers.hosts}
     heat: dict[BucketKey, float] = {(0, bucket): 10.0 for bucket in range(50)}
     target = rebalanced(heat, dict.fromkeys(heat, 0), speeds)
@@ -59,5 +59,5 @@ def test_a_host_whose_workers_need_no_ps_may_own_more() -> None:
 
 def test_where_nobody_trains_nobody_is_somewhere() -> None:
     for workers in ([], [(0, 0.0)]):
-        nobody = askers_of({0: 0}, workers, is_by_place=True)
+        nobody = requesters_of({0: 0}, workers, is_by_place=True)
         assert not nobody.workers and nobody.share(0) == 1.0

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from elastichost.plan import Plan, ProcessSpec
 from elastichost.resources import GpuDevice
-from elastichost.tuner.cold_start import initial_plan, resized_plan
+from elastichost.tuner.cold_start import initial_plan
 from elastichost.tuner.placement.gpu_shares import most_sharing, share_of
+from elastichost.tuner.placement.resize import resized_plan
 
 
 def shares(living: dict[int, ProcessSpec]) -> dict[int, float]:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from elastichost.tuner.facts import Configuration, Observation
-from elastichost.tuner.policy.floor import CLEAR, glimpse, is_below, slow_budget_s
+from elastichost.tuner.policy.floor import CLEAR, early_observation, is_below, slow_budget_s
 from elastichost.tuner.policy.profile import BlockSettings, ProfileSample, ProfileState, log_error_of
 
 BLOCK = BlockSettings()
@@ -16,7 +16,9 @@ EDGE = ProfileSample(5.0, Configuration(3, 1), True, 100_000)
 
 
 def seen(*rates: float, best: Observation = BEST) -> Observation | None:
-    return glimpse(ProfileState(Configuration(3, 1), edge=EDGE, rates=rates, seconds=0.5 * len(rates)), best, BLOCK)
+    return early_observation(
+        ProfileState(Configuration(3, 1), edge=EDGE, rates=rates, seconds=0.5 * len(rates)), best, BLOCK
+    )
 
 
 def test_three_windows_show_what_is_half_as_fast() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.models.base import interval
+from elastichost.tuner.policy.acquisition import DecisionCosts
 from elastichost.tuner.policy.candidates import Bounds
-from elastichost.tuner.policy.choice import DecisionCosts
 from elastichost.tuner.policy.decision import TunerSettings
 from elastichost.tuner.policy.trials import DARING_TRIALS, MOST_MOVES, Chosen, Options, Progress, choose
 
@@ -42,7 +42,7 @@ def chosen(
         np.array(unfamiliar),
         best.samples_per_s * np.array(more.pop("most", (np.inf,) * 3)),
     )
-    stakes = msgspec.structs.replace(
+    costs = msgspec.structs.replace(
         STAKES,
         remaining_s=more.pop("remaining_s", STAKES.remaining_s),
         log_error=more.pop("log_error", STAKES.log_error),
@@ -52,7 +52,7 @@ def chosen(
     settings = msgspec.structs.replace(
         SETTINGS, explore=explore, workload=msgspec.structs.replace(SETTINGS.workload, **more)
     )
-    return choose(options, best, stakes, settings, progress)
+    return choose(options, best, costs, settings, progress)
 
 
 def test_what_surely_pays_is_a_move_and_only_so_often() -> None:

@@ -24,13 +24,13 @@ from elastichost.worker.access.direct import DirectLookup
 from elastichost.worker.access.direct_rows import DirectRowPreparer
 from elastichost.worker.access.mixed import MixedLookup
 from elastichost.worker.access.mixed_rows import MixedRowPreparer
-from elastichost.worker.access.routing import Directory
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import PreparedBatch, RowPreparer
 from elastichost.worker.access.served import GradientSums, PulledRows, RowGradients, ServedLookup
 from elastichost.worker.access.served_rows import ServedRowPreparer
-from elastichost.worker.commit.channel import FencedError, StoppedError, pump_nothing
-from tests.worker.commit.test_exchange import push
+from elastichost.worker.channels.channel import FencedError, StoppedError, pump_nothing
+from elastichost.worker.channels.routing import Directory
+from tests.worker.channels.test_exchange import push
 from tests.worker.parameter_server import ThreadedServers
 
 FEATURES = ("dynamic", "checked", "shared", "hashed")

@@ -12,14 +12,14 @@ from torch import nn
 
 from elastichost.arena.arena import Arena
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
 from elastichost.arena.layout import plan_layout
+from elastichost.arena.watermarks import Watermarks
 from elastichost.specs import ModelSpec
 from elastichost.wire.control import LeaseProgressMsg
 from elastichost.wire.data import DensePushMsg
 from elastichost.wire.sockets import Caller, DataClient
+from elastichost.worker.channels.channel import DirectoryHolder, pump_nothing
 from elastichost.worker.commit import direct_commit, lease_commit
-from elastichost.worker.commit.channel import DirectoryHolder, pump_nothing
 from elastichost.worker.commit.direct_commit import DirectCommit
 from elastichost.worker.commit.lease_commit import BatchRange
 from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.arena.dense.watermarks import Watermarks
+from elastichost.arena.watermarks import Watermarks
 from elastichost.worker.access.mixed import MixedLookup
 from elastichost.worker.access.rows import PreparedBatch
-from elastichost.worker.commit.channel import pump_nothing
+from elastichost.worker.channels.channel import pump_nothing
 from elastichost.worker.commit.dense_transport import HeldParameters, MappedParameters
 from elastichost.worker.commit.lease_commit import BatchRange
 from elastichost.worker.commit.mixed_commit import MixedCommit

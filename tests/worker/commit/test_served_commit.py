@@ -14,7 +14,7 @@ from torch import nn
 from elastichost.arena.dense.store import DenseStore
 from elastichost.wire.control import LeaseProgressMsg
 from elastichost.wire.data import DensePushMsg
-from elastichost.worker.commit.channel import pump_nothing
+from elastichost.worker.channels.channel import pump_nothing
 from elastichost.worker.commit.dense_transport import ReceivedParameters
 from elastichost.worker.commit.lease_commit import BatchRange
 from elastichost.worker.commit.served_commit import ServedCommit

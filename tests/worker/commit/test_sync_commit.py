@@ -20,8 +20,8 @@ from elastichost.sharding import rows_per_bucket
 from elastichost.worker.access.row_channels import PullChannel, RowCutter
 from elastichost.worker.access.served import PulledRows, ServedLookup
 from elastichost.worker.access.served_rows import ServedRowPreparer
+from elastichost.worker.channels.channel import pump_nothing
 from elastichost.worker.commit import sync_commit
-from elastichost.worker.commit.channel import pump_nothing
 from elastichost.worker.commit.step_channel import StepStart
 from elastichost.worker.commit.sync_commit import SyncCommit
 from elastichost.worker.model.dense_vector import FlatDense, describe_dense, initial_vector

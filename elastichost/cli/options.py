@@ -1,0 +1,15 @@
+"""Arguments and options that several verbs have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["JobArgument", "Overrides"]
+
+JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (TOML).")]
+Overrides = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. train.batch_size=1024.")
+]

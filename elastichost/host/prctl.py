@@ -1,0 +1,36 @@
+"""Settings of a process that only the kernel's prctl(2) has."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+__all__ = ["set_child_subreaper", "set_parent_death_signal", "set_process_name"]
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+MOST_NAME_BYTES = 15
+
+
+def set_parent_death_signal(number: int) -> None:
+    """The kernel sends this signal when the parent (the thread that is it now) ends."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def set_child_subreaper(on: bool) -> None:
+    """Orphans below this process become its children instead of init's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(on))
+
+
+def set_process_name(name: str) -> None:
+    """What `ps` and `top` show of this process; cut to what the kernel keeps."""
+    _prctl(_PR_SET_NAME, name.encode()[:MOST_NAME_BYTES])
+
+
+def _prctl(option: int, argument: int | bytes) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    value = argument if isinstance(argument, bytes) else ctypes.c_ulong(argument)
+    if libc.prctl(option, value, 0, 0, 0):
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl({option}): {os.strerror(error)}")

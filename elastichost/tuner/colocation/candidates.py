@@ -1,0 +1,149 @@
+"""Where jobs could go: every (job, mode, device), which of them fit, how full its GPU is, what ends too late. Pure.
+
+Cores may be promised twice, the speeds say what that is worth; memory may not. A mode with more threads than the host
+has cores is none, unless the job has no other. A GPU's memory is that of one device; on the CPU that of the host alone
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elastichost.tuner.colocation.facts import CPU, HostCapacity, JobDemand, PlacedJob, Placement
+from elastichost.tuner.colocation.ledger import Margins, charge_of
+from elastichost.tuner.colocation.speeds import DEVICE, HOST, demand_row, seconds_left, value_of, width
+
+__all__ = ["Candidates", "FreeMemory", "bottleneck", "candidates", "fits", "free_memory", "outlasts"]
+
+Floats = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """c ways to start one of the jobs. job, mode: indices, int64 [c]; device: int64 [c]; demand: float64 [c, width];
+    value: what it counts for at full speed, float64 [c]; alone_s: seconds left in this mode alone, float64 [c].
+    estimate, charge: host bytes without and with the margin, float64 [c]; the same of the GPU. has_gpu: the job could
+    run on a GPU of the empty host, bool [c]."""
+
+    jobs: tuple[JobDemand, ...]
+    job: Whole
+    mode: Whole
+    device: Whole
+    demand: Floats
+    value: Floats
+    alone_s: Floats
+    estimate: Floats
+    charge: Floats
+    estimate_gpu: Floats
+    charge_gpu: Floats
+    has_gpu: Bools
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+    def placement(self, candidate: int) -> Placement:
+        return Placement(int(self.mode[candidate]), int(self.device[candidate]))
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """What is free: bytes of the host; of each GPU, float64 [g]. is_empty: nothing runs, no margin is needed."""
+
+    memory: float
+    gpus: Floats
+    is_empty: bool
+
+
+def candidates(
+    waiting: Sequence[JobDemand], host: HostCapacity, margins: Margins, fixed_margin: float = 0.0
+) -> Candidates:
+    """All ways in which jobs could start on an empty host, by job, mode and device. fixed_margin: in place of the
+    ledger's own, if not 0."""
+    gpus = len(host.gpus)
+    rows: list[tuple[float, ...]] = []
+    demands: list[Floats] = []
+    most_gpu = max((gpu.memory_bytes for gpu in host.gpus), default=0)
+    for index, job in enumerate(waiting):
+        runnable = _modes(job, host)
+        on_gpu = [job.modes[at] for at in runnable if job.modes[at].is_gpu]
+        has_gpu = any(m.gpu_memory_bytes <= most_gpu and m.memory_bytes <= host.memory_bytes for m in on_gpu)
+        for at in runnable:
+            mode = job.modes[at]
+            charge, charge_gpu = charge_of(margins, job.kind, mode)
+            if fixed_margin:
+                charge = round(mode.memory_bytes * fixed_margin)
+                charge_gpu = round(mode.gpu_memory_bytes * fixed_margin)
+            use = (value_of(job, mode), seconds_left(job, mode))
+            memory = (mode.memory_bytes, charge, mode.gpu_memory_bytes, charge_gpu)
+            for device in range(gpus) if mode.is_gpu else (CPU,):
+                rows.append((index, at, device, has_gpu, *use, *memory))
+                demands.append(demand_row(mode, device, gpus))
+    numbers = np.array(rows, dtype=np.float64).reshape(len(rows), 10).T
+    job_index, mode_index, device_index = numbers[:3].astype(np.int64)
+    value, alone_s, estimate, charge_host, estimate_gpu, charge_gpus = numbers[4:]
+    demand = np.array(demands, dtype=np.float64).reshape(len(rows), width(gpus))
+    return Candidates(
+        jobs=tuple(waiting),
+        job=job_index,
+        mode=mode_index,
+        device=device_index,
+        demand=demand,
+        value=value,
+        alone_s=alone_s,
+        estimate=estimate,
+        charge=charge_host,
+        estimate_gpu=estimate_gpu,
+        charge_gpu=charge_gpus,
+        has_gpu=numbers[3].astype(np.bool_),
+    )
+
+
+def _modes(job: JobDemand, host: HostCapacity) -> list[int]:
+    there = [index for index, mode in enumerate(job.modes) if host.gpus or not mode.is_gpu]
+    return [index for index in there if job.modes[index].cores <= host.cores] or there
+
+
+def free_memory(host: HostCapacity, running: Sequence[PlacedJob]) -> FreeMemory:
+    """What the charges of jobs that run leave, nothing less than 0."""
+    memory = host.memory_bytes - sum(one.charged_bytes for one in running)
+    gpus = np.array([gpu.memory_bytes for gpu in host.gpus], dtype=np.float64)
+    for one in running:
+        if one.placement.device != CPU:
+            gpus[one.placement.device] -= one.charged_gpu_bytes
+    return FreeMemory(max(0.0, float(memory)), np.maximum(gpus, 0.0), not running)
+
+
+def fits(ways: Candidates, free: FreeMemory) -> Bools:
+    """Which have their charges free; alone on the host, their estimates. bool [c]."""
+    need, need_gpu = (ways.estimate, ways.estimate_gpu) if free.is_empty else (ways.charge, ways.charge_gpu)
+    # one more at the end is what device CPU (-1) has: none is needed
+    free_gpu = np.append(free.gpus, np.inf)[ways.device]
+    found: Bools = (need <= free.memory) & (need_gpu <= free_gpu)
+    return found
+
+
+def bottleneck(ways: Candidates, demand: Floats) -> Floats:
+    """Of each candidate's GPU, the largest sum of demands on one of its resources with it, float64 [c]; 0 on the CPU.
+    demand: float64 [n, width] of those that run."""
+    gpus = (demand.shape[1] - HOST) // DEVICE
+    load = (demand.sum(axis=0) + ways.demand)[:, HOST:].reshape(len(ways), gpus, DEVICE)
+    most = np.concatenate([load.max(axis=2, initial=0.0), np.zeros((len(ways), 1))], axis=1)
+    found: Floats = most[np.arange(len(ways)), ways.device]
+    return found
+
+
+def outlasts(ways: Candidates, own_speed: Floats, ends_s: float, work_s: Floats, worth_now: float) -> Bools:
+    """Which are on the CPU although their job could have a GPU, and would end after all else that runs or waits: they
+    would be the tail of the batch. bool [c]. own_speed: float64 [c]; ends_s: until the last of those that run ends;
+    work_s: seconds that each waiting job needs alone in its fastest mode and that running ones need together (last),
+    float64 [jobs + 1]; worth_now: how many such seconds are worked off in one."""
+    others_s = (work_s.sum() - work_s[ways.job]) / max(1.0, worth_now)
+    rest_s = np.maximum(ends_s, others_s)
+    found: Bools = (ways.device == CPU) & ways.has_gpu & (ways.alone_s / own_speed > rest_s)
+    return found
