@@ -28,6 +28,7 @@ FIELD_WORDS = {
     "sharding": "how keys are divided among nodes",
     "staging": "where a write lies until it is committed",
     "stopping": "early stopping",
+    "training": "the phase of a run in which its job trains",
     "ceiling": "a noun",
     "keyring": "a noun",
 }

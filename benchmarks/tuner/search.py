@@ -9,9 +9,9 @@ one that warm start proposes after 1 to 5 earlier jobs of the family, tuned in t
 Jobs of 5 minutes to 10 hours (at the best speed) are looked at for the first minutes; what runs then goes on to their
 end.
 
-The goal is the policy's own: log speed less the price of the cores (`choice.price_of`). "Near" is within 5 % of the
-best of the space in that measure. "Tried" counts distinct configurations, the first one too, until one is near; a run
-that does not end near has never found it. "Over" is the time of the run over that of one that has the best from the
+The goal is the policy's own: log speed less the price of the cores (`acquisition.price_of`). "Near" is within 5 % of
+the best of the space in that measure. "Tried" counts distinct configurations, the first one too, until one is near; a
+run that does not end near has never found it. "Over" is the time of the run over that of one that has the best from the
 start. A violation is a configuration slower than 0.9 of the fastest that ran before. Of a recorded grid the truth is
 the mean over few rounds of a machine that drifts: "nearly" counts also what is farther from near by no more than a
 standard error of that. "random" and "bayesian" need some minutes of looks, so that of a quick run they are not to be

@@ -6,13 +6,14 @@ shrunk, paused or evicted is decided by the very functions of a live host, calle
 (`colocation_beliefs`), windows of noisy speeds, memory in use. The same batch, settings and seeds give the same result,
 bit for bit; what chance brings does not depend on the policy.
 
-    tick (every window, and whenever something happened):   memory seen -> windows -> tend -> dispatch
+    tick (every window, and whenever something happened):   memory seen -> windows -> advance -> dispatch
 
-Differs from a live host, each the same for every policy: cores are not dealt out among jobs (`sharing`), sizes change
-by feedback only; nobody but the jobs uses the host; no job begins in the last second of another; memory of GPUs is
-watched as that of the host is; there is no gentler containment than the ledger and feedback, and where more memory is
-used than there is, one is killed: on the host the largest (as the kernel does), on a GPU whoever asked last. Starting
-takes none of the host. `Settings.feedback` off: nothing is learnt of pairs, and nobody is shrunk, paused or evicted.
+Differs from a live host, each the same for every policy: cores are not dealt out among jobs (`core_allocation`), sizes
+change by feedback only; nobody but the jobs uses the host; no job begins in the last second of another; memory of GPUs
+is watched as that of the host is; there is no gentler containment than the ledger and feedback, and where more memory
+is used than there is, one is killed: on the host the largest (as the kernel does), on a GPU whoever asked last.
+Starting takes none of the host. `Settings.feedback` off: nothing is learnt of pairs, and nobody is shrunk, paused or
+evicted.
 """
 
 from __future__ import annotations

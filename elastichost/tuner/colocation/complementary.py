@@ -43,7 +43,7 @@ SLACK = 1e-9  # of rounding
 @dataclass(frozen=True, slots=True)
 class _Background:
     """What runs: speeds float64 [n], corrected; demand float64 [n, width]; value float64 [n]; its worth; seconds until
-    each ends, float64 [n]; work_s: as `placing.outlasts` has it."""
+    each ends, float64 [n]; work_s: as `candidates.outlasts` has it."""
 
     demand: Floats
     value: Floats

@@ -7,7 +7,7 @@ load share of the busiest PS, H cores of a shared host (0: processes have cores 
     hot = request_s + u m s                                 core-seconds of the busiest PS for one iteration of a worker
     wire = bytes s / bandwidth                              of its link, both directions; where hosts are known, all
                                                             bytes that leave one, and s what of them goes through the
-                                                            busiest link (`links`)
+                                                            busiest link (`link_traffic`)
     S = hot + wire + latency                                the way to the busiest PS and back, nobody else there
     L = max(C, q z S) + (1 - q) S                           q: share of S that goes on beside computing; what overlaps
                                                             may overlap itself (pulls and pushes): z of it is in line
