@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from elastichost.appending import tells_of_no_space
 from elastichost.arena.dense.store import DenseStore
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
@@ -55,6 +54,7 @@ from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord
 from elastichost.supervisor.ledger.ledger import Ledger
+from elastichost.supervisor.remote.transfers import TransferEnd
 from elastichost.wire.control import PauseMsg, ProceedMsg, SnapshotCutMsg, SnapshotMsg, SnapshotWrittenMsg
 
 __all__ = ["CheckpointController"]
@@ -177,7 +177,7 @@ class CheckpointController:
         if record.spec.host in self._run.elsewhere:
             self._fetch(record, message, blocks)
         else:
-            self._whole(record.process, message, blocks, "")
+            self._whole(record.process, message, blocks, TransferEnd())
 
     def _fetch(self, record: ProcessRecord, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...]) -> None:
         """What a PS of another machine wrote there comes here first."""
@@ -187,19 +187,19 @@ class CheckpointController:
         files.fetch(
             f"{_elsewhere(self._open)}/{name}",
             self._open.staging / name,
-            lambda problem: self._whole(record.process, message, blocks, problem),
+            lambda end: self._whole(record.process, message, blocks, end),
         )
 
     def _whole(
-        self, server: ProcessId, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...], why_not: str
+        self, server: ProcessId, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...], end: TransferEnd
     ) -> None:
         """The file of a PS is here, or could not come."""
         if self._open is None or message.cut != self._open.cut.number:
             return
-        if why_not:
-            kind = CheckpointSpaceError if tells_of_no_space(why_not) else CheckpointError
-            self._open.failure = kind(f"{server}: {why_not}")
-            self._perform(self._open.cut.abandon(why_not))
+        if end.problem:
+            kind = CheckpointSpaceError if end.is_out_of_space else CheckpointError
+            self._open.failure = kind(f"{server}: {end.problem}")
+            self._perform(self._open.cut.abandon(end.problem))
             return
         self._open.blocks += blocks
         self._perform(self._open.cut.written(server, message.cut, message.dense_version))
