@@ -12,7 +12,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
-__all__ = ["append_whole", "is_out_of_space", "space_words", "tells_of_no_space", "write_atomically", "write_whole_at"]
+__all__ = ["append_whole", "is_out_of_space", "space_words", "write_atomically", "write_whole_at"]
 
 # no space, no quota left, and a limit on the size of files: all of them may go away while the run waits
 _OUT_OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -24,11 +24,6 @@ def is_out_of_space(error: Exception) -> bool:
     if isinstance(error, sqlite3.OperationalError):
         return error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR"))
     return isinstance(error, OSError) and error.errno in _OUT_OF_SPACE
-
-
-def tells_of_no_space(text: str) -> bool:
-    """Whether an error of another machine, of which only the words came, is one of these."""
-    return any(os.strerror(code) in text for code in _OUT_OF_SPACE)
 
 
 def append_whole(descriptor: int, content: bytes) -> None:

@@ -19,7 +19,9 @@ import numpy.typing as npt
 
 from elastichost.errors import ArenaError, ArenaFullError
 
-__all__ = ["MORE_ROOM", "MappedFile"]
+__all__ = ["ALIGNMENT_BYTES", "MORE_ROOM", "MappedFile", "aligned"]
+
+ALIGNMENT_BYTES = 64  # of arrays that follow one another in a file: a line of the cache
 
 # What a user can do about a file system that is too small for the arena.
 MORE_ROOM = (
@@ -158,3 +160,8 @@ class MappedFile:
         # A tensor or array over the mapping keeps it alive.
         with contextlib.suppress(BufferError):
             self._map.close()
+
+
+def aligned(size_bytes: int) -> int:
+    """Where the next array may begin."""
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

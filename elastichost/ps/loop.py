@@ -22,7 +22,7 @@ from elastichost.ps.audit import Audit
 from elastichost.ps.dense_optimizer import dense_optimizer
 from elastichost.ps.frames import Outgoing
 from elastichost.ps.meter import RequestMeter
-from elastichost.ps.rows.eviction import Evictor
+from elastichost.ps.rows.evictor import Evictor
 from elastichost.ps.rows.restorer import fill_buckets, remake_buckets
 from elastichost.ps.rows.store import RowStore
 from elastichost.ps.rules import Rules

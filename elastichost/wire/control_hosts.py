@@ -29,11 +29,12 @@ class BucketsMeasuredMsg(Message, frozen=True):
 
 class CopiedMsg(Message, frozen=True):
     """PS: all buckets of CopyBucketsMsg are copied but for rows that change all the time, `bytes` of them. With
-    `failure` it cannot hold them, and says why."""
+    `failure` it cannot hold them, and says why. is_full: there is no memory for them."""
 
     copy: Count
     bytes: Count
     failure: str = ""
+    is_full: bool = False
 
 
 class ForgottenMsg(Message, frozen=True):

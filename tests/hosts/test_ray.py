@@ -22,6 +22,7 @@ from elastichost.supervisor.remote.agent_launcher import agent_command
 from elastichost.supervisor.remote.preflight import check_hosts
 from elastichost.supervisor.remote.ray.cluster import hosts_on_ray
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+from elastichost.supervisor.remote.transfers import TransferEnd
 from tests.hosts.keys import ROOT
 from tests.system.test_agent import LIMIT_S, collect, directories, is_gone, spawn, wait_until
 from tests.system.test_machines import pids_of, servers_of
@@ -39,6 +40,7 @@ SAMPLES, FEWER = 200_000, 60_000
 IMPATIENT = """
 import sys
 from elastichost.supervisor.remote.ray import relay as ray_relay
+from elastichost.supervisor.remote.transfers import TransferEnd
 ray_relay.PLACED_WITHIN_S = 1.0
 sys.exit(ray_relay.main(sys.argv[1:]))
 """
@@ -131,14 +133,14 @@ def test_a_process_is_started_on_a_node_and_nothing_stays(
 def test_a_large_file_comes_and_goes_unchanged(launcher: RemoteLauncher, tmp_path: Path) -> None:
     """Many pieces, in both directions at once."""
     data = os.urandom(20 << 20)
-    source, back, answers = tmp_path / "source", tmp_path / "back", list[str]()
+    source, back, answers = tmp_path / "source", tmp_path / "back", list[TransferEnd]()
     source.write_bytes(data)
     for name in ("one", "two"):
         launcher.files.send(name, source, answers.append)
     wait_until(lambda: len(answers) >= 1, launcher)
     launcher.files.fetch("one", back, answers.append)
     wait_until(lambda: len(answers) == 3, launcher)
-    assert answers == ["", "", ""]
+    assert answers == [TransferEnd()] * 3
     assert back.read_bytes() == data
 
 

@@ -17,7 +17,7 @@ from elastichost.arena.arena import Arena
 from elastichost.arena.files import MappedFile
 from elastichost.arena.index import table as index
 from elastichost.arena.layout import plan_layout
-from elastichost.errors import ArenaFullError, IllegalTransitionError, ProtocolError
+from elastichost.errors import ArenaFullError, IllegalTransitionError, MemoryBudgetError, ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.frames import Outgoing
 from elastichost.ps.rows.store import RowStore
@@ -327,8 +327,9 @@ def test_no_room(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MappedFile, "allocate", full)
     with pytest.raises(ArenaFullError):
         scene.until_copied()
-    copied = scene.mover.fail("no room")
-    assert (copied.copy, copied.failure) == (1, "no room")
+    copied = scene.mover.fail(MemoryBudgetError("no room"))
+    assert (copied.copy, copied.failure, copied.is_full) == (1, "MemoryBudgetError: no room", True)
+    assert not scene.mover.fail(ProtocolError("nonsense")).is_full
     assert scene.mover.clients == () and scene.turn() is None
     monkeypatch.undo()
     bucket_copy.PART_BYTES = 4096

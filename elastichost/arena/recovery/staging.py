@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.files import MappedFile
+from elastichost.arena.files import ALIGNMENT_BYTES, MappedFile, aligned
 from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
 from elastichost.arena.words import announce, load_word
 from elastichost.errors import ArenaError
@@ -30,7 +30,6 @@ _SEQUENCE_BITS = 40
 _STAMP, _EPOCH, _ROWS, _FLOATS = range(4)
 _SCALE = 4  # a float64
 _COUNTS = 8  # one word per table from here on
-_ALIGNMENT = 64
 _GROWTH_BYTES = 1 << 20
 
 
@@ -68,7 +67,7 @@ class StagingArea:
 
     def __init__(self, directory: Path, server: int, tables: int, allowance: Allowance = UNLIMITED) -> None:
         self._directory, self._server, self._tables, self._allowance = directory, server, tables, allowance
-        self._data_offset = _aligned(8 * (_COUNTS + tables))
+        self._data_offset = aligned(8 * (_COUNTS + tables))
         self._slots: dict[int, _Slot] = {}
         for path in sorted(directory.glob(f"staged-{server}-*")):
             self._slot(int(path.name.rpartition("-")[2]))
@@ -84,7 +83,7 @@ class StagingArea:
         gradients: Float32,
     ) -> None:
         """Makes this the stager's waiting push, instead of the one before. Raises ArenaFullError."""
-        slot, needed_bytes = self._slot(stager), rows.nbytes + _ALIGNMENT + gradients.nbytes
+        slot, needed_bytes = self._slot(stager), rows.nbytes + ALIGNMENT_BYTES + gradients.nbytes
         if needed_bytes > MAX_PUSH_BYTES:
             raise ArenaError(f"a push of {needed_bytes} bytes cannot be staged", hint="use smaller batches")
         announce(slot.words, _STAMP, 0)
@@ -143,7 +142,7 @@ class StagingArea:
 
     def _arrays(self, slot: _Slot) -> tuple[Int64, Float32]:
         rows, floats = int(slot.words[_ROWS]), int(slot.words[_FLOATS])
-        second = self._data_offset + _aligned(8 * rows)
+        second = self._data_offset + aligned(8 * rows)
         return slot.file.array(np.int64, self._data_offset, rows), slot.file.array(np.float32, second, floats)
 
 
@@ -174,7 +173,3 @@ class _Slot:
     def close(self) -> None:
         self.words = np.zeros(0, np.int64)
         self.file.close()
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT

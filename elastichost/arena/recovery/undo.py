@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elastichost.arena.files import MappedFile
+from elastichost.arena.files import MappedFile, aligned
 from elastichost.arena.memory_board import PATIENCE_S, UNLIMITED, Allowance
 from elastichost.arena.recovery.staging import MAX_STAGERS
 from elastichost.arena.words import announce, load_word
@@ -35,7 +35,6 @@ _APPLIED = 8  # newest applied stamp of each stager
 _STAGERS = _APPLIED + MAX_STAGERS  # the record: who ...
 _NEW_STAMPS = _STAGERS + MAX_STAGERS  # ... gets which stamp
 _COUNTS = _NEW_STAMPS + MAX_STAGERS  # rows of each table
-_ALIGNMENT = 64
 _GROWTH_BYTES = 1 << 20
 
 
@@ -55,7 +54,7 @@ class UndoRecord:
 
     def __init__(self, directory: Path, server: int, tables: int, allowance: Allowance = UNLIMITED) -> None:
         self._tables, self._allowance = tables, allowance
-        self._data_offset = _aligned(8 * (_COUNTS + tables))
+        self._data_offset = aligned(8 * (_COUNTS + tables))
         self._file = MappedFile.attach_or_create(directory / f"undo-{server}", self._data_offset + MAX_RECORD_BYTES)
         self._file.allocate(0, self._data_offset, "the undo record of a PS")
         self._reserved_bytes = self._data_offset
@@ -73,7 +72,7 @@ class UndoRecord:
         words = self._words
         if words[_ACTIVE]:
             raise ArenaError("an application of pushes was begun and neither finished nor taken back")
-        self._reserve(self._data_offset + _aligned(rows.nbytes) + _aligned(4 * lines) + 4 * states)
+        self._reserve(self._data_offset + aligned(rows.nbytes) + aligned(4 * lines) + 4 * states)
         words[_FINISHED] = 0
         words[_ROWS], words[_LINES], words[_STATES], words[_STAMPS] = len(rows), lines, states, len(stamps)
         words[_COUNTS : _COUNTS + self._tables] = np.diff(bounds)
@@ -122,8 +121,8 @@ class UndoRecord:
         rows, lines, states = int(words[_ROWS]), int(words[_LINES]), int(words[_STATES])
         bounds = np.zeros(self._tables + 1, np.int64)
         np.cumsum(words[_COUNTS : _COUNTS + self._tables], out=bounds[1:])
-        lines_at = self._data_offset + _aligned(8 * rows)
-        states_at = lines_at + _aligned(4 * lines)
+        lines_at = self._data_offset + aligned(8 * rows)
+        states_at = lines_at + aligned(4 * lines)
         return OldLines(
             self._file.array(np.int64, self._data_offset, rows),
             bounds,
@@ -143,7 +142,3 @@ class UndoRecord:
                 patience_s=PATIENCE_S,
             )
             self._reserved_bytes = grown
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT

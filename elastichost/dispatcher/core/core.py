@@ -353,10 +353,10 @@ class Core:
         effects: list[Effect] = []
         for job, why in reasons.items():
             entry = self._jobs[job]
-            entry.why = why
-            if why.startswith("can never run"):
+            entry.why = why.text
+            if why.for_ever:
                 entry.ended_s = now_s
-                effects += failed(entry, None, why)
+                effects += failed(entry, None, why.text)
         return tuple(effects)
 
     # --- memory ---------------------------------------------------------------------------------------------

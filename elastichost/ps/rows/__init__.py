@@ -3,6 +3,7 @@
 Modules:
     store       created, read, updated, evicted, copied out
     row_lines   weights that leave, gradients that come in
-    eviction    when rows that nobody saw for long are dropped, and who drops them
+    eviction    when rows are evicted; pure
+    evictor     evicts them
     restorer    fills buckets from a checkpoint, or with initial rows
 """

@@ -78,7 +78,7 @@ class BucketTransfers:
         try:
             copied = self._mover.turn(now_s)
         except (ArenaFullError, ProtocolError) as error:
-            copied = self._mover.fail(f"{type(error).__name__}: {error.message}")
+            copied = self._mover.fail(error)
         if copied is not None:
             self._send(copied)
         if not self._awaited or not self._mover.are_whole(self._awaited):
@@ -136,7 +136,7 @@ class BucketTransfers:
             self._mover.complete(buckets)
         except ArenaFullError as error:
             self._store.release(buckets)
-            self._send(self._mover.fail(f"{type(error).__name__}: {error.message}"))
+            self._send(self._mover.fail(error))
             return False
         if buckets:
             crash_point("ps.move.target_before_ready")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from elastichost.errors import ProtocolError
+from elastichost.errors import ArenaFullError, ElastichostError, ProtocolError
 from elastichost.ps.transfer.bucket_copy import BucketCopy, Store
 from elastichost.ps.transfer.bucket_rows import BucketRows
 from elastichost.wire.codec import Envelope
@@ -170,12 +170,13 @@ class BucketReceiver:
         self._told = self._copy
         return CopiedMsg(self._copy, sum(copy.bytes for copy in copies))
 
-    def fail(self, reason: str) -> CopiedMsg:
+    def fail(self, error: ElastichostError) -> CopiedMsg:
         """Nothing more is fetched. What is here stays until it is dropped."""
         for source in list(self._lines):
             self._lines.pop(source).client.close()
         self._told, self._wanted = self._copy, frozenset()
-        return CopiedMsg(self._copy, 0, reason)
+        is_full = isinstance(error, ArenaFullError)
+        return CopiedMsg(self._copy, 0, f"{type(error).__name__}: {error.message}", is_full=is_full)
 
     def are_whole(self, buckets: Collection[Key]) -> bool:
         """Whether all of these can be taken over."""

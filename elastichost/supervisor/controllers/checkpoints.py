@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from elastichost.arena.dense.store import DenseStore
-from elastichost.atomic_write import tells_of_no_space
 from elastichost.checkpoint.files import remove_tree
 from elastichost.checkpoint.format import (
     BlockRecord,
@@ -56,6 +55,7 @@ from elastichost.supervisor.core.checkpoint_cut import (
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.lifecycle import State
 from elastichost.supervisor.ledger.checkpoint_record import RunRecord
+from elastichost.supervisor.remote.transfers import TransferEnd
 from elastichost.wire.control import PauseMsg, ProceedMsg, SnapshotCutMsg, SnapshotMsg, SnapshotWrittenMsg
 
 __all__ = ["CheckpointController", "CheckpointState"]
@@ -192,7 +192,7 @@ class CheckpointController:
         if record.spec.host in self._run.elsewhere:
             self._fetch(record, message, blocks)
         else:
-            self._whole(record.process, message, blocks, "")
+            self._whole(record.process, message, blocks, TransferEnd())
 
     def _fetch(self, record: ProcessRecord, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...]) -> None:
         """What a PS of another machine wrote there comes here first."""
@@ -202,19 +202,19 @@ class CheckpointController:
         files.fetch(
             f"{_elsewhere(self._state.open)}/{name}",
             self._state.open.staging / name,
-            lambda problem: self._whole(record.process, message, blocks, problem),
+            lambda end: self._whole(record.process, message, blocks, end),
         )
 
     def _whole(
-        self, server: ProcessId, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...], why_not: str
+        self, server: ProcessId, message: SnapshotWrittenMsg, blocks: tuple[BlockRecord, ...], end: TransferEnd
     ) -> None:
         """The file of a PS is here, or could not come."""
         if self._state.open is None or message.cut != self._state.open.cut.number:
             return
-        if why_not:
-            kind = CheckpointSpaceError if tells_of_no_space(why_not) else CheckpointError
-            self._state.open.failure = kind(f"{server}: {why_not}")
-            self._perform(self._state.open.cut.abandon(why_not))
+        if end.problem:
+            kind = CheckpointSpaceError if end.is_out_of_space else CheckpointError
+            self._state.open.failure = kind(f"{server}: {end.problem}")
+            self._perform(self._state.open.cut.abandon(end.problem))
             return
         self._state.open.blocks += blocks
         self._perform(self._state.open.cut.written(server, message.cut, message.dense_version))

@@ -39,7 +39,6 @@ __all__ = ["MigrationController", "moves_between", "partly_moved"]
 
 RETRY_S = 1.0  # after a round that was given up; doubled with each that follows
 MOST_RETRY_S = 60.0
-NO_ROOM = ("ArenaFullError", "MemoryBudgetError")  # with which a PS says that it has no memory for what comes
 
 
 class MigrationController:
@@ -205,10 +204,10 @@ class MigrationController:
         match message:
             case BucketsMeasuredMsg(request=request, bytes=sizes):
                 self._perform(self._round.measured(server, request, sizes))
-            case CopiedMsg(copy=number, bytes=copied_bytes, failure=failure):
+            case CopiedMsg(copy=number, bytes=copied_bytes, failure=failure, is_full=is_full):
                 effects = self._round.copied(server, number, copied_bytes, failure)
-                is_full = bool(self._round.reason) and failure.startswith(NO_ROOM)
-                self._perform(effects, full_host=self._host(server.index) if is_full else None)
+                has_failed_for_it = bool(self._round.reason) and is_full
+                self._perform(effects, full_host=self._host(server.index) if has_failed_for_it else None)
             case ForgottenMsg(request=request):
                 self._round.forgotten(server, request)
                 self._perform(())

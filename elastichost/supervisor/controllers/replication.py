@@ -17,6 +17,7 @@ from elastichost.runs.events import MirrorMissing
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.remote.messages import CheckpointKeptMsg
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+from elastichost.supervisor.remote.transfers import TransferEnd
 
 __all__ = ["INCOMING", "HostMirror", "mirror_of"]
 
@@ -78,9 +79,9 @@ class HostMirror:
             there = f"{INCOMING}/{checkpoint.name}/{name}"
             self._launcher.files.send(there, checkpoint / name, functools.partial(self._arrived, name))
 
-    def _arrived(self, name: str, problem: str) -> None:
+    def _arrived(self, name: str, end: TransferEnd) -> None:
         self._left.discard(name)
-        self._problem = self._problem or problem
+        self._problem = self._problem or end.problem
         if self._left:
             return
         if self._problem:

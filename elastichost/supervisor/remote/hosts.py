@@ -26,6 +26,7 @@ from elastichost.supervisor.launch.host_paths import Place
 from elastichost.supervisor.remote.messages import OpenedMsg, ProcessUsage, SourceFile, WelcomeMsg
 from elastichost.supervisor.remote.preflight import Own, failures_of, interface_of, repair_of, supervisor_address
 from elastichost.supervisor.remote.remote_launcher import RemoteLauncher
+from elastichost.supervisor.remote.transfers import TransferEnd
 from elastichost.wire.security.keys import gate_at
 
 __all__ = ["RESTORED", "LinkSpeed", "Machines", "file_problems"]
@@ -205,7 +206,7 @@ class Machines:
     def send_checkpoint(self, checkpoint: Path, wanted: Mapping[int, Collection[str]]) -> None:
         """Returns when those files of it, by the number of the host, are there, below `RESTORED`, or the host is lost,
         which comes as an event. Raises CheckpointError."""
-        answers: dict[int, list[str]] = {number: [] for number in wanted}
+        answers: dict[int, list[TransferEnd]] = {number: [] for number in wanted}
         for number, names in wanted.items():
             for name in sorted(names):
                 self.launchers[number].files.send(f"{RESTORED}/{name}", checkpoint / name, answers[number].append)
@@ -216,7 +217,7 @@ class Machines:
         ]:
             for one in waited:
                 one.wait_turn(PIECE_WAIT_S)
-        if problems := [answer for said in answers.values() for answer in said if answer]:
+        if problems := [end.problem for ends in answers.values() for end in ends if end.problem]:
             raise CheckpointError(f"{checkpoint} cannot be sent to the other hosts: {problems[0]}")
 
     def _all(self, is_there: Callable[[RemoteLauncher], bool], timeout_s: float) -> None:

@@ -8,14 +8,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elastichost.atomic_write import write_whole_at
+from elastichost.atomic_write import is_out_of_space, write_whole_at
 from elastichost.supervisor.remote import messages as said
 
-__all__ = ["Transfers"]
+__all__ = ["TransferEnd", "Transfers"]
 
 UNDER_WAY = 4
 Say = Callable[[said.AgentOrder], None]
-Done = Callable[[str], None]  # "" or why it failed
+
+
+@dataclass(frozen=True, slots=True)
+class TransferEnd:
+    """problem: "" or why it failed. is_out_of_space: for want of space on this machine's disk."""
+
+    problem: str = ""
+    is_out_of_space: bool = False
+
+
+Done = Callable[[TransferEnd], None]
 
 
 @dataclass(slots=True)
@@ -55,7 +65,7 @@ class Transfers:
         try:
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            done(f"cannot create {target}: {error.strerror}")
+            done(TransferEnd(f"cannot create {target}: {error.strerror}", is_out_of_space(error)))
             return
         self._numbers += 1
         self._fetches[self._numbers] = _Fetch(name, target, done, descriptor)
@@ -75,7 +85,7 @@ class Transfers:
             return  # asked for beyond the end, or it failed meanwhile
         fetch.waiting -= 1
         if piece.problem:
-            self._end(piece.number, piece.problem)
+            self._end(piece.number, TransferEnd(piece.problem))
             return
         try:
             write_whole_at(fetch.descriptor, piece.data, fetch.come)
@@ -83,10 +93,11 @@ class Transfers:
             if piece.is_last:
                 os.fsync(fetch.descriptor)
         except OSError as error:
-            self._end(piece.number, f"cannot write {fetch.target}: {error.strerror}")
+            problem = f"cannot write {fetch.target}: {error.strerror}"
+            self._end(piece.number, TransferEnd(problem, is_out_of_space(error)))
             return
         if piece.is_last:
-            self._end(piece.number, "")  # first: the host may turn out to be lost while it is spoken to
+            self._end(piece.number, TransferEnd())  # first: the host may turn out to be lost while it is spoken to
             self.say(said.RemoveFileMsg(fetch.name))
         else:
             self._ask(piece.number)
@@ -94,20 +105,20 @@ class Transfers:
     def remove(self, name: str) -> None:
         """A file of the run's directory there, whether it is wanted still or not."""
         for number in [number for number, fetch in self._fetches.items() if fetch.name == name]:
-            self._end(number, "it is not wanted any more")
+            self._end(number, TransferEnd("it is not wanted any more"))
         self.say(said.RemoveFileMsg(name))
 
-    def _end(self, number: int, problem: str) -> None:
+    def _end(self, number: int, end: TransferEnd) -> None:
         fetch = self._fetches.pop(number)
         os.close(fetch.descriptor)
-        fetch.done(problem)
+        fetch.done(end)
 
     def send(self, name: str, source: Path, done: Done) -> None:
         """A file of this machine becomes one of the run's directory there."""
         try:
             self._sending.append(_Sending(name, source, done, source.stat().st_size))
         except OSError as error:
-            done(f"cannot read {source}: {error.strerror}")
+            done(TransferEnd(f"cannot read {source}: {error.strerror}"))
 
     def turn(self, has_room: Callable[[], bool]) -> None:
         """has_room: what was said has gone out."""
@@ -119,7 +130,7 @@ class Transfers:
                     data = file.read(said.PIECE_BYTES)
             except OSError as error:
                 self._sending.popleft()
-                one.done(f"cannot read {one.source}: {error.strerror}")
+                one.done(TransferEnd(f"cannot read {one.source}: {error.strerror}"))
                 continue
             is_last = one.sent + len(data) >= one.size_bytes
             self.say(said.WriteFileMsg(one.name, one.sent, data, is_last))
@@ -131,14 +142,15 @@ class Transfers:
     def written(self, word: said.FileWrittenMsg) -> None:
         done = self._sent.pop(word.name, None)
         if done is not None:
-            done(word.problem)
+            done(TransferEnd(word.problem))
 
     def lost(self, reason: str) -> None:
         """The host is."""
+        end = TransferEnd(reason)
         while self._fetches:  # whoever is told may end others
-            self._end(next(iter(self._fetches)), reason)
+            self._end(next(iter(self._fetches)), end)
         pending = [*(one.done for one in self._sending), *self._sent.values()]
         self._sending.clear()
         self._sent.clear()
         for done in pending:
-            done(reason)
+            done(end)

@@ -9,6 +9,7 @@ rmixer_type     RMixer's rule; fifo, random, exclusive (`baselines`)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from elastichost.tuner.colocation.ledger import Margins, mb_words
 from elastichost.tuner.colocation.placement_input import PlacementInput, placement_input, predicted
 from elastichost.tuner.colocation.settings import ColocationSettings
 
-__all__ = ["POLICIES", "ColocationSettings", "dispatch", "predicted", "why_waiting"]
+__all__ = ["POLICIES", "ColocationSettings", "WaitReason", "dispatch", "predicted", "why_waiting"]
 
 POLICIES: dict[PolicyName, Callable[[PlacementInput], Start | None]] = {
     "complementary": complementary,
@@ -60,6 +61,14 @@ def _policy(settings: ColocationSettings) -> Callable[[PlacementInput], Start | 
     return POLICIES[settings.policy]
 
 
+@dataclass(frozen=True, slots=True)
+class WaitReason:
+    """Why a job is not started, for people. for_ever: it can never run on this host."""
+
+    text: str
+    for_ever: bool = False
+
+
 def why_waiting(
     waiting: Sequence[JobDemand],
     running: Sequence[PlacedJob],
@@ -70,35 +79,37 @@ def why_waiting(
     *,
     margins: Margins | None = None,
     decisions: int = 0,
-) -> dict[str, str]:
-    """Why each job that waits is not started, in words, by name. To be asked after `dispatch`, with what it started
+) -> dict[str, WaitReason]:
+    """Why each job that waits is not started, by name. To be asked after `dispatch`, with what it started
     among the running; a job that would start now is said to be next. Raises as `dispatch`."""
     inputs = placement_input(waiting, running, host, settings, corrections, now_s, margins or Margins(), decisions)
     if (start := _policy(settings)(inputs)) is not None:
-        return _why(inputs) | {start.job: f"is next: {start.reason}"}
+        return _why(inputs) | {start.job: WaitReason(f"is next: {start.reason}")}
     return _why(inputs)
 
 
-def _why(inputs: PlacementInput) -> dict[str, str]:
+def _why(inputs: PlacementInput) -> dict[str, WaitReason]:
     closed, rests, fitting = inputs.closed(), inputs.rests(), inputs.fitting()
     by_policy = why_not(inputs) if _policy(inputs.settings) is complementary else {}
     first = next(iter(inputs.in_order()), None)
-    reasons = {}
+    reasons = dict[str, WaitReason]()
     for index, job in enumerate(inputs.candidates.jobs):
         if not inputs.possible[index]:
-            reasons[job.job] = f"can never run here: {_needs(inputs, index)}"
-        elif closed:
-            reasons[job.job] = closed
+            reasons[job.job] = WaitReason(f"can never run here: {_needs(inputs, index)}", for_ever=True)
+            continue
+        if closed:
+            text = closed
         elif inputs.running and job.exclusive:
-            reasons[job.job] = f"runs alone this time, and {_still_run(len(inputs.running))}"
+            text = f"runs alone this time, and {_still_run(len(inputs.running))}"
         elif rests[index]:
-            reasons[job.job] = f"rests before it is tried again, for {job.not_before_s - inputs.now_s:.0f} s more"
+            text = f"rests before it is tried again, for {job.not_before_s - inputs.now_s:.0f} s more"
         elif not fitting[inputs.candidates.job == index].any():
-            reasons[job.job] = _needs(inputs, index)
+            text = _needs(inputs, index)
         elif job.job in by_policy:
-            reasons[job.job] = by_policy[job.job]
+            text = by_policy[job.job]
         else:
-            reasons[job.job] = _behind(inputs, first)
+            text = _behind(inputs, first)
+        reasons[job.job] = WaitReason(text)
     return reasons
 
 

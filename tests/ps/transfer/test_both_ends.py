@@ -17,7 +17,8 @@ from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.ps.applier import RowApplier
-from elastichost.ps.rows.eviction import GRACE_BATCHES, Evictor
+from elastichost.ps.rows.eviction import GRACE_BATCHES
+from elastichost.ps.rows.evictor import Evictor
 from elastichost.ps.rows.store import RowStore
 from elastichost.ps.session import Session
 from elastichost.ps.transfer.both_ends import BucketTransfers

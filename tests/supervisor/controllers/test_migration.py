@@ -268,7 +268,7 @@ class World(RuleBasedStateMachine):
                 return
             living.copied.add((move.table, move.bucket))
         living.is_told = True
-        living.answers.append(CopiedMsg(order.copy, BUCKET_BYTES * len(order.moves), failure))
+        living.answers.append(CopiedMsg(order.copy, BUCKET_BYTES * len(order.moves), failure, is_full=bool(failure)))
 
     def steps_of_workers(self) -> list[Callable[[], None]]:
         """What those may do that use rows in place."""
@@ -310,7 +310,7 @@ class World(RuleBasedStateMachine):
         living = self.one_of(data, lambda s: s.pending and s.order and s.order.moves)
         assert living.order is not None
         living.is_told = True
-        living.answers.append(CopiedMsg(living.order.copy, 0, NO_ROOM))
+        living.answers.append(CopiedMsg(living.order.copy, 0, NO_ROOM, is_full=True))
 
     @rule(seed=st.integers(0, 1 << 30), number=st.integers(1, 60))
     def time_passes(self, seed: int, number: int) -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from elastichost.atomic_write import tells_of_no_space
 from elastichost.errors import ProtocolError
 from elastichost.supervisor.remote import messages as said
 from elastichost.supervisor.remote.agent_tasks import below, read_piece, remove, write_piece
 from elastichost.supervisor.remote.messages import PIECE_BYTES
-from elastichost.supervisor.remote.transfers import UNDER_WAY, Transfers
+from elastichost.supervisor.remote.transfers import UNDER_WAY, TransferEnd, Transfers
 from tests.full_disk import file_limit
 
 
@@ -22,7 +21,7 @@ class Bench:
         self.there = folder / "there"
         self.there.mkdir()
         self.asked: list[said.AgentOrder] = []
-        self.done: list[str] = []
+        self.done: list[TransferEnd] = []
         self.most = 0
         self.transfers = Transfers(self.asked.append)
 
@@ -61,7 +60,7 @@ def test_a_file_that_comes_is_what_was_there_and_is_gone_there(bench: Bench, tmp
     (bench.there / "cut" / "a.bin").write_bytes(content[:size])
     bench.transfers.fetch("cut/a.bin", tmp_path / "a.bin", bench.done.append)
     bench.follow()
-    assert bench.done == [""]
+    assert bench.done == [TransferEnd()]
     assert (tmp_path / "a.bin").read_bytes() == content[:size]
     assert list(bench.there.iterdir()) == []
     assert bench.most <= UNDER_WAY
@@ -72,7 +71,7 @@ def test_a_file_that_goes_is_there_as_it_was_here(bench: Bench, tmp_path: Path, 
     (tmp_path / "b.bin").write_bytes(b"x" * size)
     bench.transfers.send("kept/b.bin", tmp_path / "b.bin", bench.done.append)
     bench.send()
-    assert bench.done == [""]
+    assert bench.done == [TransferEnd()]
     assert (bench.there / "kept" / "b.bin").read_bytes() == b"x" * size
 
 
@@ -80,7 +79,7 @@ def test_what_is_not_there_is_told(bench: Bench, tmp_path: Path) -> None:
     bench.transfers.fetch("none.bin", tmp_path / "none.bin", bench.done.append)
     bench.follow()
     bench.transfers.send("c.bin", tmp_path / "missing.bin", bench.done.append)
-    assert bench.done[0] == "No such file or directory" and "missing.bin" in bench.done[1]
+    assert bench.done[0] == TransferEnd("No such file or directory") and "missing.bin" in bench.done[1].problem
 
 
 def test_a_lost_host_ends_all_of_them(bench: Bench, tmp_path: Path) -> None:
@@ -89,9 +88,9 @@ def test_a_lost_host_ends_all_of_them(bench: Bench, tmp_path: Path) -> None:
     bench.transfers.fetch("a.bin", tmp_path / "a.bin", bench.done.append)
     bench.transfers.send("b.bin", tmp_path / "b.bin", bench.done.append)
     bench.transfers.lost("it is gone")
-    assert bench.done == ["it is gone"] * 2
+    assert bench.done == [TransferEnd("it is gone")] * 2
     bench.follow()  # answers that were on their way
-    assert bench.done == ["it is gone"] * 2
+    assert bench.done == [TransferEnd("it is gone")] * 2
 
 
 def test_a_host_that_is_lost_while_it_is_told_to_remove_a_file_has_sent_it(bench: Bench, tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_a_host_that_is_lost_while_it_is_told_to_remove_a_file_has_sent_it(bench
     bench.transfers.fetch("a.bin", tmp_path / "a.bin", bench.done.append)
     bench.transfers.fetch("b.bin", tmp_path / "b.bin", bench.done.append)
     bench.transfers.came(said.FilePieceMsg(1, b"x", True, ""))
-    assert bench.done == ["", "it is gone"]
+    assert bench.done == [TransferEnd(), TransferEnd("it is gone")]
     assert (tmp_path / "a.bin").read_bytes() == b"x"
 
 
@@ -122,5 +121,5 @@ def test_a_disk_that_takes_a_part_only_fails_the_fetch(bench: Bench, tmp_path: P
     with file_limit(4000):
         bench.follow()
     assert len(bench.done) == 1
-    assert "cannot write" in bench.done[0]
-    assert tells_of_no_space(bench.done[0])
+    assert "cannot write" in bench.done[0].problem
+    assert bench.done[0].is_out_of_space

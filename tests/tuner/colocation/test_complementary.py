@@ -9,13 +9,17 @@ import pytest
 from elastichost.tuner.colocation import complementary
 from elastichost.tuner.colocation.corrections import Corrections, PairCorrection
 from elastichost.tuner.colocation.facts import CPU, GpuCapacity, HostCapacity, JobDemand, PlacedJob, Placement, Start
-from elastichost.tuner.colocation.policies import dispatch, predicted, why_waiting
+from elastichost.tuner.colocation.policies import WaitReason, dispatch, predicted, why_waiting
 from elastichost.tuner.colocation.settings import ColocationSettings
 from elastichost.tuner.colocation.speeds import bound, demand_matrix, speeds, values, worth
 from tests.tuner.colocation.fluid import run
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
 
 DEFAULT = ColocationSettings()
+
+
+def words_of(told: dict[str, WaitReason]) -> dict[str, str]:
+    return {name: reason.text for name, reason in told.items()}
 
 
 def started(
@@ -89,10 +93,10 @@ def test_nobody_is_slowed_beyond_the_least_speed_nor_started_for_nothing() -> No
     runs = [placed(job("r", mode(1.0)))]
     assert names(started([job("a", mode(0.5))], runs)) == ["a"]
     assert started([job("a", mode(1.0))], runs) == ()
-    told = why_waiting([job("a", mode(1.0))], runs, HOST, DEFAULT, Corrections(), 0.0)
+    told = words_of(why_waiting([job("a", mode(1.0))], runs, HOST, DEFAULT, Corrections(), 0.0))
     assert told == {"a": "would add +0.00 to the total speed of the host; at least 0.05 is wanted"}
     three = [placed(job(f"r{at}", mode(0.3, 1.0))) for at in range(2)]
-    told = why_waiting([job("a", mode(0.0, 1.0))], three, HOST, DEFAULT, Corrections(), 0.0)
+    told = words_of(why_waiting([job("a", mode(0.0, 1.0))], three, HOST, DEFAULT, Corrections(), 0.0))
     assert told["a"].endswith("would run at 0.33 of its speed, 0.35 is the least")
 
 
@@ -135,7 +139,7 @@ def test_company_of_which_nothing_is_known_speeds_up_nobody() -> None:
     """By the mean over neighbours a third would take half of the harm from two that slow each other."""
     runs = [placed(job(name, mode(0.2), kind="dense")) for name in ("r", "s")]
     bad = Corrections((PairCorrection("dense", "dense", -0.7),))
-    told = why_waiting([job("a", mode(0.9), kind="input")], runs, HOST, DEFAULT, bad, 0.0)
+    told = words_of(why_waiting([job("a", mode(0.9), kind="input")], runs, HOST, DEFAULT, bad, 0.0))
     speed = speeds(demand_matrix([*runs, placed(job("a", mode(0.9), kind="input"))], 0))
     before = 2 * np.exp(-0.7)
     gain = float(speed[:2].sum() * np.exp(-0.7) + speed[2] - before)
@@ -169,7 +173,7 @@ def test_the_cpu_is_taken_where_it_adds_most_but_not_by_the_tail() -> None:
     assert [start.placement for start in started([both], full, GPU_HOST)] == [Placement(0)]
     ending = [placed(job(f"g{at}", gpu_mode(0.9, 0.6, gpu_memory=8.0), seconds=50.0), device=at) for at in range(2)]
     assert started([both], ending, GPU_HOST) == ()
-    told = why_waiting([both], ending, GPU_HOST, DEFAULT, Corrections(), 0.0)
+    told = words_of(why_waiting([both], ending, GPU_HOST, DEFAULT, Corrections(), 0.0))
     assert told == {"both": "on the CPU it would end after all others, and its GPU is not free"}
     assert [start.placement.device for start in started([both], [], GPU_HOST)] == [0]
 
@@ -218,7 +222,7 @@ def test_one_that_is_due_is_not_passed_by_what_came_after_its_batch() -> None:
     )
     assert names(started([large, later], runs, now_s=599.0)) == ["later"]
     assert names(started([large, later, batch], runs, now_s=600.0)) == ["batch"]
-    told = why_waiting([large, later], runs, HOST, DEFAULT, Corrections(), 600.0)
+    told = words_of(why_waiting([large, later], runs, HOST, DEFAULT, Corrections(), 600.0))
     assert told["later"] == "jobs that came 60 s or more before it have waited for long and are first"
     assert told["large"] == "needs 7,200 MB, 4,000 of 10,000 MB are free"
 
@@ -238,7 +242,7 @@ def test_while_one_waits_for_an_empty_host_those_start_that_end_before_that() ->
     runs = [placed(job("r", mode(0.1), seconds=100.0))]
     quick, slow = job("quick", mode(0.1), seconds=90.0), job("slow", mode(0.1), seconds=110.0)
     assert names(started([alone, slow, quick], runs)) == ["quick"]
-    told = why_waiting([alone, slow], runs, HOST, DEFAULT, Corrections(), 0.0)
+    told = words_of(why_waiting([alone, slow], runs, HOST, DEFAULT, Corrections(), 0.0))
     assert told["slow"] == "alone is to run alone and waits for the host to be empty"
 
 

@@ -18,7 +18,7 @@ from elastichost.tuner.colocation.facts import (
     PolicyName,
     Start,
 )
-from elastichost.tuner.colocation.policies import POLICIES, dispatch, why_waiting
+from elastichost.tuner.colocation.policies import POLICIES, WaitReason, dispatch, why_waiting
 from elastichost.tuner.colocation.settings import ColocationSettings
 from tests.tuner.colocation.fluid import run
 from tests.tuner.colocation.jobs import GB, GPU_HOST, HOST, gpu_mode, job, mode, placed
@@ -46,7 +46,8 @@ def waits(
     waiting: list[JobDemand], running: list[PlacedJob], policy: PolicyName = "complementary", **others: object
 ) -> dict[str, str]:
     chosen = msgspec.convert({"policy": policy, **others}, ColocationSettings)
-    return why_waiting(waiting, running, HOST, chosen, Corrections(), 0.0)
+    told = why_waiting(waiting, running, HOST, chosen, Corrections(), 0.0)
+    return {name: reason.text for name, reason in told.items()}
 
 
 # --- all policies -----------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def test_starts_fit_and_have_reasons_and_all_others_too(
         assert all(0 < speed <= 1 for speed in start.speeds.values())
     reasons = why_waiting(list(by_name.values()), present, GPU_HOST, chosen, Corrections(), now_s)
     assert set(reasons) == set(by_name)
-    assert all(reasons.values())
+    assert all(reason.text for reason in reasons.values())
 
 
 @anyhow
@@ -181,7 +182,8 @@ def test_what_can_never_run_is_said() -> None:
     }
     gpus = HostCapacity(4, 10 * GB, (GpuCapacity(0, GB),))
     told = why_waiting([job("g", gpu_mode(gpu_memory=2.0))], [], gpus, ColocationSettings(), Corrections(), 0.0)
-    assert told == {"g": "can never run here: needs 2,000 MB of a GPU, 1,000 MB are free on the emptiest"}
+    words = "can never run here: needs 2,000 MB of a GPU, 1,000 MB are free on the emptiest"
+    assert told == {"g": WaitReason(words, for_ever=True)}
 
 
 # --- first come, random, one at a time --------------------------------------------------------------------------------
