@@ -26,7 +26,7 @@ from elastichost.worker.access.mixed import MixedLookup
 from elastichost.worker.access.mixed_rows import MixedRowPreparer
 from elastichost.worker.access.row_channels import PullChannel, PushChannel, RowCutter
 from elastichost.worker.access.rows import PreparedBatch, RowPreparer
-from elastichost.worker.access.served import GradientSums, PulledRows, RowGradients, ServedLookup
+from elastichost.worker.access.served import NOTHING_PULLED, GradientSums, PulledRows, RowGradients, ServedLookup
 from elastichost.worker.access.served_rows import ServedRowPreparer
 from elastichost.worker.channels.channel import FencedError, StoppedError, pump_nothing
 from elastichost.worker.channels.routing import Directory
@@ -151,6 +151,14 @@ def make(tmp_path: Path) -> Iterator[object]:
     yield create
     for bench in made:
         bench.close()
+
+
+@pytest.mark.parametrize(("served", "hosts"), [(False, ()), (True, ()), (False, (0, 1))])
+def test_only_served_and_mixed_access_pull_rows(make, served: bool, hosts: tuple[int, ...]) -> None:  # type: ignore[no-untyped-def]
+    bench = make("a", model(), served=served, servers=max(1, len(hosts)), hosts=hosts)
+    prepared = bench.rows.prepare(batch(0), lease_id=1, epoch=0, create=True, clock=0)
+    assert (prepared.pulled is NOTHING_PULLED) == (not served and not hosts)
+    assert prepared.mapped_by == (1 if hosts else 0)
 
 
 @pytest.mark.parametrize("servers", [1, 3])
