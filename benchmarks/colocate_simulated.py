@@ -2,8 +2,8 @@
 
 `elastichost bench colocate-simulated [--quick] [--json] [--seeds N] [--keep DIR] [--parallel N]`. RMixer's setting:
 many small jobs of four kinds, each with one reader thread, most of them bound by it. Policies are the very functions of
-a live host; what is true of the simulated jobs is another model than theirs (`simulator.colocation_truth`), and they
-know it with errors only. All arms get the same batches (paired seeds); intervals are 95 % bootstraps over seeds.
+a live host; what is true of the simulated jobs is another model than theirs (`colocation.interference`), and they know
+it with errors only. All arms get the same batches (paired seeds); intervals are 95 % bootstraps over seeds.
 Constants were chosen on seeds 1 to 8 (which --quick has), figures are of seeds from 101 on.
 
 Feedback is part of every arm but `sequential` and those without it, as the dispatcher has it. Beside the figures stand

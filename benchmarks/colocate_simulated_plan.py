@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 from scipy.optimize import linprog
 
-from elastichost.simulator import colocation as simulator
-from elastichost.simulator.colocation import BatchOutcome, simulate_batch
-from elastichost.simulator.colocation_beliefs import true_demand
-from elastichost.simulator.colocation_jobs import SITES, Batch, MixName, Site, draw_batch
-from elastichost.simulator.colocation_truth import Truth
+from benchmarks.simulator.colocation import simulation as simulator
+from benchmarks.simulator.colocation.beliefs import true_demand
+from benchmarks.simulator.colocation.interference import InterferenceModel
+from benchmarks.simulator.colocation.jobs import SITES, JobBatch, MixName, SimulatedHost, draw_batch
+from benchmarks.simulator.colocation.simulation import BatchOutcome, simulate_batch
 from elastichost.tuner import colocation as policies
 from elastichost.tuner.colocation.facts import HOST_RESOURCES, RESOURCES, HostRoom, JobDemand
 from elastichost.tuner.colocation.settings import Settings
@@ -155,11 +155,11 @@ def tasks_of(plan: Plan) -> Iterator[Task]:
                         yield Task(part.name, gpus, arm, seed, max(4, round(plan.scale * jobs)))
 
 
-def site_of(task: Task) -> Site:
+def site_of(task: Task) -> SimulatedHost:
     return msgspec.structs.replace(SITES[task.gpus], has_mps=PARTS[task.part].has_mps)
 
 
-def batch_of(task: Task) -> Batch:
+def batch_of(task: Task) -> JobBatch:
     return draw_batch(task.seed, PARTS[task.part].mix, site_of(task), task.jobs)
 
 
@@ -174,8 +174,8 @@ def play(task: Task) -> Played:
     return _played(task, batch, found, time.process_time() - begin_s)
 
 
-def _played(task: Task, batch: Batch, found: BatchOutcome, cpu_s: float) -> Played:
-    truth = Truth(batch.site)
+def _played(task: Task, batch: JobBatch, found: BatchOutcome, cpu_s: float) -> Played:
+    truth = InterferenceModel(batch.site)
     demands = [true_demand(one.job, one.family, truth, one.lasts_s) for one in batch.jobs]
     fastest = [max(range(len(one.modes)), key=lambda at: one.modes[at].samples_per_s) for one in demands]
     known = bound(demands, batch.site.room, fastest)

@@ -22,7 +22,7 @@ class MonotonicClock:
 
 
 class ManualClock:
-    """A clock that tests and the simulator move by hand."""
+    """A clock that tests and simulations move by hand."""
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elastichost"
+BENCHMARKS = ROOT / "benchmarks"
 # Decisions depend on their arguments only: no clock, no randomness, no environment, no sockets, no threads.
 IMPURE = frozenset({"asyncio", "datetime", "os", "random", "secrets", "socket", "threading", "time", "uuid", "zmq"})
 PURE_OF_LEDGER = ("early_stopping", "evaluation", "ledger", "replay", "state")
@@ -59,11 +61,8 @@ def test_pure_modules_import_nothing_impure(path: Path) -> None:
 
 
 def test_a_room_holds_few_modules_and_says_what_they_are() -> None:
-    """The simulator leaves the package; it is no room yet."""
-    for folder in sorted({path.parent for path in PACKAGE.rglob("*.py")}):
+    for folder in sorted({path.parent for path in (*PACKAGE.rglob("*.py"), *(BENCHMARKS / "simulator").rglob("*.py"))}):
         modules = [path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")]
-        if folder.name in ("simulator", "policies", "networks"):
-            continue
         assert len(modules) <= MOST_MODULES, folder
         if folder.parent in (
             PACKAGE / "supervisor",
@@ -71,10 +70,19 @@ def test_a_room_holds_few_modules_and_says_what_they_are() -> None:
             PACKAGE / "worker",
             PACKAGE / "ps",
             PACKAGE / "cli",
+            BENCHMARKS / "simulator",
         ):
             told = (folder / "__init__.py").read_text()
             missing = [name for name in modules if name not in told]
-            assert not missing or folder.name == "colocation", f"{folder}/__init__.py does not tell of {missing}"
+            is_told = not missing or folder == PACKAGE / "tuner" / "colocation"
+            assert is_told, f"{folder}/__init__.py does not tell of {missing}"
+
+
+def test_a_wheel_is_the_package_and_nothing_of_the_benchmarks() -> None:
+    """The contract in pyproject.toml forbids the package to import them."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build == {"packages": ["elastichost"]}
+    assert not [path for path in PACKAGE.rglob("*") if "simulator" in path.name]
 
 
 def test_models_know_nothing_of_elastichost() -> None:

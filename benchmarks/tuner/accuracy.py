@@ -5,10 +5,10 @@
 
 In every run a model sees 10 configurations of a scenario, 5 spread over the space and 5 random ones, and predicts all
 others of some 768. Speeds and the processes' own timings carry 5 % log-normal noise. The truth comes out of fork-join
-queues (`elastichost.simulator.micro`): throughput is who waits for whom, computed from no model's formula. But the
-queues are built of the same parts as ours (computing with a serial part, PS as queues, wires, requests that overlap),
-and are timed where ours wants times; it is what our model is meant for, and the rivals' real weaknesses look larger
-here than they are elsewhere. `benchmarks.tuner.real` judges the same models on real runs.
+queues (`benchmarks.simulator.queueing.fork_join`): throughput is who waits for whom, computed from no model's formula.
+But the queues are built of the same parts as ours (computing with a serial part, PS as queues, wires, requests that
+overlap), and are timed where ours wants times; it is what our model is meant for, and the rivals' real weaknesses look
+larger here than they are elsewhere. `benchmarks.tuner.real` judges the same models on real runs.
 
 Optimus and Pollux know no cores, Pollux no PS either: where these vary their error is not what their papers claim of
 them. "cores fixed" judges all models again where workers and PS are all that varies. "like jobs": the prior is what
@@ -30,9 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.measuring import write_json
+from benchmarks.simulator.queueing.configuration_grid import grid
+from benchmarks.simulator.queueing.fork_join import simulate, throughputs
+from elastichost.emulation.scenarios import SCENARIOS, Scenario
 from elastichost.history.features import Estimates, JobFeatures, JobRecord, PlanSize
-from elastichost.simulator.micro import simulate, throughputs
-from elastichost.simulator.scenarios import SCENARIOS, Scenario, grid
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload, as_array
 from elastichost.tuner.models import base as performance
 from elastichost.tuner.models import queueing

@@ -7,7 +7,7 @@ costs.
 Supervisor, workers and PS are real processes with real messages, leases and commits; computing is timed waits
 (`[emulate]`). Measured: how long it takes until so many more workers are ready and have trained; while all train, how
 late heartbeats are handled (from the moment a process took one to the moment the supervisor has it), the supervisor's
-CPU time, and samples a second against what the micro simulator says of the same costs. And what the tuner makes of a
+CPU time, and samples a second against what the queue simulator says of the same costs. And what the tuner makes of a
 job that it knows nothing of, against the best configuration that the simulator finds.
 """
 
@@ -27,13 +27,13 @@ import psutil
 
 from benchmarks.measuring import percentile, print_table, write_json
 from benchmarks.processes import busy_s
+from benchmarks.simulator.queueing.fork_join import simulate, throughputs
 from benchmarks.tuner.emulated_run import JOB, EmulatedRun, running
 from benchmarks.workshop import Workshop
 from elastichost.config.job import load_job
 from elastichost.emulation.costs import scenario_of
 from elastichost.metrics import ProcessStatus
 from elastichost.runs.events import Counts, LeaseGranted, PlanChanged, PlanReached
-from elastichost.simulator.micro import simulate, throughputs
 from elastichost.tuner.facts import Configuration
 from elastichost.wire.commands import ScaleMsg
 
@@ -83,7 +83,7 @@ class Steady(msgspec.Struct, frozen=True):
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """Against the micro simulator. error: standard error of the measured one, relative, as far as noise makes it."""
+    """Against the queue simulator. error: standard error of the measured one, relative, as far as noise makes it."""
 
     name: str
     configuration: Configuration
@@ -287,7 +287,7 @@ def show(figures: Figures) -> None:
         ("workers that came late", f"{calm.late}", "0"),
     ]
     print_table(("", "measured", "aim"), rows)
-    print("\nsamples a second against the micro simulator")
+    print("\nsamples a second against the queue simulator")
     speeds = [
         (
             one.name,

@@ -15,8 +15,8 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from benchmarks.simulator.cluster import calibration
 from benchmarks.tuner.search_world import Job
-from elastichost.simulator import calibration as world
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.profile import ProfileSample, Totals
 
@@ -101,12 +101,12 @@ def drive(
         factor, full_s, lost_s = next(noise), LOOK_S, None
         if wanted is not None and wanted != present:
             change_s = float(random.uniform(*CHANGE_S))
-            partial = world.PARTIAL_RATE * counted.rate * factor * change_s
+            partial = calibration.PARTIAL_RATE * counted.rate * factor * change_s
             trained += partial
             counted.count(partial)
             full_s -= change_s
             # told with an error of its own: the dip is seen in noise
-            lost_s = (1 - world.PARTIAL_RATE) * change_s * float(np.exp(0.3 * random.standard_normal()))
+            lost_s = (1 - calibration.PARTIAL_RATE) * change_s * float(np.exp(0.3 * random.standard_normal()))
             present = wanted
             counted.enter(present)
             course.visits.append(Visit(at_s + change_s, present))

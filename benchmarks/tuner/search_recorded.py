@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.simulator.queueing.job_speed import IterationSpeed
 from benchmarks.tuner.grid_data import GridCase, read_grids
 from benchmarks.tuner.search_world import Costs, Met
 from elastichost.history.features import JobFeatures
-from elastichost.simulator.truth import Speed
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Workload
 from elastichost.tuner.policy.candidates import Bounds
 from elastichost.tuner.policy.profile import MEDIAN_OVER_MEAN, USUAL_CORRELATION
@@ -132,12 +132,14 @@ class RecordedTruth(msgspec.Struct, frozen=True):
         blocks = _blocks(self.of)[sizes]
         block = blocks[int(random.integers(len(blocks)))]
         faster = self.speed(configuration) / math.exp(_mean_log(self.of, sizes))
-        timed = {name: getattr(block, name) or 0.0 for name in Speed.__struct_fields__ if name != "samples_per_s"}
+        timed = {
+            name: getattr(block, name) or 0.0 for name in IterationSpeed.__struct_fields__ if name != "samples_per_s"
+        }
         timed = {name: value if name == "bytes_moved" else value * self.time for name, value in timed.items()}
         even = 1 / configuration.servers
-        return Met(Speed(block.samples_per_s * faster, **timed), max(even, min(1.0, block.hot_share or even)))
+        return Met(IterationSpeed(block.samples_per_s * faster, **timed), max(even, min(1.0, block.hot_share or even)))
 
-    def mean(self, configuration: Configuration) -> tuple[Speed, float]:
+    def mean(self, configuration: Configuration) -> tuple[IterationSpeed, float]:
         """Of all blocks of the configuration, or of the nearest number of PS; and the load share of the busiest PS."""
         sizes, _ = max(self._known(configuration), key=lambda known: known[1])
         blocks = _blocks(self.of)[sizes]
@@ -147,12 +149,12 @@ class RecordedTruth(msgspec.Struct, frozen=True):
 
         times = {
             name: timed(name) * (1.0 if name == "bytes_moved" else self.time)
-            for name in Speed.__struct_fields__
+            for name in IterationSpeed.__struct_fields__
             if name != "samples_per_s"
         }
         even = 1 / configuration.servers
         share = float(np.mean([block.hot_share or even for block in blocks]))
-        return Speed(math.exp(_mean_log(self.of, sizes)) / self.time, **times), max(even, min(1.0, share))
+        return IterationSpeed(math.exp(_mean_log(self.of, sizes)) / self.time, **times), max(even, min(1.0, share))
 
     def _known(self, configuration: Configuration) -> list[tuple[Sizes, float]]:
         """What was recorded at, or about, this number of PS, with its share in the logarithm of the speed. Raises

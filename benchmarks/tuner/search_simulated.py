@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.queueing.job_speed import ScaledSpeedTable, SpeedTable
+from benchmarks.simulator.queueing.truth_tables import point, tables
 from benchmarks.tuner.search_world import Costs, Met
+from elastichost.emulation.scenarios import Scenario, scenario
 from elastichost.history.features import JobFeatures
-from elastichost.simulator import calibration
-from elastichost.simulator.scenarios import Scenario, scenario
-from elastichost.simulator.tables import point, tables
-from elastichost.simulator.truth import JobTruth, SpeedTable
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload
 from elastichost.tuner.policy.candidates import Bounds
 
@@ -100,9 +100,9 @@ class Simulated(msgspec.Struct, frozen=True):
 
     def truth(self, costs: Costs) -> SimulatedTruth:
         if not self.host_cores:
-            return SimulatedTruth(JobTruth(tables()[self.scenario], costs.time, costs.compute, costs.server))
+            return SimulatedTruth(ScaledSpeedTable(tables()[self.scenario], costs.time, costs.compute, costs.server))
         table = _host_table(self, round(costs.compute, 6), round(costs.server, 6))
-        return SimulatedTruth(JobTruth(table, costs.time))
+        return SimulatedTruth(ScaledSpeedTable(table, costs.time))
 
 
 def _cov_class(uniform: float) -> tuple[float, float]:
@@ -113,7 +113,7 @@ def _cov_class(uniform: float) -> tuple[float, float]:
 class SimulatedTruth(msgspec.Struct, frozen=True):
     """See `search_world.Truth`."""
 
-    of: JobTruth
+    of: ScaledSpeedTable
 
     @property
     def workload(self) -> Workload:

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.simulator.queueing.job_speed import IterationSpeed
 from elastichost.history.features import JobFeatures
-from elastichost.simulator.truth import Speed
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload, as_array
 from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
 from elastichost.tuner.policy.choice import DecisionCosts, price_of
@@ -39,7 +39,7 @@ class Met(msgspec.Struct, frozen=True):
     """What a visit to a configuration finds: the speed there this time, what is timed, load share of the busiest PS.
     training_cpu_s: CPU time of a worker's training thread for an iteration; 0: not known."""
 
-    speed: Speed
+    speed: IterationSpeed
     hot_share: float
     training_cpu_s: float = 0.0
 

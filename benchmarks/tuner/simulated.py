@@ -22,12 +22,12 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks.measuring import write_json
+from benchmarks.simulator.policies.registry import POLICIES
+from benchmarks.simulator.queueing import truth_tables
 from benchmarks.tuner.simulated_figures import bootstrap
 from benchmarks.tuner.simulated_plan import Plan, loaded_jobs
 from benchmarks.tuner.simulated_results import PARTS, Results, run
 from benchmarks.tuner.simulated_showing import WIDTH, show
-from elastichost.simulator import tables as truth_tables
-from elastichost.simulator.policies.registry import POLICIES
 
 __all__ = ["WIDTH", "Plan", "Results", "bootstrap", "loaded_jobs", "main", "only_results_on_stdout", "run", "show"]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from benchmarks.simulator.cluster.outcome import JobOutcome
 from benchmarks.tuner.simulated_figures import Spread, bootstrap, completion_s, pooled, ratio
 from benchmarks.tuner.simulated_runs import Seeds
-from elastichost.simulator.outcome import JobOutcome
 from elastichost.tuner.facts import Configuration
 
 __all__ = [

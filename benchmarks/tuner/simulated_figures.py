@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.simulator.cluster.outcome import JobOutcome
 from benchmarks.tuner.simulated_plan import RIVALS
 from benchmarks.tuner.simulated_runs import Played
-from elastichost.simulator.outcome import JobOutcome
 
 __all__ = [
     "Figures",

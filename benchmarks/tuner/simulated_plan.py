@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from elastichost.simulator import tables as truth_tables
-from elastichost.simulator.cluster import Host
-from elastichost.simulator.engine import simulate_jobs
-from elastichost.simulator.jobs import JobSpec, Mix, draw_jobs, spread_out
-from elastichost.simulator.policies.common import candidates
-from elastichost.simulator.policies.own import Elastichost, Parts
-from elastichost.simulator.policies.registry import POLICIES, make_policy
-from elastichost.simulator.policies.static import best_configuration
-from elastichost.simulator.settings import SEAMLESS, STOP_AND_RESTART, Settings, Style
-from elastichost.simulator.streams import IncidentRates
-from elastichost.simulator.views import Policy
+from benchmarks.simulator.cluster.engine import simulate_jobs
+from benchmarks.simulator.cluster.hosts import ClusterHost
+from benchmarks.simulator.cluster.jobs import JobMix, SimulatedJob, draw_jobs, spread_out
+from benchmarks.simulator.cluster.random_streams import IncidentRates
+from benchmarks.simulator.cluster.settings import SEAMLESS, STOP_AND_RESTART, ClusterSettings, RescaleStyle
+from benchmarks.simulator.cluster.views import Policy
+from benchmarks.simulator.policies.configurations import candidates
+from benchmarks.simulator.policies.elastichost_policy import ElastichostPolicy, PolicyParts
+from benchmarks.simulator.policies.registry import POLICIES, make_policy
+from benchmarks.simulator.policies.static import best_configuration
+from benchmarks.simulator.queueing import truth_tables
 
 __all__ = [
     "ABLATIONS",
@@ -43,23 +43,23 @@ class Arm(msgspec.Struct, frozen=True):
     """This project's policy with a part left out, with another way of moving buckets, or where other things go wrong
     than in the plan."""
 
-    parts: Parts = Parts()
-    bucket_style: Style | None = None
+    parts: PolicyParts = PolicyParts()
+    bucket_style: RescaleStyle | None = None
     rates: IncidentRates | None = None
 
 
 ABLATIONS: dict[str, Arm] = {
-    "without warm start": Arm(Parts(warm_start=False)),
-    "without direct timers": Arm(Parts(direct_timers=False)),
-    "greedy, not exact": Arm(Parts(exact=False)),
-    "without memory": Arm(Parts(memory=False)),
-    "without health": Arm(Parts(health=False)),
-    "without hot servers": Arm(Parts(hot_servers=False)),
+    "without warm start": Arm(PolicyParts(warm_start=False)),
+    "without direct timers": Arm(PolicyParts(direct_timers=False)),
+    "greedy, not exact": Arm(PolicyParts(exact=False)),
+    "without memory": Arm(PolicyParts(memory=False)),
+    "without health": Arm(PolicyParts(health=False)),
+    "without hot servers": Arm(PolicyParts(hot_servers=False)),
 }
 MIGRATION, NO_HEAT = "stop-and-restart migration", "nothing gets hot"
 ARMS = {
     **ABLATIONS,
-    MIGRATION: Arm(bucket_style=Style("stop_and_restart", MIGRATION_S)),
+    MIGRATION: Arm(bucket_style=RescaleStyle("stop_and_restart", MIGRATION_S)),
     NO_HEAT: Arm(rates=IncidentRates(0.0, 0.0, 0.0, 0.0)),
 }
 
@@ -75,24 +75,24 @@ class Plan(msgspec.Struct, frozen=True):
     hosts: int = 4
     load: float = 0.7
     moving: str = "same"
-    mix: Mix = Mix()
+    mix: JobMix = JobMix()
     rates: IncidentRates = IncidentRates()
     first_seed: int = 1
 
-    def settings(self, policy: str) -> Settings:
+    def settings(self, policy: str) -> ClusterSettings:
         style = STOP_AND_RESTART if self.moving == "own" and policy in STOPPING else SEAMLESS
         arm = ARMS.get(policy, Arm())
-        hosts = (Host(64, 256 * GIB),) * self.hosts
+        hosts = (ClusterHost(64, 256 * GIB),) * self.hosts
         rates = self.rates if arm.rates is None else arm.rates
-        return Settings(hosts=hosts, style=style, bucket_style=arm.bucket_style, rates=rates)
+        return ClusterSettings(hosts=hosts, style=style, bucket_style=arm.bucket_style, rates=rates)
 
 
-def make_arm(name: str, jobs: Sequence[JobSpec], seed: int) -> Policy:
+def make_arm(name: str, jobs: Sequence[SimulatedJob], seed: int) -> Policy:
     """A policy, or an arm. Raises ValueError for a name that there is not."""
-    return Elastichost(ARMS[name].parts) if name in ARMS else make_policy(name, jobs, seed)
+    return ElastichostPolicy(ARMS[name].parts) if name in ARMS else make_policy(name, jobs, seed)
 
 
-def loaded_jobs(plan: Plan, seed: int) -> tuple[JobSpec, ...]:
+def loaded_jobs(plan: Plan, seed: int) -> tuple[SimulatedJob, ...]:
     """A seed's jobs, arriving so densely that the well-tuned policy has about `load` of all cores allocated between the
     first arrival and the last: first by the core-seconds it needs, then by what it was seen to have. Few jobs in bursts
     do not reach every load; then it is the nearest that was found."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from benchmarks.simulator.cluster.random_streams import IncidentRates
 from benchmarks.tuner.simulated_care import (
     Ablation,
     Cure,
@@ -22,7 +23,6 @@ from benchmarks.tuner.simulated_care import (
 from benchmarks.tuner.simulated_figures import Figures, Spread, best_rival, figures_of_seed, ratios, spreads
 from benchmarks.tuner.simulated_plan import ABLATIONS, MIGRATION, NO_HEAT, OURS, Plan
 from benchmarks.tuner.simulated_runs import Seeds, decision_times, play_all
-from elastichost.simulator.streams import IncidentRates
 
 __all__ = ["PARTS", "Care", "Results", "run"]
 

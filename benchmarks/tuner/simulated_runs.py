@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from benchmarks.simulator.cluster.engine import simulate_jobs
+from benchmarks.simulator.cluster.jobs import SimulatedJob, draw_jobs, spread_out
+from benchmarks.simulator.cluster.outcome import SimulationResult
+from benchmarks.simulator.cluster.views import ClusterView, Grant, InformedPolicy, JobFaults, Policy
+from benchmarks.simulator.policies.oracle import URGENCIES, OraclePolicy
+from benchmarks.simulator.queueing import truth_tables
 from benchmarks.tuner.simulated_plan import KNOWING, Plan, loaded_jobs, make_arm
-from elastichost.simulator import tables as truth_tables
-from elastichost.simulator.engine import simulate_jobs
-from elastichost.simulator.jobs import JobSpec, draw_jobs, spread_out
-from elastichost.simulator.outcome import SimulationResult
-from elastichost.simulator.policies.oracle import URGENCIES, Oracle
-from elastichost.simulator.views import Ailment, ClusterView, Grant, Knowing, Policy
 
 __all__ = ["Played", "Seeds", "Timed", "decision_times", "play", "play_all"]
 
@@ -35,8 +35,8 @@ class Timed:
     def name(self) -> str:
         return self.policy.name
 
-    def hear(self, ailing: Mapping[int, Ailment]) -> None:
-        if isinstance(self.policy, Knowing):
+    def hear(self, ailing: Mapping[int, JobFaults]) -> None:
+        if isinstance(self.policy, InformedPolicy):
             self.policy.hear(ailing)
 
     def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
@@ -68,7 +68,7 @@ def play(plan: Plan, seed: int) -> dict[str, Played]:
     }
 
 
-def _played(plan: Plan, name: str, jobs: Sequence[JobSpec], seed: int, policy: Policy | None = None) -> Played:
+def _played(plan: Plan, name: str, jobs: Sequence[SimulatedJob], seed: int, policy: Policy | None = None) -> Played:
     timed = Timed(policy or make_arm(name, jobs, seed))
     began_s = time.process_time()
     found = simulate_jobs(jobs, timed, plan.settings(name), seed)
@@ -82,10 +82,10 @@ def _played(plan: Plan, name: str, jobs: Sequence[JobSpec], seed: int, policy: P
     return Played(found, tuple(timed.seconds), start_speed, took_s)
 
 
-def _best_known(plan: Plan, jobs: Sequence[JobSpec], seed: int) -> Played:
+def _best_known(plan: Plan, jobs: Sequence[SimulatedJob], seed: int) -> Played:
     """The best of several oracles on these jobs, with hindsight: a bound should not depend on one rule's luck."""
     known = {job.job: job for job in jobs}
-    found = [_played(plan, KNOWING, jobs, seed, Oracle(known, urgency)) for urgency in URGENCIES]
+    found = [_played(plan, KNOWING, jobs, seed, OraclePolicy(known, urgency)) for urgency in URGENCIES]
     return min(found, key=_mean_completion_s)
 
 

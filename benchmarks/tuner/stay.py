@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.measuring import print_table, write_json
+from benchmarks.simulator.cluster import calibration
 from benchmarks.tuner.search_arms import Tuned
 from benchmarks.tuner.search_drive import CHANGE_S, Course, drive
 from benchmarks.tuner.search_runs import bad_start, first_plan, history, samples_of, settings_of, tuned_for
@@ -29,7 +30,6 @@ from benchmarks.tuner.search_simulated import Simulated
 from benchmarks.tuner.search_world import NEAR, Job, World, draw_family, draw_job
 from benchmarks.tuner.stay_worlds import still_worlds
 from elastichost.history.features import Estimates, JobRecord
-from elastichost.simulator import calibration
 from elastichost.supervisor.autoscale.history_writer import record_of
 from elastichost.tuner.facts import Configuration, as_array
 from elastichost.tuner.models.base import Prior

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from elastichost.config.schema import ResourcesSection
+from elastichost.emulation.scenarios import Scenario
 from elastichost.resources import bounds_of
-from elastichost.simulator.scenarios import Scenario
 
 __all__ = ["REQUEST_S", "STEP_S", "cores_needed", "shortage"]
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.simulator.queueing.configuration_grid import grid
 from benchmarks.tuner import accuracy
 from benchmarks.tuner.accuracy import CASES, LIKE_JOBS, SEEN, Options, measure, runs_of
-from elastichost.simulator.scenarios import SCENARIOS, Scenario, grid, scenario
+from elastichost.emulation.scenarios import SCENARIOS, Scenario, scenario
 from elastichost.tuner.facts import Configuration, as_array
 
 TINY = Options(seeds=2, keep_every=16, iterations=200, scenarios=(scenario("server_bound"), scenario("hot_server")))

@@ -18,7 +18,7 @@ from benchmarks.tuner.results_rows import rows_of
 from benchmarks.tuner.search_runs import Options
 from benchmarks.tuner.search_simulated import SIMULATED
 from benchmarks.tuner.simulated_figures import Spread
-from elastichost.simulator.scenarios import scenario
+from elastichost.emulation.scenarios import scenario
 from elastichost.tuner.facts import Configuration
 
 PRECISE, COMPLETE = Spread(0.98, 0.9, 1.0), Spread(0.97, 0.96, 1.0)
