@@ -28,10 +28,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.measuring import Spread, print_table, spread_of, write_json
-from benchmarks.running import EXAMPLES
+from benchmarks.harness.measuring import Spread, print_table, spread_of, write_json
+from benchmarks.harness.training_run import EXAMPLES
+from benchmarks.tuner.endless_run import running_job
 from benchmarks.tuner.grid_record import COMMON, ENDLESS, Looks, measure
-from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
 from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.tuner.facts import Configuration

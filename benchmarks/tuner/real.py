@@ -21,8 +21,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.measuring import print_table, write_json
-from benchmarks.tuner.grid_data import GridCase, read_grids
+from benchmarks.harness.measuring import print_table, write_json
+from benchmarks.tuner.recorded_grid import GridCase, read_grids
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.models.base import NORMAL_90, fit, interval
 from elastichost.tuner.models.residual_gp import surface

@@ -32,10 +32,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.measuring import print_table, spread_of, write_json
-from benchmarks.running import EXAMPLES
+from benchmarks.harness.measuring import print_table, spread_of, write_json
+from benchmarks.harness.training_run import EXAMPLES
+from benchmarks.tuner.endless_run import running_job
 from benchmarks.tuner.live import LAST_S, WINDOW_S, plan_name
-from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
 from elastichost.history.features import JobRecord
 from elastichost.history.store import History

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.simulator.queueing.job_speed import IterationSpeed
-from benchmarks.tuner.search_recorded import Recorded, RecordedTruth, recorded_worlds
-from benchmarks.tuner.search_world import Costs, Met
+from benchmarks.tuner.search.recorded_worlds import Recorded, RecordedTruth, recorded_worlds
+from benchmarks.tuner.search.world import Costs, Met
 from elastichost.history.features import JobFeatures
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload
 from elastichost.tuner.policy.candidates import Bounds

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchmarks import colocate_simulated
-from benchmarks.colocate_simulated_figures import Results, figures_of
-from benchmarks.colocate_simulated_plan import ALONE, OURS, PARTS, SEQUENTIAL, Plan, play, tasks_of, tightest_s
+from benchmarks.colocate_simulated import benchmark as colocate_simulated
+from benchmarks.colocate_simulated.figures import Results, figures_of
+from benchmarks.colocate_simulated.plan import ALONE, OURS, PARTS, SEQUENTIAL, Plan, play, tasks_of, tightest_s
 from benchmarks.simulator.colocation import calibration
 from benchmarks.simulator.colocation.beliefs import DispatcherBeliefs, true_demand
 from benchmarks.simulator.colocation.interference import ComputingJob, InterferenceModel, draw_pair_costs

@@ -1,0 +1,6 @@
+"""A run over two machines that strangers and insiders attack.
+
+benchmark         windows without and with attackers; the command
+attackers         what they do
+leaky_supervisor  a supervisor that gives its keys away
+"""
