@@ -61,21 +61,22 @@ def test_pure_modules_import_nothing_impure(path: Path) -> None:
 
 
 def test_a_room_holds_few_modules_and_says_what_they_are() -> None:
-    for folder in sorted({path.parent for path in (*PACKAGE.rglob("*.py"), *(BENCHMARKS / "simulator").rglob("*.py"))}):
+    for folder in sorted({path.parent for path in (*PACKAGE.rglob("*.py"), *BENCHMARKS.rglob("*.py"))}):
         modules = [path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")]
         assert len(modules) <= MOST_MODULES, folder
-        if folder.parent in (
-            PACKAGE / "supervisor",
-            PACKAGE / "tuner",
-            PACKAGE / "worker",
-            PACKAGE / "ps",
-            PACKAGE / "cli",
-            BENCHMARKS / "simulator",
-        ):
+        parents = (PACKAGE / "supervisor", PACKAGE / "tuner", PACKAGE / "worker", PACKAGE / "ps", PACKAGE / "cli")
+        if folder.parent in parents or folder.is_relative_to(BENCHMARKS):
             told = (folder / "__init__.py").read_text()
             missing = [name for name in modules if name not in told]
             is_told = not missing or folder == PACKAGE / "tuner" / "colocation"
             assert is_told, f"{folder}/__init__.py does not tell of {missing}"
+
+
+def test_a_subject_of_the_benchmarks_has_a_folder_of_its_own() -> None:
+    assert {path.name for path in BENCHMARKS.glob("*.py")} == {"__init__.py", "__main__.py", "registry.py"}
+    for folder in sorted({path.parent for path in BENCHMARKS.rglob("*.py")} - {BENCHMARKS}):
+        modules = [path for path in folder.glob("*.py") if not path.stem.startswith("__")]
+        assert len(modules) >= 2 or [path for path in folder.iterdir() if (path / "__init__.py").exists()], folder
 
 
 def test_a_wheel_is_the_package_and_nothing_of_the_benchmarks() -> None:

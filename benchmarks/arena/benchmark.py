@@ -10,54 +10,49 @@ snapshot  seconds for a gigabyte of rows, as a checkpoint copies them: into fres
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from operator import itemgetter
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import torch
-from torchrec.modules.mc_modules import LFU_EvictionPolicy, MCHManagedCollisionModule
-from torchrec.sparse.jagged_tensor import JaggedTensor
 
-from benchmarks.harness.measuring import Spread, interleaved, percentile, print_table, write_json
+from benchmarks.arena.index_systems import KINDS, QUERIES, ZIPF, IndexSystem, cpu_ns, index_systems, queries_of
+from benchmarks.harness.aggregates import percentile
+from benchmarks.harness.aims import Aim
+from benchmarks.harness.benchmark import Benchmark, Figure
+from benchmarks.harness.interleave import Rounds
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.runner import exit_code, print_outcomes, run, silent
+from benchmarks.harness.temporary_arena import temporary_arena
 from elastichost.arena import kernels
 from elastichost.arena.arena import Arena
-from elastichost.arena.host import arena_root
-from elastichost.arena.layout import plan_layout
 from elastichost.ps.rows.store import RowStore
 from elastichost.ps.snapshot import CopySpace
 from elastichost.specs import DenseSpec, EmbeddingSpec, ModelSpec, RowOptimizerSpec, TableSpec
 
-__all__ = ["main"]
+__all__ = ["DIM", "index_benchmarks", "main", "rows_benchmark"]
 
 Int64 = npt.NDArray[np.int64]
-Work = Callable[[Int64], object]
 
 DIM = 16
 BUCKETS = [(0, bucket) for bucket in range(16)]
 NEW_ROWS_PER_CALL = 2_000
-QUERIES = 200_000
-ZIPF = 1.05
 CALLS_PER_GRACE = 8
-AIM_WORST_MS = 5.0
-AIM_MEMORY = 1.05
+GROWTH = f"creating {NEW_ROWS_PER_CALL:,} rows"
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """See the module. `insert_ns` and `lookup_ns` by system; lookups also by kind of query."""
+class RowFigures(msgspec.Struct, frozen=True):
+    """Of a table's rows. growth_ms, growth_cpu_ms: wall and CPU time of each call. memory_ratio: fixed, dynamic, and
+    bytes of a dynamic row by file."""
 
-    keys: int
-    insert_ns: dict[str, float]
-    lookup_ns: dict[str, dict[str, Spread]]
-    growth_ms: dict[str, float]  # wall: p50, p99, worst; cpu_p99, cpu_worst: what the calls themselves used
-    memory_ratio: dict[str, float]  # fixed, dynamic, and bytes of a dynamic row by file
+    growth_ms: list[float]
+    growth_cpu_ms: list[float]
+    memory_ratio: dict[str, float]
     snapshot_s_per_gb: dict[str, float]
 
 
@@ -70,104 +65,97 @@ def model_of(rows: int) -> ModelSpec:
 
 
 @contextmanager
-def made_arena(rows: int, memory_bytes: int) -> Iterator[tuple[Arena, RowStore]]:
-    """An arena where runs have theirs, gone afterwards, and the store of all its buckets."""
-    root = Path(tempfile.mkdtemp(prefix=f"elastichost-{os.geteuid()}-benchmark-", dir=arena_root()))
-    try:
-        with Arena.create(root, plan_layout(model_of(rows), 0, memory_bytes)) as arena:
-            store = RowStore(arena, 0)
-            store.adopt([(0, b) for b in range(arena.layout.bucket_count(0))], initialise=True)
-            yield arena, store
-    finally:
-        shutil.rmtree(root)
-
-
-def cpu_ns(work: Work, keys: Int64) -> float:
-    """CPU time of this thread."""
-    began = time.thread_time_ns()
-    work(keys)
-    return time.thread_time_ns() - began
-
-
-def lookup_ns(lookup: Work, queries: list[Int64], number: int) -> float:
-    """CPU time for each key of one round's queries."""
-    return cpu_ns(lookup, queries[number]) / QUERIES
+def table_of(rows: int, memory_bytes: int) -> Iterator[tuple[Arena, RowStore]]:
+    """An arena, and the store of all its buckets."""
+    with temporary_arena(model_of(rows), memory_bytes) as arena:
+        store = RowStore(arena, 0)
+        store.adopt([(0, b) for b in range(arena.layout.bucket_count(0))], initialise=True)
+        yield arena, store
 
 
 # --- the index ----------------------------------------------------------------------------------------------------
 
 
-class ManagedCollision:
-    """torchrec's module with room for every key; ids it does not know get its last slot."""
-
-    def __init__(self, keys: int) -> None:
-        torch.set_num_threads(1)
-        self._module = MCHManagedCollisionModule(
-            zch_size=keys + 1,
-            device=torch.device("cpu"),
-            eviction_policy=LFU_EvictionPolicy(),
-            eviction_interval=1,
-            input_hash_size=2**62,
-        ).train()
-
-    @staticmethod
-    def _features(keys: Int64) -> dict[str, JaggedTensor]:
-        return {"f": JaggedTensor(values=torch.from_numpy(keys), lengths=torch.ones(len(keys), dtype=torch.int32))}
-
-    def insert(self, keys: Int64) -> None:
-        self._module.profile(self._features(keys))
-
-    def lookup(self, keys: Int64) -> Int64:
-        rows: Int64 = self._module.remap(self._features(keys))["f"].values().numpy()
-        return rows
-
-
-def queries_of(keys: Int64, random: np.random.Generator) -> dict[str, Int64]:
-    """Queries of each kind, int64 [200,000]."""
-    popularity = np.cumsum(np.arange(1, len(keys) + 1, dtype=np.float64) ** -ZIPF)
-    drawn = np.searchsorted(popularity, random.random(QUERIES) * popularity[-1])
-    return {"uniform": keys[random.integers(0, len(keys), QUERIES)], "zipf": keys[drawn]}
-
-
-def measure_index(
-    arena: Arena, store: RowStore, keys: Int64, rounds: int
-) -> tuple[dict[str, float], dict[str, dict[str, Spread]]]:
-    """(ns for each key inserted, ns for each key looked up) by system; the arena holds no key before."""
-    collision, dictionary = ManagedCollision(len(keys)), dict[int, int]()
-    out = np.empty(QUERIES, np.int64)
-
-    def insert_dictionary(part: Int64) -> None:
-        for key in part.tolist():
-            dictionary.setdefault(key, len(dictionary))
-
-    systems: dict[str, tuple[Work, Work]] = {
-        "elastichost": (lambda part: store.rows_for(0, part, True, 0), lambda query: arena.lookup(0, query, out)),
-        "torchrec_mch": (collision.insert, collision.lookup),
-        "dict": (insert_dictionary, lambda query: [dictionary.get(key, -1) for key in query.tolist()]),
-    }
-    inserted_ns = dict.fromkeys(systems, 0.0)
-    for part in np.array_split(keys, -(-len(keys) // QUERIES)):
-        for name, (insert, _) in systems.items():
-            inserted_ns[name] += cpu_ns(insert, part) / len(keys)
+def index_benchmarks(
+    systems: dict[str, IndexSystem], keys: Int64, rounds: int
+) -> tuple[Benchmark[float], Benchmark[dict[str, float]]]:
+    """Inserting all keys, a part in each round; looking keys up, ns for each key by kind of query."""
+    parts = np.array_split(keys, -(-len(keys) // QUERIES))
     random = np.random.default_rng(1)
     queries = [queries_of(keys, random) for _ in range(rounds)]
-    for query in queries[0].values():
+
+    def insert(system: IndexSystem, number: int) -> float:
+        return cpu_ns(system.insert, parts[number]) / len(keys)
+
+    def lookup(system: IndexSystem, number: int) -> dict[str, float]:
+        return {kind: cpu_ns(system.lookup, query) / QUERIES for kind, query in queries[number].items()}
+
+    inserted = Benchmark(
+        title=f"{len(keys):,} keys inserted",
+        arms={name: partial(insert, system) for name, system in systems.items()},
+        rounds=Rounds(len(parts)),
+        figures=(Figure[float]("insert", "CPU ns a key", lambda ns: ns, sum, ".0f"),),
+    )
+    looked_up = Benchmark(
+        title=f"keys looked up among {len(keys):,}, median (least-most)",
+        arms={name: partial(lookup, system) for name, system in systems.items()},
+        rounds=Rounds(rounds),
+        figures=tuple(Figure[dict[str, float]](kind, "CPU ns a key", itemgetter(kind)) for kind in KINDS),
+    )
+    return inserted, looked_up
+
+
+def check_index(arena: Arena, keys: Int64) -> None:
+    """Raises AssertionError when the index does not hold the keys."""
+    out = np.empty(QUERIES, np.int64)
+    for query in queries_of(keys, np.random.default_rng(2)).values():
         if arena.lookup(0, query, out) or not np.array_equal(arena.ids_view(0)[out], query):
             raise AssertionError("the index does not hold the keys it was given")
-    found: dict[str, dict[str, Spread]] = {name: {} for name in systems}
-    for kind in queries[0]:
-        of_rounds = [query[kind] for query in queries]
-        arms = {name: partial(lookup_ns, lookup, of_rounds) for name, (_, lookup) in systems.items()}
-        for name, spread in interleaved(arms, rounds).items():
-            found[name][kind] = spread
-    return inserted_ns, found
 
 
 # --- growth, memory, snapshot -------------------------------------------------------------------------------------
 
 
-def measure_growth(store: RowStore, keys: Int64) -> dict[str, float]:
-    """Percentiles over the calls that create 2,000 rows each."""
+def rows_benchmark(keys: Int64, budget_bytes: int) -> Benchmark[RowFigures]:
+    return Benchmark(
+        title="rows of a table",
+        arms={"elastichost": lambda _: measure_rows(keys, budget_bytes)},
+        rounds=Rounds(1),
+        figures=(
+            Figure(f"{GROWTH}, p50", "ms", lambda one: one.growth_ms, _percent(50), ".2f"),
+            Figure(f"{GROWTH}, p99", "ms", lambda one: one.growth_ms, _percent(99), ".2f"),
+            Figure(f"{GROWTH}, p99 of CPU time", "ms", lambda one: one.growth_cpu_ms, _percent(99), ".2f"),
+            Figure(f"{GROWTH}, worst", "ms", lambda one: one.growth_ms, max, ".2f"),
+            Figure(f"{GROWTH}, worst CPU time", "ms", lambda one: one.growth_cpu_ms, max, ".2f"),
+            Figure("memory of a fixed table over its rows and state", "", _memory("fixed"), form=".3f"),
+            Figure("memory of a dynamic table over its rows and state", "", _memory("dynamic"), form=".3f"),
+            Figure("snapshot into fresh memory", "s/GB", lambda one: one.snapshot_s_per_gb["fresh"], form=".2f"),
+            Figure("snapshot into kept memory", "s/GB", lambda one: one.snapshot_s_per_gb["kept"], form=".2f"),
+        ),
+        aims=(
+            Aim(f"{GROWTH}, worst", 5.0, "at most", form=".2f"),
+            Aim("memory of a fixed table over its rows and state", 1.05, "at most", form=".3f"),
+        ),
+    )
+
+
+def _percent(percent: float) -> Callable[[Sequence[float]], float]:
+    return lambda values: percentile(values, percent)
+
+
+def _memory(name: str) -> Callable[[RowFigures], float]:
+    return lambda one: one.memory_ratio[name]
+
+
+def measure_rows(keys: Int64, budget_bytes: int) -> RowFigures:
+    with table_of(0, budget_bytes) as (arena, store):
+        wall_ms, cpu_ms = measure_growth(store, keys)
+        memory = {"fixed": memory_of_fixed(len(keys)), **memory_of_dynamic(arena, store)}
+        return RowFigures(wall_ms, cpu_ms, memory, measure_snapshot(store))
+
+
+def measure_growth(store: RowStore, keys: Int64) -> tuple[list[float], list[float]]:
+    """ms of the calls that create 2,000 rows each: wall and CPU time."""
     wall_ms: list[float] = []
     cpu_ms: list[float] = []
     for number, start in enumerate(range(0, len(keys), NEW_ROWS_PER_CALL)):
@@ -178,13 +166,7 @@ def measure_growth(store: RowStore, keys: Int64) -> dict[str, float]:
         wall_ms.append((time.perf_counter_ns() - wall) / 1e6)
         if number % CALLS_PER_GRACE == 0:
             store.confirm_grace()
-    return {
-        "p50": percentile(wall_ms, 50),
-        "p99": percentile(wall_ms, 99),
-        "worst": max(wall_ms),
-        "cpu_p99": percentile(cpu_ms, 99),
-        "cpu_worst": max(cpu_ms),
-    }
+    return wall_ms, cpu_ms
 
 
 def memory_of_dynamic(arena: Arena, store: RowStore) -> dict[str, float]:
@@ -198,7 +180,7 @@ def memory_of_dynamic(arena: Arena, store: RowStore) -> dict[str, float]:
 
 
 def memory_of_fixed(rows: int) -> float:
-    with made_arena(rows, 1 << 30) as (arena, _):
+    with table_of(rows, 1 << 30) as (arena, _):
         own_bytes = rows * sum(4 * (e.dim + e.state_floats_per_row) for e in arena.model.embeddings)
         return arena.touched_bytes() / own_bytes
 
@@ -217,62 +199,63 @@ def measure_snapshot(store: RowStore) -> dict[str, float]:
 # --- the whole ----------------------------------------------------------------------------------------------------
 
 
-def measure(keys: int, rounds: int) -> Figures:
+def measure(keys: int, rounds: int) -> tuple[Outcome[float], Outcome[dict[str, float]], Outcome[RowFigures]]:
     """All of it for so many keys."""
     kernels.warm()
     ids = np.random.default_rng(0).permutation(np.arange(2 * keys, dtype=np.int64) * 7919)[:keys]
     budget_bytes = max(1 << 26, 256 * keys)
-    with made_arena(0, budget_bytes) as (arena, store):
-        insert_ns, lookup_ns = measure_index(arena, store, ids, rounds)
-    with made_arena(0, budget_bytes) as (arena, store):
-        growth_ms = measure_growth(store, ids)
-        memory = {"fixed": memory_of_fixed(keys), **memory_of_dynamic(arena, store)}
-        snapshot = measure_snapshot(store)
-    return Figures(keys, insert_ns, lookup_ns, growth_ms, memory, snapshot)
+    with table_of(0, budget_bytes) as (arena, store):
+        inserting, looking_up = index_benchmarks(index_systems(arena, store, keys), ids, rounds)
+        inserted = run(inserting, silent)
+        check_index(arena, ids)
+        looked_up = run(looking_up, silent)
+    return inserted, looked_up, run(rows_benchmark(ids, budget_bytes), silent)
 
 
-def show(figures: Figures) -> None:
-    """On stdout."""
-    print(f"index of {figures.keys:,} keys, CPU ns for each key: median (least-most)")
-    print_table(
-        ("", "insert", "lookup, uniform", f"lookup, Zipf {ZIPF}"),
-        (
-            (name, f"{insert:.0f}", str(figures.lookup_ns[name]["uniform"]), str(figures.lookup_ns[name]["zipf"]))
-            for name, insert in figures.insert_ns.items()
-        ),
-    )
-    print("elastichost's insert also makes the row: initial weights, state, id, and its memory\n")
-    ms, memory, snapshot = figures.growth_ms, figures.memory_ratio, figures.snapshot_s_per_gb
-    print_table(
-        ("measure", "figure", "aim"),
-        (
-            (f"creating {NEW_ROWS_PER_CALL:,} rows, ms: p50", f"{ms['p50']:.2f}", ""),
-            ("p99 (CPU time)", f"{ms['p99']:.2f} ({ms['cpu_p99']:.2f})", ""),
-            ("worst (CPU time)", f"{ms['worst']:.2f} ({ms['cpu_worst']:.2f})", f"<= {AIM_WORST_MS:g}"),
-            ("memory of a fixed table over its rows and state", f"{memory['fixed']:.3f}", f"<= {AIM_MEMORY}"),
-            ("memory of a dynamic table over its rows and state", f"{memory['dynamic']:.3f}", ""),
-            ("snapshot into fresh memory, s/GB", f"{snapshot['fresh']:.2f}", ""),
-            ("snapshot into kept memory, s/GB", f"{snapshot['kept']:.2f}", ""),
-        ),
-    )
+def show_row_bytes(rows: RowFigures) -> None:
+    memory = rows.memory_ratio
+    print("\nelastichost's insert also makes the row: initial weights, state, id, and its memory")
     print(
-        f"\nA dynamic row of {DIM} floats and one of state is {4 * (DIM + 1)} bytes; knowing whose it is takes "
+        f"A dynamic row of {DIM} floats and one of state is {4 * (DIM + 1)} bytes; knowing whose it is takes "
         f"{memory['dynamic_ids_bytes']:.1f} (id),\n{memory['dynamic_seen_bytes']:.1f} (when it was last seen) and "
-        f"{memory['dynamic_index_bytes']:.1f} (id -> row, slots of 16 bytes about half full) more."
+        f"{memory['dynamic_index_bytes']:.1f} (id -> row, slots of 16 bytes about half full) more.\n"
+        f"Zipf queries have exponent {ZIPF}."
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="arena", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def figures_of(
+    keys: int, inserted: Outcome[float], looked_up: Outcome[dict[str, float]], rows: RowFigures
+) -> dict[str, object]:
+    """For programs."""
+    ms, cpu_ms = rows.growth_ms, rows.growth_cpu_ms
+    return {
+        "keys": keys,
+        "insert_ns": {name: inserted.figure("insert", name) for name in inserted.benchmark.arms},
+        "lookup_ns": {name: {k: looked_up.figure(k, name) for k in KINDS} for name in looked_up.benchmark.arms},
+        "growth_ms": {
+            "p50": percentile(ms, 50),
+            "p99": percentile(ms, 99),
+            "worst": max(ms),
+            "cpu_p99": percentile(cpu_ms, 99),
+            "cpu_worst": max(cpu_ms),
+        },
+        "memory_ratio": rows.memory_ratio,
+        "snapshot_s_per_gb": rows.snapshot_s_per_gb,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="elastichost bench arena", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--keys", type=int, default=5_000_000, help="ids, and rows created (5,000,000)")
     parser.add_argument("--repeat", type=int, default=9, help="rounds of lookups (9)")
     parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
     chosen = parser.parse_args(argv)
-    figures = measure(chosen.keys, chosen.repeat)
-    show(figures)
+    inserted, looked_up, rows = outcomes = measure(chosen.keys, chosen.repeat)
+    print_outcomes(outcomes)
+    show_row_bytes(rows.of("elastichost")[0])
     if chosen.json:
-        write_json("arena", figures)
-
-
-if __name__ == "__main__":
-    main()
+        figures = figures_of(chosen.keys, inserted, looked_up, rows.of("elastichost")[0])
+        write_json("arena", figures, rows.verdicts())
+    return exit_code(outcomes)

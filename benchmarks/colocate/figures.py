@@ -12,7 +12,7 @@ from benchmarks.colocate.arms import ARMS, OURS, PARTS, RANDOMS, RMIXER, SHIPPED
 from benchmarks.colocate.jobs import KINDS
 from benchmarks.colocate.quality import MemoryEstimates, Parity, memory_error, parity
 from benchmarks.colocate.recorded import ArmRun, Cold, JobRun, Sweep
-from benchmarks.harness.measuring import Spread, spread_of
+from benchmarks.harness.aggregates import Spread, spread_of
 from elastichost.tuner.colocation.facts import RESOURCES, HostRoom, JobDemand, Mode
 from elastichost.tuner.colocation.speeds import Bound, bound
 

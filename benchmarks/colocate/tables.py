@@ -9,7 +9,8 @@ from benchmarks.colocate.figures import ArmFigures, Figures, MixFigures, aims_of
 from benchmarks.colocate.jobs import Size, jobs_of
 from benchmarks.colocate.quality import MemoryEstimates, Parity
 from benchmarks.colocate.recorded import Campaign
-from benchmarks.harness.measuring import Spread, print_table
+from benchmarks.harness.aggregates import Spread
+from benchmarks.harness.tables import print_table
 
 __all__ = ["planned", "show"]
 

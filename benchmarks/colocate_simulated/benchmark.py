@@ -41,8 +41,8 @@ from benchmarks.colocate_simulated.plan import (
     play,
     tasks_of,
 )
-from benchmarks.harness.measuring import write_json
-from benchmarks.tuner.simulated.figures import Spread
+from benchmarks.harness.aggregates import Interval
+from benchmarks.harness.json_line import write_json
 
 __all__ = ["main", "run", "show"]
 
@@ -165,7 +165,7 @@ def _table(setting: Setting) -> Table:
 
 
 def _cells(arm: ArmFigures) -> tuple[str, ...]:
-    def shown(spread: Spread | None, form: str) -> str:
+    def shown(spread: Interval | None, form: str) -> str:
         return "-" if spread is None else spread.shown(form)
 
     return (

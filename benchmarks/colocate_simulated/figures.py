@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.colocate_simulated.plan import ARMS, OURS, SEQUENTIAL, Plan, Played
-from benchmarks.tuner.simulated.figures import Spread, bootstrap, ratio
+from benchmarks.harness.aggregates import Interval, bootstrap, ratio
 
 __all__ = ["PUBLISHED", "ArmFigures", "Results", "Setting", "figures_of"]
 
@@ -23,17 +23,17 @@ class ArmFigures(msgspec.Struct, frozen=True):
     done again, of all. Kills, evictions and pauses are per batch."""
 
     runs: int
-    makespan_s: Spread
-    speedup: Spread | None
-    over_ours: Spread | None
+    makespan_s: Interval
+    speedup: Interval | None
+    over_ours: Interval | None
     most_speedup: float | None
-    of_bound: Spread
-    of_tight_bound: Spread
-    turnaround_s: Spread
-    worst_slowdown: Spread
-    oom_kills: Spread
-    evictions: Spread
-    pauses: Spread
+    of_bound: Interval
+    of_tight_bound: Interval
+    turnaround_s: Interval
+    worst_slowdown: Interval
+    oom_kills: Interval
+    evictions: Interval
+    pauses: Interval
     completed: float
     lost: float
 
@@ -99,7 +99,7 @@ def _term(binding: str) -> str:
 
 
 def _arm(runs: dict[int, Played], sequential: dict[int, Played], ours: dict[int, Played]) -> ArmFigures:
-    def spread(value: Callable[[Played], float]) -> Spread:
+    def spread(value: Callable[[Played], float]) -> Interval:
         return bootstrap(np.array([value(one) for one in runs.values()], dtype=np.float64))
 
     speedups = _quotients(sequential, runs)
@@ -126,6 +126,6 @@ def _quotients(above: dict[int, Played], below: dict[int, Played]) -> list[float
     return [above[seed].makespan_s / below[seed].makespan_s for seed in sorted(above.keys() & below.keys())]
 
 
-def _paired(above: dict[int, Played], below: dict[int, Played]) -> Spread | None:
+def _paired(above: dict[int, Played], below: dict[int, Played]) -> Interval | None:
     found = np.array(_quotients(above, below))
     return ratio(found, np.ones_like(found)) if len(found) else None

@@ -27,7 +27,9 @@ from benchmarks.data_plane.comparison import SEED, Comparison, Options
 from benchmarks.data_plane.criteo26 import ModelName
 from benchmarks.data_plane.lineup import all_arms
 from benchmarks.data_plane.report import CaseResult
-from benchmarks.data_plane.windows import Schedule
+from benchmarks.data_plane.windows import WindowSettings
+from benchmarks.harness.aims import is_any_missed
+from benchmarks.harness.interleave import Rounds
 from benchmarks.harness.machine import Machine, read_machine
 from benchmarks.harness.workshop import Workshop
 
@@ -67,14 +69,17 @@ def _options(given: argparse.Namespace, began_s: float) -> Options:
         models=_chosen(given.models, MODELS, MODELS[:1] if quick else MODELS),
         batch_sizes=sizes or ((2048,) if quick else (512, 2048, 8192)),
         samples=given.samples or (400_000 if quick else 1_000_000),
-        schedule=Schedule(
-            rounds=given.rounds or (5 if quick else 7),
+        rounds=Rounds(
+            given.rounds or (5 if quick else 7),
+            is_shuffled=True,
+            seed=SEED,
+            deadline_s=began_s + QUICK_S if quick else float("inf"),
+            least=1 if quick else 2,
+        ),
+        windows=WindowSettings(
             window_s=given.window or (0.4 if quick else 2.0),
             settle_s=0.15 if quick else 0.4,
             repeats=1 if quick else 3,
-            least_rounds=1 if quick else 2,
-            seed=SEED,
-            deadline_s=began_s + QUICK_S if quick else float("inf"),
         ),
         tensorflow_python=given.tensorflow_python,
     )
@@ -100,7 +105,7 @@ def _chosen(given: str | None, known: Sequence[Word], default: Sequence[Word]) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; returns the exit code: 1 when an arm failed."""
+    """Runs the benchmark; returns the exit code: 1 when an arm failed or an aim was missed."""
     began_s = time.monotonic()
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -123,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         headline = next((one for one in results if (one.model, one.batch_size) == HEADLINE), results[0])
         sys.stdout.write(json.dumps(report.to_json(results, headline, machine)) + "\n")
-    return int(any(result.failures for result in results))
+    return int(any(result.failures or is_any_missed(result.verdicts.values()) for result in results))
 
 
 def _write(results: Sequence[CaseResult], machine: Machine, out: Path, console: Console) -> None:

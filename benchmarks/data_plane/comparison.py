@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.data_plane.criteo26 import ModelName, Samples, draw_samples, write_batches, write_parquet
-from benchmarks.data_plane.figures import ArmFigures, Window, arm_figures, best_peer, ratios_of
+from benchmarks.data_plane.figures import ArmFigures, MeasuredWindow, arm_figures, best_peer, judged, ratios_of
 from benchmarks.data_plane.lineup import Case, Entry, Launcher, PeerHost, forked_arms
 from benchmarks.data_plane.process_arm import ProcessArm
 from benchmarks.data_plane.report import CaseResult
-from benchmarks.data_plane.windows import ArmFailedError, Measured, Schedule, measure_rounds
+from benchmarks.data_plane.windows import WindowSettings, least_disturbed_window
+from benchmarks.harness.benchmark import Benchmark, Figure
+from benchmarks.harness.interleave import ArmFailedError, Measurement, Rounds
+from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.runner import run
 from benchmarks.harness.workshop import Workshop
 
 __all__ = ["SEED", "Comparison", "Options", "tensorflow_version"]
 
 SEED = 26
+SPEED = Figure[MeasuredWindow]("samples/s", "", lambda one: one.window.samples_per_s, form=",.0f")
 READY_BATCHES = 5  # the first ones touch pages and choose algorithms
 START_TIMEOUT_S = 180.0
 FIND_TENSORFLOW = """\
@@ -42,7 +47,8 @@ class Options:
     models: tuple[ModelName, ...]
     batch_sizes: tuple[int, ...]
     samples: int
-    schedule: Schedule
+    rounds: Rounds
+    windows: WindowSettings
     tensorflow_python: str
 
 
@@ -95,13 +101,13 @@ class Comparison:
         started: list[ProcessArm] = []
         try:
             ready = self._start(launcher, arms, batch_size, started, failures)
-            measured = self._measure(ready, failures)
+            outcome = self._measure(case, ready, failures)
             memory = {arm.name: arm.memory_bytes() for arm in ready if arm.name not in failures}
         finally:
             for arm in started:
                 arm.close()
             launcher.forget()
-        return _result(case, arms, measured, memory, failures)
+        return _result(case, arms, outcome, memory, failures)
 
     def _start(
         self,
@@ -158,19 +164,29 @@ class Comparison:
         self._say(f"{arm.name} trains, after {sum(arm.cpu_s().values()):.1f} s of CPU time")
         return True
 
-    def _measure(self, arms: Sequence[ProcessArm], failures: dict[str, str]) -> list[Measured]:
-        results: list[Measured] = []
+    def _measure(self, case: Case, arms: Sequence[ProcessArm], failures: dict[str, str]) -> Outcome[MeasuredWindow]:
+        options, names = self._options, {arm.name for arm in arms}
         line: list[str] = []
-        for measured in measure_rounds(arms, self._options.schedule):
-            results.append(measured)
-            if measured.window is None:
-                self._failed(measured.arm, ArmFailedError(measured.failure), failures)
-                continue
-            line.append(f"{measured.arm} {measured.window.samples_per_s / 1e3:.1f}k{'*' * measured.rejected}")
-            if len(line) == len(arms) - len(failures.keys() & {arm.name for arm in arms}):
-                self._say(f"round {measured.round + 1}  " + "  ".join(line))
+
+        def window_of(arm: ProcessArm) -> Callable[[int], MeasuredWindow]:
+            return lambda number: least_disturbed_window(arm, number, options.windows)
+
+        def told(one: Measurement[MeasuredWindow]) -> None:
+            if one.found is None:
+                self._failed(one.arm, ArmFailedError(one.failure), failures)
+                return
+            line.append(f"{one.arm} {one.found.window.samples_per_s / 1e3:.1f}k{'*' * one.found.rejected}")
+            if len(line) == len(names - failures.keys()):
+                self._say(f"round {one.round + 1}  " + "  ".join(line))
                 line.clear()
-        return results
+
+        benchmark = Benchmark(
+            title=f"{case.model}, batch size {case.batch_size}",
+            arms={arm.name: window_of(arm) for arm in arms},
+            rounds=options.rounds,
+            figures=(SPEED,),
+        )
+        return run(benchmark, told)
 
     def _failed(self, name: str, error: Exception, failures: dict[str, str]) -> None:
         failures[name] = str(error)
@@ -180,27 +196,30 @@ class Comparison:
 def _result(
     case: Case,
     arms: Mapping[str, Entry],
-    measured: Sequence[Measured],
+    outcome: Outcome[MeasuredWindow],
     memory: Mapping[str, Mapping[str, int]],
     failures: Mapping[str, str],
 ) -> CaseResult:
-    windows: list[Window] = [one.window for one in measured if one.window is not None]
+    measured = [one.found for one in outcome.measured if one.found is not None]
+    windows = [one.window for one in measured]
     figures: dict[str, ArmFigures] = {}
     for name in arms:
         found = arm_figures(name, windows, memory.get(name, {}))
         if found is not None:
             figures[name] = found
     peer = best_peer(figures)
+    outcome = judged(outcome, peer, case.batch_size)
     return CaseResult(
         model=case.model,
         batch_size=case.batch_size,
         words={name: entry.words for name, entry in arms.items()},
         figures=figures,
-        ratios=ratios_of(windows, peer),
+        ratios=ratios_of(outcome),
         best_peer=peer,
         rejected=sum(one.rejected for one in measured),
         kept_disturbed=sum(window.is_disturbed for window in windows),
         failures=failures,
+        verdicts={verdict.aim.figure: verdict for verdict in outcome.verdicts()},
     )
 
 

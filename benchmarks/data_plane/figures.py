@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
+
+from benchmarks.harness.aggregates import typical
+from benchmarks.harness.aims import Aim
+from benchmarks.harness.benchmark import PairedFigure
+from benchmarks.harness.outcome import Outcome
 
 __all__ = [
     "MOST_FOREIGN_SHARE",
     "PEERS",
     "RATIOS",
     "ArmFigures",
+    "MeasuredWindow",
     "Ratio",
     "Window",
-    "aim_of",
     "arm_figures",
     "best_peer",
+    "judged",
     "least_disturbed",
     "ratios_of",
 ]
@@ -47,6 +53,15 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredWindow:
+    """`window`: the one that counts; `rejected`: how many were disturbed and measured again. A window that is
+    disturbed itself is the least disturbed of all attempts."""
+
+    window: Window
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
 class ArmFigures:
     """Of the windows of one arm; samples/s, and CPU microseconds for each sample by role."""
 
@@ -72,6 +87,19 @@ class Ratio:
     below: str
     aims: Mapping[int, float]
 
+    def paired(self, peer: str | None) -> PairedFigure[MeasuredWindow]:
+        """peer: what stands for the best one."""
+        below = (peer or "") if self.below == BEST_PEER else self.below
+        return PairedFigure(self.name, "", self.above, below, _quotient, form=".2f")
+
+    def aim(self, batch_size: int) -> Aim | None:
+        bound = self.aims.get(batch_size, self.aims.get(0))
+        return None if bound is None else Aim(self.name, bound, "at least", form=".2f")
+
+
+def _quotient(above: MeasuredWindow, below: MeasuredWindow) -> float:
+    return above.window.samples_per_s / below.window.samples_per_s
+
 
 RATIOS = (
     Ratio("direct2_over_tbe1", "direct2", "tbe1", {0: 1.8}),
@@ -82,10 +110,6 @@ RATIOS = (
     Ratio("served_over_tf", "served1", "tensorflow", {0: 2.5}),
     Ratio("served_over_rpc", "served1", "rpc", {0: 1.3}),
 )
-
-
-def aim_of(ratio: Ratio, batch_size: int) -> float | None:
-    return ratio.aims.get(batch_size, ratio.aims.get(0))
 
 
 def least_disturbed(windows: Sequence[Window]) -> Window:
@@ -111,18 +135,14 @@ def best_peer(figures: Mapping[str, ArmFigures]) -> str | None:
     return max(measured, key=lambda peer: figures[peer].median, default=None)
 
 
-def ratios_of(windows: Iterable[Window], peer: str | None) -> dict[str, float | None]:
-    """Every ratio: the median over the rounds in which both arms have a window; None when there is no such round.
+def judged(outcome: Outcome[MeasuredWindow], peer: str | None, batch_size: int) -> Outcome[MeasuredWindow]:
+    """With the ratios and the aims of that batch size, now that the best peer is known."""
+    aims = tuple(aim for ratio in RATIOS if (aim := ratio.aim(batch_size)) is not None)
+    pairs = tuple(ratio.paired(peer) for ratio in RATIOS)
+    return Outcome(replace(outcome.benchmark, pairs=pairs, aims=aims), outcome.measured)
 
-    The quotient is taken within a round, because a machine's speed drifts from one round to the next.
-    """
-    rates: dict[str, dict[int, float]] = {}
-    for window in windows:
-        rates.setdefault(window.arm, {})[window.round] = window.samples_per_s
-    found: dict[str, float | None] = {}
-    for ratio in RATIOS:
-        above = rates.get(ratio.above, {})
-        below = rates.get((peer or "") if ratio.below == BEST_PEER else ratio.below, {})
-        quotients = [above[number] / below[number] for number in above.keys() & below.keys()]
-        found[ratio.name] = median(quotients) if quotients else None
-    return found
+
+def ratios_of(outcome: Outcome[MeasuredWindow]) -> dict[str, float | None]:
+    """Every ratio: the median over the rounds in which both arms have a window; None when there is no such round."""
+    spreads = {figure.name: outcome.pair(figure) for figure in outcome.benchmark.pairs}
+    return {name: None if spread is None else typical(spread) for name, spread in spreads.items()}

@@ -13,7 +13,7 @@ from typing import Literal
 
 from benchmarks.data_plane.criteo26 import JobSettings, ModelName, job_text
 from benchmarks.data_plane.process_arm import ArenaCounter, ProcessArm
-from benchmarks.data_plane.windows import ArmFailedError
+from benchmarks.harness.interleave import ArmFailedError
 from benchmarks.harness.workshop import ROOT, Workshop
 from benchmarks.peers.common import Counter, PeerSettings
 from benchmarks.peers.host import Fork

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.data_plane.windows import ArmFailedError
+from benchmarks.harness.interleave import ArmFailedError
 from benchmarks.harness.processes import Process, cpu_s, end_processes, is_running, memory_bytes, signal_all, tree_of
 
 __all__ = ["ArenaCounter", "ProcessArm"]

@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.data_plane.figures import RATIOS, ArmFigures, aim_of
+from benchmarks.data_plane.figures import ArmFigures
+from benchmarks.harness.aims import Verdict
 from benchmarks.harness.machine import Machine
 
 __all__ = [
@@ -24,7 +25,8 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class CaseResult:
     """All arms in one setting. `rejected`: windows measured again because others used the machine; `kept_disturbed`:
-    windows that count although they were disturbed, no attempt having been better; `failures`: arm -> why."""
+    windows that count although they were disturbed, no attempt having been better; `failures`: arm -> why; `verdicts`:
+    on the ratios that have an aim with this batch size, by ratio."""
 
     model: str
     batch_size: int
@@ -35,6 +37,7 @@ class CaseResult:
     rejected: int
     kept_disturbed: int
     failures: Mapping[str, str]
+    verdicts: Mapping[str, Verdict]
 
 
 HEADINGS = ("arm", "samples/s", "min", "max", "CPU us/sample", "MiB", "what it is", "CPU us/sample by role")
@@ -69,11 +72,11 @@ def _rows(result: CaseResult) -> list[tuple[str, ...]]:
 
 def _ratio_rows(result: CaseResult) -> list[tuple[str, str, str, str]]:
     rows = []
-    for ratio in RATIOS:
-        value, aim = result.ratios.get(ratio.name), aim_of(ratio, result.batch_size)
-        reached = "" if value is None or aim is None else "reached" if value >= aim else "not reached"
+    for name, value in result.ratios.items():
+        verdict = result.verdicts.get(name)
+        reached = verdict.word if verdict is not None and value is not None else ""
         shown = "-" if value is None else f"{value:.2f}"
-        rows.append((ratio.name, shown, "" if aim is None else f">= {aim:g}", reached))
+        rows.append((name, shown, "" if verdict is None else str(verdict.aim), reached))
     return rows
 
 

@@ -1,26 +1,22 @@
-"""Interleaved measurement: in every round each arm runs once, in shuffled order, while all others stand still."""
+"""Windows of one arm's training, while all others stand still."""
 
 from __future__ import annotations
 
 import os
-import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from benchmarks.data_plane.figures import Window, least_disturbed
+from benchmarks.data_plane.figures import MeasuredWindow, Window, least_disturbed
+from benchmarks.harness.interleave import ArmFailedError
 from benchmarks.harness.processes import busy_s
 
-__all__ = ["Arm", "ArmFailedError", "Measured", "Schedule", "measure_rounds", "measure_window"]
+__all__ = ["Arm", "WindowSettings", "least_disturbed_window", "measure_window"]
 
 POLL_S = 0.005
 POLLS_PER_CHECK = 40  # to see whether every process lives costs more than to read a counter
 STUCK_S = 60.0
-
-
-class ArmFailedError(Exception):
-    """An arm ended, or trains no more; the message says why."""
 
 
 class Arm(Protocol):
@@ -45,60 +41,22 @@ class Arm(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """`settle_s` goes by before a window begins, which then lasts `window_s`; `repeats`: of a disturbed window;
-    `deadline_s` (monotonic): no round begins that would probably not end by then, after the first `least_rounds`."""
+class WindowSettings:
+    """`settle_s` goes by before a window begins, which then lasts `window_s`; `repeats`: of a disturbed window."""
 
-    rounds: int
     window_s: float
     settle_s: float = 0.3
     repeats: int = 3
-    seed: int = 0
-    deadline_s: float = float("inf")
-    least_rounds: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """`window`: the one that counts; `rejected`: how many were disturbed and measured again. A window that is
-    disturbed itself is the least disturbed of all attempts. `failure`: why there is none."""
-
-    arm: str
-    round: int
-    window: Window | None
-    rejected: int
-    failure: str = ""
-
-
-def measure_rounds(arms: Sequence[Arm], schedule: Schedule) -> Iterator[Measured]:
-    """One result for each arm and round, as they come. An arm that failed is left out of the rounds that follow."""
-    shuffler = random.Random(schedule.seed)
-    left = list(arms)
-    longest_s = 0.0
-    for number in range(schedule.rounds):
-        began_s = time.monotonic()
-        if number >= schedule.least_rounds and began_s + longest_s > schedule.deadline_s:
-            return
-        order = list(left)
-        shuffler.shuffle(order)
-        for arm in order:
-            measured = _measure(arm, number, schedule)
-            if measured.window is None:
-                left.remove(arm)
-            yield measured
-        longest_s = max(longest_s, time.monotonic() - began_s)
-
-
-def _measure(arm: Arm, number: int, schedule: Schedule) -> Measured:
+def least_disturbed_window(arm: Arm, number: int, settings: WindowSettings) -> MeasuredWindow:
+    """Of the round of that number. Raises ArmFailedError."""
     windows: list[Window] = []
-    try:
-        while len(windows) <= schedule.repeats:
-            windows.append(measure_window(arm, number, schedule.window_s, schedule.settle_s))
-            if not windows[-1].is_disturbed:
-                break
-    except ArmFailedError as error:
-        return Measured(arm.name, number, None, len(windows), str(error))
-    return Measured(arm.name, number, least_disturbed(windows), len(windows) - 1)
+    while len(windows) <= settings.repeats:
+        windows.append(measure_window(arm, number, settings.window_s, settings.settle_s))
+        if not windows[-1].is_disturbed:
+            break
+    return MeasuredWindow(least_disturbed(windows), len(windows) - 1)
 
 
 def measure_window(arm: Arm, number: int, window_s: float, settle_s: float) -> Window:

@@ -12,7 +12,7 @@ import msgspec
 
 from elastichost.chaos.tails import AppliedTail
 
-__all__ = ["EXAMPLES", "Measurement", "Quality", "train"]
+__all__ = ["EXAMPLES", "Quality", "TrainingResult", "train"]
 
 LOOK_EVERY_S = 0.02
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -23,7 +23,7 @@ class Quality(msgspec.Struct, frozen=True):
     logloss: float
 
 
-class Measurement(msgspec.Struct, frozen=True):
+class TrainingResult(msgspec.Struct, frozen=True):
     """The part of a run's JSON result that is compared."""
 
     status: str
@@ -35,7 +35,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
 def train(
     job: Path, settings: Mapping[str, object], run_dir: Path, sizes: Sequence[tuple[int, str]] = ()
-) -> Measurement:
+) -> TrainingResult:
     """Runs the job to its end. sizes: after so many samples `elastichost scale` with this word, as "workers=3". Raises
     CalledProcessError when the run fails, or a change of its size; messages are on stderr then."""
     fixed = {"tuner.mode": "off", **settings}  # a figure is of the plan that it is told to be of
@@ -52,4 +52,4 @@ def train(
         output, _ = run.communicate()
         if run.returncode != 0:
             raise subprocess.CalledProcessError(run.returncode, command)
-    return msgspec.json.decode(output.splitlines()[-1], type=Measurement)
+    return msgspec.json.decode(output.splitlines()[-1], type=TrainingResult)

@@ -13,150 +13,40 @@ the victims' CPU time.
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from statistics import median
 
 import msgspec
-import psutil
 
-from benchmarks.harness.measuring import Spread, print_table, spread_of, write_json
+from benchmarks.harness.aims import Aim
+from benchmarks.harness.benchmark import Benchmark, Figure, PairedFigure
+from benchmarks.harness.interleave import Rounds
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.workshop import ROOT, Workshop
-from benchmarks.hostile.attackers import Target, gates_of
-from benchmarks.hostile.leaky_supervisor import INSIDERS, read_keys
-from elastichost.chaos.tails import AppliedTail
-from elastichost.runs.events import ProcessLost
-from elastichost.runs.journal import read_journal
+from benchmarks.hostile.attackers import Target
+from benchmarks.hostile.victims import Victims, Window, victims_in
 
-__all__ = ["main"]
+__all__ = ["benchmark_of", "main"]
 
-JOB = """
-[job]
-name = "hostile"
-seed = 7
-[model]
-build = "elastichost.models:dlrm"
-args = { bottom = [64, 16], top = [64, 1] }
-[data]
-format = "synthetic"
-synthetic = { rows = 200000, test_rows = 1000, tables = 8, table_rows = 50000, dense = 13, unit_rows = 16384 }
-[tables.default]
-dim = 16
-rows = "dynamic"
-[train]
-batch_size = 1024
-epochs = 100000
-[resources]
-workers = 2
-servers = 2
-[tuner]
-mode = "off"
-"""
-HOSTS = '[[hosts]]\ntransport = "local"\nname = "second"\n'
+ALONE, ATTACKED = "alone", "attacked"
 AIM = 0.90
-START_LIMIT_S = 120.0
+MOST_GROWTH_MIB = 64.0
 PAUSE_S = 3.5  # after an attack: whoever was let into the hall is sent away within it
-LOOK_EVERY_S = 0.02
-
-
-class Window(msgspec.Struct, frozen=True):
-    """cpu_s: of the victims. growth_bytes: of the private memory of the one that grew most."""
-
-    samples_per_s: float
-    samples_per_cpu_s: float
-    growth_bytes: int
-
-
-class Figures(msgspec.Struct, frozen=True):
-    """Ratios are medians of the quotients within a pair of windows."""
-
-    rate: float
-    acts: int
-    alone: Spread
-    attacked: Spread
-    ratio: Spread
-    cpu_ratio: Spread
-    growth_bytes: int
-    restarts: int
-    aim: float = AIM
-
-
-class Victims:
-    """A run, seen from outside."""
-
-    def __init__(self, process: subprocess.Popen[bytes], run_dir: Path) -> None:
-        self._process, self._run_dir = process, run_dir
-        self._applied = AppliedTail(run_dir / "applied.bin")
-
-    def wait_trained(self) -> None:
-        """Raises RuntimeError when it does not come to that."""
-        deadline_s = time.monotonic() + START_LIMIT_S
-        while self._samples() == 0 or len(self._gates()) < 3:
-            if self._process.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError(f"the run did not begin to train: exit code {self._process.returncode}")
-            time.sleep(LOOK_EVERY_S)
-
-    def _samples(self) -> int:
-        if not self._applied_exists:
-            return 0
-        self._applied.poll()
-        return self._applied.samples
-
-    @property
-    def _applied_exists(self) -> bool:
-        return (self._run_dir / "applied.bin").exists()
-
-    @property
-    def _processes(self) -> list[psutil.Process]:
-        """Those that train and serve, and the supervisor: agents and fork servers only wait."""
-        facts = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
-        pids = (one["pid"] for one in facts["processes"] if psutil.pid_exists(one["pid"]))  # the probe may be gone
-        return [psutil.Process(self._process.pid), *map(psutil.Process, pids)]
-
-    def _gates(self) -> list[tuple[int, str, int]]:
-        """(pid, address, port)"""
-        if not (self._run_dir / "status.json").exists():
-            return []
-        return [(one.pid, *gate) for one in self._processes for gate in gates_of(one.pid)]
-
-    def targets(self) -> list[Target]:
-        """All gates; insiders at those of PS, where it is answers that cost."""
-        keys = read_keys(self._run_dir)
-        status = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
-        incarnations = {one["pid"]: f"{one['role']}-{one['index']}.{one['incarnation']}" for one in status["processes"]}
-        insider = str(INSIDERS[0])
-        return [
-            Target(host, port, keys[incarnations.get(pid, "supervisor")].public, insiders={insider: keys[insider]})
-            for pid, host, port in self._gates()
-        ]
-
-    def window(self, seconds: float) -> Window:
-        """Raises RuntimeError when the run ends within it."""
-        processes = self._processes
-        cpu_s, samples, began_s = _cpu_s(processes), self._samples(), time.monotonic()
-        private = [_private_bytes(one) for one in processes]
-        time.sleep(seconds)
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the run ended with {self._process.returncode}")
-        trained, passed_s = self._samples() - samples, time.monotonic() - began_s
-        growth = max(_private_bytes(one) - before for one, before in zip(processes, private, strict=True))
-        return Window(trained / passed_s, trained / (_cpu_s(processes) - cpu_s), growth)
-
-    def lost(self) -> list[ProcessLost]:
-        lines = read_journal(self._run_dir / "journal.jsonl")
-        return [line.event for line in lines if isinstance(line.event, ProcessLost)]
-
-
-def _cpu_s(processes: Sequence[psutil.Process]) -> float:
-    return sum(sum(one.cpu_times()[:2]) for one in processes)
-
-
-def _private_bytes(process: psutil.Process) -> int:
-    memory = process.memory_info()
-    return int(memory.rss - memory.shared)
+RATIO = PairedFigure[Window](
+    "attacked over alone", "", ALONE, ATTACKED, lambda alone, attacked: attacked.samples_per_s / alone.samples_per_s
+)
+CPU_RATIO = PairedFigure[Window](
+    "the same by CPU second of the victims",
+    "",
+    ALONE,
+    ATTACKED,
+    lambda alone, attacked: attacked.samples_per_cpu_s / alone.samples_per_cpu_s,
+)
 
 
 class Attack:
@@ -179,70 +69,68 @@ class Attack:
         self.acts = int(told or b"0")
 
 
-def measure(pairs: int, window_s: float, rate: float) -> Figures:
-    """Raises RuntimeError when the run does not live through it."""
-    with Workshop() as workshop:
-        folder = workshop.disk
-        (folder / "job.toml").write_text(JOB)
-        (folder / "hosts.toml").write_text(HOSTS)
-        run_dir = folder / "run"
-        command = [sys.executable, "-m", "benchmarks.hostile.leaky_supervisor", str(folder / "job.toml"), str(run_dir)]
-        environment = {**workshop.environment(), "ELASTICHOST_ARENA_DIR": str(workshop.memory)}
-        with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
-            try:
-                victims = Victims(process, run_dir)
-                victims.wait_trained()
-                victims.window(window_s)  # until it has come into its stride
-                return _pairs(victims, pairs, window_s, rate)
-            finally:
-                process.terminate()
+def benchmark_of(victims: Victims, pairs: int, window_s: float, rate: float) -> Benchmark[Window]:
+    """Windows without and with attackers, in turns. Arms raise RuntimeError when the run does not live through it."""
 
+    def attacked(_: int) -> Window:
+        with Attack(victims.targets(), rate) as attack:
+            victims.window(1.0)  # it imports meanwhile
+            window = victims.window(window_s)
+        time.sleep(PAUSE_S)
+        return msgspec.structs.replace(window, acts=attack.acts)
 
-def _pairs(victims: Victims, pairs: int, window_s: float, rate: float) -> Figures:
-    alone, attacked, acts = list[Window](), list[Window](), 0
-    for number in range(pairs):
-        for is_attacked in (False, True) if number % 2 == 0 else (True, False):
-            if not is_attacked:
-                alone.append(victims.window(window_s))
-                continue
-            with Attack(victims.targets(), rate) as attack:
-                victims.window(1.0)  # it imports meanwhile
-                attacked.append(victims.window(window_s))
-            acts += attack.acts
-            time.sleep(PAUSE_S)
-        print(f"{alone[-1]}\n{attacked[-1]}", file=sys.stderr, flush=True)
-    both = list(zip(alone, attacked, strict=True))
-    return Figures(
-        rate=rate,
-        acts=acts,
-        alone=spread_of(one.samples_per_s for one in alone),
-        attacked=spread_of(one.samples_per_s for one in attacked),
-        ratio=spread_of(other.samples_per_s / one.samples_per_s for one, other in both),
-        cpu_ratio=spread_of(other.samples_per_cpu_s / one.samples_per_cpu_s for one, other in both),
-        growth_bytes=int(statistics.median(one.growth_bytes for one in attacked)),
-        restarts=len(victims.lost()),
+    return Benchmark(
+        title="hostile peers",
+        arms={ALONE: lambda _: victims.window(window_s), ATTACKED: attacked},
+        rounds=Rounds(pairs),
+        figures=(
+            Figure("samples/s", "", lambda one: one.samples_per_s, form=",.0f"),
+            Figure("samples/s of CPU time", "", lambda one: one.samples_per_cpu_s, form=",.0f"),
+            Figure("growth of memory", "MiB", lambda one: one.growth_bytes / 2**20, median, ".1f"),
+            Figure("processes lost", "", lambda one: one.lost, max, ".0f"),
+            Figure("acts", "", lambda one: one.acts, sum, ",.0f", (ATTACKED,)),
+        ),
+        pairs=(RATIO, CPU_RATIO),
+        aims=(
+            Aim(RATIO.name, AIM, "at least"),
+            Aim(CPU_RATIO.name, AIM, "at least"),
+            Aim("growth of memory", MOST_GROWTH_MIB, "at most", ATTACKED, ".1f"),
+            *(Aim("processes lost", 0.0, "at most", arm, ".0f") for arm in (ALONE, ATTACKED)),
+        ),
     )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def measure(pairs: int, window_s: float, rate: float) -> Outcome[Window]:
+    """Raises RuntimeError when the run does not live through it."""
+    with Workshop() as workshop, victims_in(workshop) as victims:
+        victims.window(window_s)  # until it has come into its stride
+        return run(benchmark_of(victims, pairs, window_s, rate))
+
+
+def figures_of(outcome: Outcome[Window], rate: float) -> dict[str, object]:
+    """For programs. Ratios are of the quotients within a pair of windows."""
+    attacked = outcome.of(ATTACKED).values()
+    return {
+        "rate": rate,
+        "acts": sum(one.acts for one in attacked),
+        "alone": outcome.figure("samples/s", ALONE),
+        "attacked": outcome.figure("samples/s", ATTACKED),
+        "ratio": outcome.pair(RATIO),
+        "cpu_ratio": outcome.pair(CPU_RATIO),
+        "growth_bytes": int(median(one.growth_bytes for one in attacked)),
+        "restarts": max(one.lost for arm in (ALONE, ATTACKED) for one in outcome.of(arm).values()),
+        "aim": AIM,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="elastichost bench hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="two pairs of short windows")
     parser.add_argument("--rate", type=float, default=100.0, metavar="ACTS", help="of the attackers in a second (100)")
     chosen = parser.parse_args(argv)
-    figures = measure(2 if chosen.quick else 8, 5.0 if chosen.quick else 10.0, chosen.rate)
-    rows = [
-        ("samples a second, alone", str(figures.alone), ""),
-        ("samples a second, attacked", str(figures.attacked), ""),
-        ("ratio", str(figures.ratio), f">= {AIM:g}"),
-        ("ratio by CPU second of the victims", str(figures.cpu_ratio), f">= {AIM:g}"),
-        ("growth of memory, MiB", f"{figures.growth_bytes / 2**20:.1f}", "<= 64"),
-        ("processes lost", str(figures.restarts), "0"),
-    ]
-    print_table(("hostile peers", "measured", "aim"), rows)
-    write_json("hostile", figures)
-
-
-if __name__ == "__main__":
-    main()
+    outcome = measure(2 if chosen.quick else 8, 5.0 if chosen.quick else 10.0, chosen.rate)
+    print_outcomes([outcome])
+    write_json("hostile", figures_of(outcome, chosen.rate), outcome.verdicts())
+    return exit_code([outcome])

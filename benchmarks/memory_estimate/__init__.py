@@ -1,6 +1,7 @@
 """How well the peak memory of a job is foreseen.
 
-benchmark    estimates and runs jobs; the command
+benchmark    errors of the estimates; the command
+job_runner   estimates, runs and watches one job after another
 job_shapes   the jobs
 run_entries  their processes
 footprint    the memory of a running job, seen from outside

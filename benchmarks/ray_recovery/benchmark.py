@@ -23,24 +23,23 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness.measuring import print_table, write_json
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.harness.workshop import Workshop
 from benchmarks.ray_recovery.figures import (
-    Figures,
     GroupHurt,
     NodeLost,
-    Own,
-    Peer,
-    WorkerKilled,
-    own_of,
-    peer_of,
-    rows_of,
+    Outcomes,
+    figures_of,
+    nodes_lost_of,
+    peer_nodes_lost_of,
+    peer_workers_killed_of,
+    workers_killed_of,
 )
 
 if TYPE_CHECKING:
@@ -54,13 +53,9 @@ SIDES = ("elastichost", "ray-train")
 NEEDED = ("ray", "pandas", "tensorboardX")
 
 
-def measure(workers: int, nodes: int, sides: Sequence[str]) -> Figures:
-    """workers, nodes: how many of each are killed. Raises RuntimeError when a side does not train."""
-    own = _own(workers, nodes) if "elastichost" in sides else None
-    return Figures(own, _peer(workers, nodes) if "ray-train" in sides else None)
-
-
-def _own(workers: int, nodes: int) -> Own:
+def measure_own(workers: int, nodes: int) -> Outcomes:
+    """workers, nodes: how many of each are killed; a cluster of its own for each node. Raises RuntimeError when it does
+    not train."""
     from benchmarks.ray_recovery.elastichost_run import running
     from benchmarks.ray_recovery.ray_bed import RayBed
 
@@ -71,49 +66,44 @@ def _own(workers: int, nodes: int) -> Own:
         f"resources.workers={len(CPUS)}",
     )
     job = EXAMPLES / "synthetic.toml"
-    killed: list[WorkerKilled] = []
-    lost: list[NodeLost] = []
     with Workshop() as workshop:
-        with RayBed(CPUS, workshop.environment()) as bed, running(job, settings, bed, workshop, "kills") as run:
-            for number in range(workers):
-                _say(f"elastichost: worker {number + 1} of {workers}")
-                killed.append(run.kill_a_worker(number))
-        for number in range(nodes):
-            _say(f"elastichost: node {number + 1} of {nodes}")
+
+        def lose(number: int) -> NodeLost:
             with (
                 RayBed(CPUS, workshop.environment()) as bed,
-                running(job, settings, bed, workshop, f"node-{number}") as run,
+                running(job, settings, bed, workshop, f"node-{number}") as hurt,
             ):
-                lost.append(run.lose_a_node(_end_of(bed)))
-    return own_of(killed, lost)
+                return hurt.lose_a_node(_end_of(bed))
+
+        with RayBed(CPUS, workshop.environment()) as bed, running(job, settings, bed, workshop, "kills") as hurt:
+            killed = run(workers_killed_of(hurt.kill_a_worker, workers))
+        lost = run(nodes_lost_of(lose, nodes))
+    return {killed.benchmark.title: killed, lost.benchmark.title: lost}
 
 
-def _peer(workers: int, nodes: int) -> Peer:
-    import ray
-
+def measure_peer(workers: int, nodes: int) -> tuple[Outcomes, bool]:
+    """As `measure_own`; and whether it is elastic."""
     from benchmarks.ray_recovery.ray_bed import RayBed
     from benchmarks.ray_recovery.ray_train import kill_a_worker, training
 
-    killed: list[GroupHurt] = []
-    lost: list[GroupHurt] = []
     with Workshop() as workshop:
-        with (
-            RayBed(CPUS, workshop.environment()) as bed,
-            training(bed, workshop, "kills", BATCH_SIZE, ROWS, len(CPUS)) as run,
-        ):
-            for number in range(workers):
-                _say(f"Ray Train: worker {number + 1} of {workers}")
-                killed.append(run.hurt(kill_a_worker(number)))
-            is_elastic = run.is_elastic
-        for number in range(nodes):
-            _say(f"Ray Train: node {number + 1} of {nodes}")
+
+        def lose(number: int) -> GroupHurt:
             with (
                 RayBed(CPUS, workshop.environment()) as bed,
-                training(bed, workshop, f"node-{number}", BATCH_SIZE, ROWS, len(CPUS)) as run,
+                training(bed, workshop, f"node-{number}", BATCH_SIZE, ROWS, len(CPUS)) as hurt,
             ):
                 strike = _end_of(bed)
-                lost.append(run.hurt(lambda _, strike=strike: strike()))
-    return peer_of(ray.__version__, killed, lost, is_elastic=is_elastic)
+                return hurt.hurt(lambda _: strike())
+
+        with (
+            RayBed(CPUS, workshop.environment()) as bed,
+            training(bed, workshop, "kills", BATCH_SIZE, ROWS, len(CPUS)) as trained,
+        ):
+            killed = run(peer_workers_killed_of(lambda number: trained.hurt(kill_a_worker(number)), workers))
+            is_elastic = trained.is_elastic
+        lost = run(peer_nodes_lost_of(lose, nodes))
+    return {killed.benchmark.title: killed, lost.benchmark.title: lost}, is_elastic
 
 
 def _end_of(bed: RayBed) -> Callable[[], None]:
@@ -121,14 +111,7 @@ def _end_of(bed: RayBed) -> Callable[[], None]:
     return lambda: bed.kill(bed.nodes[-1])
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-# --- what is shown ----------------------------------------------------------------------------------------------------
-
-
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="elastichost bench ray-recovery", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -146,20 +129,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(
             f"{', '.join(missing)} is not installed: pip install -r {Path(__file__).parents[1]}/requirements-ray.txt"
         )
-    figures = measure(1 if chosen.quick else chosen.workers, 1 if chosen.quick else chosen.nodes, sides)
-    show(figures)
+    times = (1, 1) if chosen.quick else (chosen.workers, chosen.nodes)
+    outcomes, version, is_elastic = Outcomes(), "", False
+    if "elastichost" in sides:
+        outcomes |= measure_own(*times)
+    if "ray-train" in sides:
+        import ray
+
+        version = ray.__version__
+        found, is_elastic = measure_peer(*times)
+        outcomes |= found
+    print_outcomes(list(outcomes.values()))
+    if "ray-train" in sides:
+        print(f"\nRay {version}: Ray Train is {'' if is_elastic else 'not '}elastic")
     if chosen.json:
-        write_json("ray-recovery", figures)
-
-
-def show(figures: Figures) -> None:
-    """On stdout."""
-    print_table(("seconds", "median (least-most)"), rows_of(figures))
-    if (own := figures.elastichost) is not None and own.never_full:
-        print(f"elastichost: after {own.never_full} kills the full rate was not seen in the time watched")
-    if (peer := figures.ray_train) is not None:
-        print(f"Ray Train: {peer.steps_again} steps again after each; workers after a lost node: {peer.workers_after}")
-
-
-if __name__ == "__main__":
-    main()
+        write_json("ray-recovery", figures_of(outcomes, version, is_elastic=is_elastic))
+    return exit_code(outcomes.values())

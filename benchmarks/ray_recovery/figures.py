@@ -1,14 +1,33 @@
-"""What faults on a Ray cluster cost, from what was seen of each. Pure, and without Ray."""
+"""What faults on a Ray cluster cost: what is seen of each, and the figures of it. Pure, and without Ray."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from benchmarks.harness.measuring import Spread, spread_of
+from benchmarks.harness.aggregates import spread_of
+from benchmarks.harness.benchmark import Benchmark, Figure
+from benchmarks.harness.interleave import Rounds
+from benchmarks.harness.outcome import Outcome
 
-__all__ = ["Figures", "GroupHurt", "NodeLost", "Own", "Peer", "WorkerKilled", "own_of", "peer_of", "rows_of"]
+__all__ = [
+    "GroupHurt",
+    "NodeLost",
+    "Outcomes",
+    "WorkerKilled",
+    "figures_of",
+    "nodes_lost_of",
+    "peer_nodes_lost_of",
+    "peer_workers_killed_of",
+    "workers_killed_of",
+]
+
+Outcomes = dict[str, Outcome[Any]]
+OWN, PEER = "elastichost", "Ray Train"
+OWN_WORKERS, OWN_NODES = f"{OWN}, worker killed", f"{OWN}, node lost"
+PEER_WORKERS, PEER_NODES = f"{PEER}, worker killed", f"{PEER}, node lost"
 
 
 class WorkerKilled(msgspec.Struct, frozen=True):
@@ -37,75 +56,85 @@ class GroupHurt(msgspec.Struct, frozen=True):
     steps_lost: int
 
 
-class Own(msgspec.Struct, frozen=True):
-    """elastichost, in seconds. never_full: kills after which the full rate was not seen again in the time watched;
-    in_run: lost nodes that the run survived by itself."""
-
-    worker_noticed: Spread
-    worker_back: Spread
-    worker_full: Spread | None
-    never_full: int
-    node_noticed: Spread
-    node_back: Spread
-    in_run: int
+# --- what is measured -------------------------------------------------------------------------------------------------
 
 
-class Peer(msgspec.Struct, frozen=True):
-    """Ray Train, in seconds. is_elastic: its ScalingConfig takes a range of workers; workers_after: a lost node."""
-
-    version: str
-    is_elastic: bool
-    worker_back: Spread
-    node_back: Spread
-    workers_after: tuple[int, ...]
-    steps_again: Spread
-
-
-class Figures(msgspec.Struct, frozen=True):
-    """None: was left out."""
-
-    elastichost: Own | None = None
-    ray_train: Peer | None = None
-
-
-def own_of(killed: Sequence[WorkerKilled], lost: Sequence[NodeLost]) -> Own:
-    """Raises ValueError when there are none."""
-    full = [one.full_s for one in killed if one.full_s is not None]
-    return Own(
-        worker_noticed=spread_of(one.noticed_s for one in killed),
-        worker_back=spread_of(one.back_s for one in killed),
-        worker_full=spread_of(full) if full else None,
-        never_full=len(killed) - len(full),
-        node_noticed=spread_of(one.noticed_s for one in lost),
-        node_back=spread_of(one.back_s for one in lost),
-        in_run=sum(one.ended_s is None for one in lost),
+def workers_killed_of(kill: Callable[[int], WorkerKilled], times: int) -> Benchmark[WorkerKilled]:
+    """never full: kills after which the full rate was not seen again in the time watched."""
+    return Benchmark(
+        title=OWN_WORKERS,
+        arms={OWN_WORKERS: kill},
+        rounds=Rounds(times),
+        figures=(
+            Figure("noticed", "s", lambda one: one.noticed_s),
+            Figure("back", "s", lambda one: one.back_s),
+            Figure("full rate", "s", lambda one: one.full_s),
+            Figure("never full", "times", lambda one: one.full_s is None, sum, ".0f"),
+        ),
     )
 
 
-def peer_of(version: str, killed: Sequence[GroupHurt], lost: Sequence[GroupHurt], *, is_elastic: bool) -> Peer:
-    """Raises ValueError when there are none."""
-    return Peer(
-        version=version,
-        is_elastic=is_elastic,
-        worker_back=spread_of(one.back_s for one in killed),
-        node_back=spread_of(one.back_s for one in lost),
-        workers_after=tuple(one.workers for one in lost),
-        steps_again=spread_of(float(one.steps_lost) for one in (*killed, *lost)),
+def nodes_lost_of(lose: Callable[[int], NodeLost], times: int) -> Benchmark[NodeLost]:
+    """within the run: lost nodes that the run survived by itself; else it was resumed."""
+    return Benchmark(
+        title=OWN_NODES,
+        arms={OWN_NODES: lose},
+        rounds=Rounds(times),
+        figures=(
+            Figure("noticed", "s", lambda one: one.noticed_s),
+            Figure("back", "s", lambda one: one.back_s),
+            Figure("within the run", "times", lambda one: one.ended_s is None, sum, ".0f"),
+        ),
     )
 
 
-def rows_of(figures: Figures) -> list[tuple[str, str]]:
-    """Lines of the table: what, median (least-most) in seconds."""
-    rows: list[tuple[str, str]] = []
-    if (own := figures.elastichost) is not None:
-        rows.append(("elastichost, worker killed: noticed", str(own.worker_noticed)))
-        rows.append(("  back", str(own.worker_back)))
-        if own.worker_full is not None:
-            rows.append(("  full rate", str(own.worker_full)))
-        rows.append(("elastichost, node lost: noticed", str(own.node_noticed)))
-        rows.append((f"  back ({own.in_run} times within the run, else by resume)", str(own.node_back)))
-    if (peer := figures.ray_train) is not None:
-        name = f"Ray Train {peer.version}{', elastic' if peer.is_elastic else ''}"
-        rows.append((f"{name}, worker killed: back", str(peer.worker_back)))
-        rows.append((f"{name}, node lost: back", str(peer.node_back)))
-    return rows
+def peer_workers_killed_of(kill: Callable[[int], GroupHurt], times: int) -> Benchmark[GroupHurt]:
+    return _peer(PEER_WORKERS, kill, times)
+
+
+def peer_nodes_lost_of(lose: Callable[[int], GroupHurt], times: int) -> Benchmark[GroupHurt]:
+    return _peer(PEER_NODES, lose, times)
+
+
+def _peer(name: str, hurt: Callable[[int], GroupHurt], times: int) -> Benchmark[GroupHurt]:
+    return Benchmark(
+        title=name,
+        arms={name: hurt},
+        rounds=Rounds(times),
+        figures=(
+            Figure("back", "s", lambda one: one.back_s),
+            Figure("workers after it", "", lambda one: one.workers, form=".0f"),
+            Figure("steps again", "", lambda one: one.steps_lost, form=".0f"),
+        ),
+    )
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def figures_of(outcomes: Outcomes, version: str = "", *, is_elastic: bool = False) -> dict[str, object]:
+    """By side; None: was left out. version: of Ray; is_elastic: its ScalingConfig takes a range of workers."""
+    found: dict[str, object] = {"elastichost": None, "ray_train": None}
+    if OWN_WORKERS in outcomes:
+        workers, nodes = outcomes[OWN_WORKERS], outcomes[OWN_NODES]
+        found["elastichost"] = {
+            "worker_noticed": workers.figure("noticed", OWN_WORKERS),
+            "worker_back": workers.figure("back", OWN_WORKERS),
+            "worker_full": workers.figure("full rate", OWN_WORKERS),
+            "never_full": workers.figure("never full", OWN_WORKERS),
+            "node_noticed": nodes.figure("noticed", OWN_NODES),
+            "node_back": nodes.figure("back", OWN_NODES),
+            "in_run": nodes.figure("within the run", OWN_NODES),
+        }
+    if PEER_WORKERS in outcomes:
+        workers, nodes = outcomes[PEER_WORKERS], outcomes[PEER_NODES]
+        hurt = (*workers.values(PEER_WORKERS), *nodes.values(PEER_NODES))
+        found["ray_train"] = {
+            "version": version,
+            "is_elastic": is_elastic,
+            "worker_back": workers.figure("back", PEER_WORKERS),
+            "node_back": nodes.figure("back", PEER_NODES),
+            "workers_after": [one.workers for one in nodes.values(PEER_NODES)],
+            "steps_again": spread_of(float(one.steps_lost) for one in hurt),
+        }
+    return found

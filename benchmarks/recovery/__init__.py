@@ -5,4 +5,5 @@ watched_run  a run that is hurt on purpose
 course       samples over time, and what a fault costs by them
 torchrun     the peer
 scale_out    from the request of a worker to its first batch; buckets that change hands; a command
+scaled_run   the run of that
 """

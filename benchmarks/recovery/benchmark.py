@@ -17,69 +17,35 @@ The goodput at one fault a minute is extrapolated from `lost`. A peer's `back`: 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from benchmarks.harness.measuring import print_table, write_json
+from benchmarks.harness.aggregates import Percentiles, percentiles_of
+from benchmarks.harness.aims import Aim
+from benchmarks.harness.benchmark import Benchmark, Figure
+from benchmarks.harness.interleave import Rounds
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.harness.workshop import Workshop
 from benchmarks.recovery import scale_out
-from benchmarks.recovery.course import Percentiles, goodput_at, percentiles_of
-from benchmarks.recovery.torchrun import PeerHurt, measure_peer
-from benchmarks.recovery.watched_run import Hurt, watched
+from benchmarks.recovery.course import goodput_at
+from benchmarks.recovery.torchrun import PeerHurt, killed_ranks
+from benchmarks.recovery.watched_run import Hurt, RunWatched, watched
 
-__all__ = ["main"]
+__all__ = ["PARTS", "Amounts", "checkpoints_of", "hangs_of", "kills_of", "main", "peer_of"]
 
 MINUTE_S = 60.0
 DEFAULT_EVERY_S = 60.0  # between two checkpoints, if a job does not say
-AIMS = {"noticed": 0.2, "hang": 3.0, "worker": 1.0, "server": 1.0, "scale out": 0.3}
+AIMS_S = {"noticed": 0.2, "hang": 3.0, "worker": 1.0, "server": 1.0, "scale out": scale_out.AIM_S}
 PARTS = ("kills", "checkpoints", "scale-out", "peer")
-
-
-class Killed(msgspec.Struct, frozen=True):
-    """Of the kills of one role. `never_full`: how many were not at their full rate within the time watched."""
-
-    noticed: Percentiles
-    back: Percentiles
-    full: Percentiles | None
-    never_full: int
-    lost: Percentiles
-    goodput_at_one_a_minute: float
-
-
-class Checkpoints(msgspec.Struct, frozen=True):
-    """share: of the run time, with one checkpoint every 60 s."""
-
-    times: int
-    bytes: int
-    stall: Percentiles
-    stall_s_per_gb: float
-    share: float
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """torchrun, two ranks. never_back: kills after which its ranks did not come to train again, and it had to be
-    started anew; steps_lost: done again after each kill, on average."""
-
-    back: Percentiles | None
-    never_back: int
-    steps_lost: float
-
-
-class Figures(msgspec.Struct, frozen=True):
-    """None: was left out. aims_s: of the medians."""
-
-    worker: Killed | None = None
-    server: Killed | None = None
-    hang: Percentiles | None = None
-    checkpoints: Checkpoints | None = None
-    scale_out: scale_out.Figures | None = None
-    peer: Peer | None = None
-    aims_s: dict[str, float] = msgspec.field(default_factory=AIMS.copy)
+WORKER, SERVER = "worker killed", "PS killed"
+GOODPUT = "goodput at one a minute"
 
 
 class Amounts(msgspec.Struct, frozen=True):
@@ -97,133 +63,188 @@ FULL = Amounts(kills=30, hangs=5, checkpoints=10, scale_outs=30, hand_overs=10, 
 QUICK = Amounts(kills=4, hangs=1, checkpoints=3, scale_outs=3, hand_overs=2, peer_kills=2)
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+class Stall(msgspec.Struct, frozen=True):
+    """One checkpoint: seconds of standstill, bytes."""
+
+    stall_s: float
+    bytes: int
 
 
-def measure(job: Path, amounts: Amounts, settings: Sequence[str], parts: Sequence[str]) -> Figures:
-    """Raises RuntimeError when a run ends meanwhile."""
-    figures = Figures()
-    if "kills" in parts:
-        figures = _kills(job, amounts, settings)
-    if "checkpoints" in parts:
-        figures = msgspec.structs.replace(figures, checkpoints=_checkpoints(job, amounts, settings))
-    if "scale-out" in parts:
-        found = scale_out.measure(job, amounts.scale_outs, settings, amounts.hand_overs)
-        figures = msgspec.structs.replace(figures, scale_out=found)
-    if "peer" in parts:
-        _say(f"torchrun, {amounts.peer_kills} kills")
-        with Workshop() as workshop:
-            hurt = measure_peer(amounts.peer_kills, workshop)
-        figures = msgspec.structs.replace(figures, peer=peer_of(hurt))
-    return figures
+# --- what is measured -------------------------------------------------------------------------------------------------
 
 
-def _kills(job: Path, amounts: Amounts, settings: Sequence[str]) -> Figures:
-    """Workers and PS in turns: a machine that drifts drifts for both."""
-    found: dict[Literal["worker", "server"], list[Hurt]] = {"worker": [], "server": []}
-    with Workshop() as workshop, watched(job, ["checkpoint.every_s=1e6", *settings], workshop, "kills") as run:
-        for number in range(amounts.kills):
-            for role in found:
-                _say(f"kill {number + 1} of {amounts.kills}: {role}")
-                found[role].append(run.kill(role, number))
-        hangs = [run.stop(number) for number in range(amounts.hangs)]
-    return Figures(worker=killed_of(found["worker"]), server=killed_of(found["server"]), hang=percentiles_of(hangs))
+def kills_of(job: RunWatched, times: int) -> Benchmark[Hurt]:
+    """Workers and PS in turns."""
 
+    def kill(role: Literal["worker", "server"]) -> Callable[[int], Hurt]:
+        return lambda number: job.kill(role, number)
 
-def killed_of(found: Sequence[Hurt]) -> Killed:
-    """Raises ValueError when there are none."""
-    full = [one.full_s for one in found if one.full_s is not None]
-    lost = [one.lost_s for one in found]
-    return Killed(
-        noticed=percentiles_of([one.noticed_s for one in found]),
-        back=percentiles_of([one.back_s for one in found]),
-        full=percentiles_of(full) if full else None,
-        never_full=len(found) - len(full),
-        lost=percentiles_of(lost),
-        goodput_at_one_a_minute=goodput_at(sum(lost) / len(lost), MINUTE_S),
+    aims_s = {"noticed": (AIMS_S["noticed"],) * 2, "back": (AIMS_S["worker"], AIMS_S["server"])}
+    aims_s["full rate"] = aims_s["back"]
+    return Benchmark(
+        title="seconds from the signal on, medians; a process is killed",
+        arms={WORKER: kill("worker"), SERVER: kill("server")},
+        rounds=Rounds(times),
+        figures=(
+            Figure("noticed", "s", lambda one: one.noticed_s, percentiles_of, ".2f"),
+            Figure("back", "s", lambda one: one.back_s, percentiles_of, ".2f"),
+            Figure("full rate", "s", lambda one: one.full_s, percentiles_of, ".2f"),
+            Figure("never at the full rate while watched", "", lambda one: one.full_s is None, sum, ".0f"),
+            Figure("training lost", "s", lambda one: one.lost_s, percentiles_of, ".2f"),
+            Figure(GOODPUT, "", lambda one: one.lost_s, _goodput, ".1%"),
+        ),
+        aims=(
+            *(
+                Aim(name, bound, "at most", arm, ".2f")
+                for name, bounds in aims_s.items()
+                for arm, bound in zip((WORKER, SERVER), bounds, strict=True)
+            ),
+            *(Aim(GOODPUT, 0.98, "at least", arm, ".1%") for arm in (WORKER, SERVER)),
+        ),
     )
 
 
-def _checkpoints(job: Path, amounts: Amounts, settings: Sequence[str]) -> Checkpoints:
-    with Workshop() as workshop, watched(job, ["checkpoint.every_s=2", *settings], workshop, "checkpoints") as run:
-        run.wait_whole()
-        # the first one touches fresh pages for its copies; they are kept
-        _, *events = run.checkpoints(amounts.checkpoints + 1)
-    return checkpoints_of([(event.stall_s, event.bytes) for event in events])
+def _goodput(lost_s: Sequence[float]) -> float:
+    return goodput_at(sum(lost_s) / len(lost_s), MINUTE_S)
 
 
-def checkpoints_of(found: Sequence[tuple[float, int]]) -> Checkpoints:
-    """(seconds of standstill, bytes) of each. Raises ValueError when there are none."""
-    stalls = percentiles_of([stall_s for stall_s, _ in found])
-    bytes_each = max(count for _, count in found)
-    return Checkpoints(
-        times=len(found),
-        bytes=bytes_each,
-        stall=stalls,
-        stall_s_per_gb=stalls.p50 / (bytes_each / 1e9),
-        share=stalls.p50 / (DEFAULT_EVERY_S + stalls.p50),
+def hangs_of(job: RunWatched, times: int) -> Benchmark[float]:
+    return Benchmark(
+        title="a worker is stopped for good",
+        arms={"worker stopped": lambda number: job.stop(number)},
+        rounds=Rounds(times),
+        figures=(Figure("hang noticed", "s", lambda seconds: seconds, percentiles_of, ".2f"),),
+        aims=(Aim("hang noticed", AIMS_S["hang"], "at most", form=".2f"),),
     )
 
 
-def peer_of(hurt: Sequence[PeerHurt]) -> Peer:
-    """Raises ZeroDivisionError when there are none."""
-    back = [one.back_s for one in hurt if one.back_s is not None]
-    lost = sum(one.steps_lost for one in hurt) / len(hurt)
-    return Peer(percentiles_of(back) if back else None, len(hurt) - len(back), lost)
+def checkpoints_of(next_stall: Callable[[int], Stall], times: int) -> Benchmark[Stall]:
+    return Benchmark(
+        title=f"checkpoints; share of the time with one every {DEFAULT_EVERY_S:g} s",
+        arms={"checkpoint": next_stall},
+        rounds=Rounds(times),
+        figures=(
+            Figure("standstill", "s", lambda one: one.stall_s, percentiles_of, ".2f"),
+            Figure("size", "MB", lambda one: one.bytes / 1e6, max, ",.0f"),
+            Figure("standstill per GB", "s", lambda one: one.stall_s / (one.bytes / 1e9), percentiles_of, ".2f"),
+            Figure("share of the time", "", lambda one: one.stall_s, _share, ".2%"),
+        ),
+        aims=(
+            Aim("standstill per GB", 0.5, "at most", form=".2f"),
+            Aim("share of the time", 0.01, "at most", form=".2%"),
+        ),
+    )
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _share(stalls_s: Sequence[float]) -> float:
+    typical_s = percentiles_of(stalls_s).p50
+    return typical_s / (DEFAULT_EVERY_S + typical_s)
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+def peer_of(next_kill: Callable[[int], PeerHurt], times: int) -> Benchmark[PeerHurt]:
+    """never back: kills after which its ranks did not come to train again, and it had to be started anew."""
+    return Benchmark(
+        title="torchrun, two ranks",
+        arms={"torchrun, rank killed": next_kill},
+        rounds=Rounds(times),
+        figures=(
+            Figure("back", "s", lambda one: one.back_s, percentiles_of, ".2f"),
+            Figure("never back", "times", lambda one: one.back_s is None, sum, ".0f"),
+            Figure("steps done again", "", lambda one: one.steps_lost, _mean, ".0f"),
+        ),
+    )
 
 
-def rows_of(figures: Figures) -> list[tuple[str, ...]]:
-    """Lines of the table: name, median, p99, worst, aim."""
-    rows: list[tuple[str, ...]] = []
-
-    def add(name: str, found: Percentiles | scale_out.Percentiles | None, aim: str = "") -> None:
-        if found is not None:
-            goal = f"<= {AIMS[aim]:g}" if aim else ""
-            rows.append((name, f"{found.p50:.2f}", f"{found.p99:.2f}", f"{found.worst:.2f}", goal))
-
-    for name, killed, aim in (("worker", figures.worker, "worker"), ("PS", figures.server, "server")):
-        if killed is not None:
-            add(f"{name} killed: noticed", killed.noticed, "noticed")
-            add("  back", killed.back, aim)
-            add("  full rate", killed.full, aim)
-            add("  training lost", killed.lost)
-    add("worker stopped: noticed", figures.hang, "hang")
-    if figures.scale_out is not None:
-        add("scale out: first batch", figures.scale_out.total, "scale out")
-    if figures.checkpoints is not None:
-        add("checkpoint: standstill", figures.checkpoints.stall)
-    if figures.peer is not None:
-        add("torchrun, rank killed: back", figures.peer.back)
-    return rows
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
-def show(figures: Figures) -> None:
-    """On stdout."""
-    print_table(("seconds", "median", "p99", "worst", "aim"), rows_of(figures))
-    for name, killed in (("worker", figures.worker), ("PS", figures.server)):
-        if killed is not None:
-            share = killed.goodput_at_one_a_minute
-            print(f"goodput at one killed {name} a minute: {share:.1%} (aim 98 %), from {killed.lost.times} kills")
-    if figures.checkpoints is not None:
-        found = figures.checkpoints
-        print(
-            f"checkpoint: {found.stall_s_per_gb:.2f} s of standstill per GB (aim 0.5), {found.share:.2%} of the time "
-            f"with one every {DEFAULT_EVERY_S:g} s (aim 1 %)"
-        )
-    if figures.peer is not None:
-        stuck = figures.peer.never_back
-        never = f"; {stuck} times its ranks never trained again" if stuck else ""
-        print(f"torchrun: {figures.peer.steps_lost:.0f} steps done again after each kill{never}")
+# --- the parts --------------------------------------------------------------------------------------------------------
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def measure(job: Path, amounts: Amounts, settings: Sequence[str], parts: Sequence[str]) -> dict[str, Outcome[Any]]:
+    """By name. Raises RuntimeError when a run ends meanwhile."""
+    return {name: found for part in parts for name, found in _part(part, job, amounts, settings)}
+
+
+def _part(part: str, job: Path, amounts: Amounts, settings: Sequence[str]) -> Iterator[tuple[str, Outcome[Any]]]:
+    match part:
+        case "kills":
+            with Workshop() as workshop, watched(job, ["checkpoint.every_s=1e6", *settings], workshop, part) as hurt:
+                yield "kills", run(kills_of(hurt, amounts.kills))
+                yield "hangs", run(hangs_of(hurt, amounts.hangs))
+        case "checkpoints":
+            with Workshop() as workshop, watched(job, ["checkpoint.every_s=2", *settings], workshop, part) as written:
+                yield "checkpoints", run(checkpoints_of(_stalls(written), amounts.checkpoints))
+        case "scale-out":
+            joined, moved = scale_out.measure(job, amounts.scale_outs, settings, amounts.hand_overs)
+            yield from (("scale out", joined), ("hand over", moved))
+        case "peer":
+            with Workshop() as workshop, contextlib.closing(killed_ranks(workshop)) as kills:
+                yield "peer", run(peer_of(lambda _: next(kills), amounts.peer_kills))
+
+
+def _stalls(written: RunWatched) -> Callable[[int], Stall]:
+    """The first checkpoint touches fresh pages for its copies; they are kept, and it does not count."""
+
+    def next_stall(number: int) -> Stall:
+        if number == 0:
+            written.wait_whole()
+            written.next_checkpoint()
+        event = written.next_checkpoint()
+        return Stall(event.stall_s, event.bytes)
+
+    return next_stall
+
+
+# --- for programs -----------------------------------------------------------------------------------------------------
+
+
+def figures_of(outcomes: dict[str, Outcome[Any]]) -> dict[str, object]:
+    """None: was left out. aims_s: of the medians."""
+    found: dict[str, object] = dict.fromkeys(("worker", "server", "hang", "checkpoints", "scale_out", "peer"))
+    if (kills := outcomes.get("kills")) is not None:
+        found |= {"worker": _killed(kills, WORKER), "server": _killed(kills, SERVER)}
+    if (hangs := outcomes.get("hangs")) is not None:
+        found["hang"] = hangs.figure("hang noticed", "worker stopped")
+    if (checkpoints := outcomes.get("checkpoints")) is not None:
+        found["checkpoints"] = _checkpoints(checkpoints)
+    if "scale out" in outcomes:
+        joined, moved = outcomes["scale out"], outcomes["hand over"]
+        found["scale_out"] = scale_out.figures_of(joined.values(scale_out.JOINS), moved.values(scale_out.MOVES))
+    if (peer := outcomes.get("peer")) is not None:
+        (arm,) = peer.benchmark.arms
+        names = {"back": "back", "never_back": "never back", "steps_lost": "steps done again"}
+        found["peer"] = {key: peer.figure(name, arm) for key, name in names.items()}
+    return {**found, "aims_s": AIMS_S}
+
+
+def _killed(kills: Outcome[Hurt], arm: str) -> dict[str, object]:
+    names = {
+        "noticed": "noticed",
+        "back": "back",
+        "full": "full rate",
+        "never_full": "never at the full rate while watched",
+        "lost": "training lost",
+        "goodput_at_one_a_minute": GOODPUT,
+    }
+    return {key: kills.figure(name, arm) for key, name in names.items()}
+
+
+def _checkpoints(outcome: Outcome[Stall]) -> dict[str, object]:
+    stalls = outcome.values("checkpoint")
+    stall, bytes_each = outcome.figure("standstill", "checkpoint"), max(one.bytes for one in stalls)
+    assert isinstance(stall, Percentiles)
+    return {
+        "times": len(stalls),
+        "bytes": bytes_each,
+        "stall": stall,
+        "stall_s_per_gb": stall.p50 / (bytes_each / 1e9),
+        "share": outcome.figure("share of the time", "checkpoint"),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="elastichost bench recovery", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -238,11 +259,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parts = chosen.only.split(",")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"unknown parts: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    figures = measure(chosen.job, QUICK if chosen.quick else FULL, chosen.set, parts)
-    show(figures)
+    outcomes = measure(chosen.job, QUICK if chosen.quick else FULL, chosen.set, [one for one in PARTS if one in parts])
+    print_outcomes(list(outcomes.values()))
     if chosen.json:
-        write_json("recovery", figures)
-
-
-if __name__ == "__main__":
-    main()
+        verdicts = [verdict for outcome in outcomes.values() for verdict in outcome.verdicts()]
+        write_json("recovery", figures_of(outcomes), verdicts)
+    return exit_code(outcomes.values())

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 
-import msgspec
-
-from benchmarks.harness.measuring import percentile
-
-__all__ = ["Course", "Percentiles", "full_rate_s", "goodput_at", "lost_s", "percentiles_of", "rate_between"]
+__all__ = ["Course", "full_rate_s", "goodput_at", "lost_s", "rate_between"]
 
 WINDOW_S = 0.3  # a rate is measured over so long
 FULL = 0.95  # of the rate before counts as the full rate
-
-
-class Percentiles(msgspec.Struct, frozen=True):
-    """In seconds."""
-
-    times: int
-    p50: float
-    p99: float
-    worst: float
 
 
 class Course:
@@ -45,11 +31,6 @@ class Course:
         before_s, after_s = self.moments_s[place - 1], self.moments_s[place]
         share = (moment_s - before_s) / (after_s - before_s)
         return self.samples[place - 1] + share * (self.samples[place] - self.samples[place - 1])
-
-
-def percentiles_of(values: Sequence[float]) -> Percentiles:
-    """Raises ValueError when there are none."""
-    return Percentiles(len(values), percentile(values, 50), percentile(values, 99), max(values))
 
 
 def rate_between(course: Course, start_s: float, stop_s: float) -> float:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +19,7 @@ from benchmarks.harness.processes import end_processes, tree_of
 from benchmarks.harness.workshop import ROOT, Workshop
 from benchmarks.peers.torchrun_elastic import INCARNATIONS, STEP
 
-__all__ = ["PeerHurt", "measure_peer"]
+__all__ = ["PeerHurt", "killed_ranks"]
 
 MODULE = "benchmarks.peers.torchrun_elastic"
 RANKS = 2
@@ -41,28 +41,28 @@ class _StuckError(Exception):
     """The ranks do not come to train."""
 
 
-def measure_peer(times: int, workshop: Workshop) -> list[PeerHurt]:
-    """Kills one rank `times` times. Raises RuntimeError when torchrun does not come to train at all."""
-    found: list[PeerHurt] = []
-    marks_path = workshop.memory / "marks"
+def killed_ranks(workshop: Workshop) -> Generator[PeerHurt, None, None]:
+    """Kills one rank each time, for ever; close it to end torchrun. Raises RuntimeError when torchrun does not come to
+    train at all."""
+    marks_path, number = workshop.memory / "marks", 0
     with (workshop.disk / "torchrun.log").open("w+") as log:
-        while len(found) < times:
+        while True:
             np.zeros(8, dtype=np.int64).tofile(marks_path)
             marks: npt.NDArray[np.int64] = np.memmap(marks_path, dtype=np.int64, mode="r", shape=(8,))
             process = _start(workshop, marks_path, log)
+            is_back = True
             try:
-                while len(found) < times:
+                while is_back:
                     _wait_training(process, marks)
-                    found.append(_kill(process, marks, len(found)))
-                    if found[-1].back_s is None:
-                        break
+                    hurt = _kill(process, marks, number)
+                    is_back, number = hurt.back_s is not None, number + 1
+                    yield hurt
             except _StuckError as error:
                 log.seek(0)
                 raise RuntimeError(f"torchrun does not train: {error}\n{log.read()[-4000:]}") from error
             finally:
                 end_processes([one.pid for one in tree_of(process.pid)])
                 process.wait()
-    return found
 
 
 def _start(workshop: Workshop, marks: Path, log: IO[str]) -> subprocess.Popen[bytes]:

@@ -114,15 +114,9 @@ class RunWatched:
         about = (line for line in self.lines if isinstance(line.event, ProcessEvent) and line.event.process == process)
         return next((line.monotonic_s for line in about if line.kind == kind), None)
 
-    def checkpoints(self, count: int) -> list[CheckpointWritten]:
-        """The next so many."""
+    def next_checkpoint(self) -> CheckpointWritten:
         self.lines.clear()
-
-        def find() -> list[CheckpointWritten] | None:
-            found = [line.event for line in self.lines if isinstance(line.event, CheckpointWritten)]
-            return found[:count] if len(found) >= count else None
-
-        return self.wait(find)
+        return self.wait(lambda: next((o.event for o in self.lines if isinstance(o.event, CheckpointWritten)), None))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Training over two machines by the speed of the link between them: samples/s and bytes on the wire, beside the model.
+"""Training over two machines, by the speed of the link between them: samples/s and bytes on the wire, beside the model.
 
 The machines are network namespaces of this one (root only), each with a core of its own where there are two or more,
 joined by a link that `tbf` limits. Every run is the same job, started over ssh as a user would start it. The model of
@@ -20,13 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from benchmarks.harness.measuring import Spread, print_table, spread_of, write_json
+from benchmarks.harness.benchmark import Benchmark, Figure, PairedFigure
+from benchmarks.harness.interleave import Rounds
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.harness.workshop import ROOT, Workshop
 from elastichost.runs.decisions import DECISIONS_FILE, read_records
@@ -37,7 +41,7 @@ from elastichost.tuner.policy.profile import ProfileState, fold
 from elastichost.tuner.records import TunerLooked, TunerOpened
 from tests.hosts.bed import SSH_PORT, Bed, why_not
 
-__all__ = ["main"]
+__all__ = ["benchmark_of", "main"]
 
 MBIT = (1000.0, 100.0, 10.0)
 LIMIT_S = 240.0
@@ -63,17 +67,6 @@ class Measured(msgspec.Struct, frozen=True):
     link_mbit_per_s: float
     settings: TunerSettings
     observations: tuple[Observation, ...]
-
-
-class Link(msgspec.Struct, frozen=True):
-    """Of one speed, over the rounds. error: predicted over measured, minus 1."""
-
-    mbit_per_s: float
-    samples_per_s: Spread
-    bytes_per_sample: Spread
-    link_mbit_per_s: Spread
-    predicted_samples_per_s: Spread
-    error: Spread
 
 
 @contextlib.contextmanager
@@ -158,8 +151,59 @@ def predicted(fastest: Measured, other: Measured) -> float:
     return float(moved.predict(as_array([other.observations[-1].configuration])).samples_per_s[0])
 
 
+def error_of(fastest: Measured, other: Measured) -> float:
+    """Predicted over measured, less one."""
+    return predicted(fastest, other) / other.samples_per_s - 1.0
+
+
+def benchmark_of(bed: Bed, access: str, blocks: int, rounds: int) -> Benchmark[Measured]:
+    fastest = _name(MBIT[0])
+
+    def arm(mbit: float) -> Callable[[int], Measured]:
+        return lambda _: measure(bed, mbit, access, blocks)
+
+    return Benchmark(
+        title="training over two machines, by the speed of their link",
+        arms={_name(mbit): arm(mbit) for mbit in MBIT},
+        rounds=Rounds(rounds),
+        figures=(
+            Figure("samples/s", "", lambda one: one.samples_per_s, form=",.0f"),
+            Figure("bytes/sample", "", lambda one: one.bytes_per_sample, form=",.0f"),
+            Figure("measured link", "Mbit/s", lambda one: one.link_mbit_per_s, form=",.1f"),
+        ),
+        pairs=tuple(
+            pair
+            for name in map(_name, MBIT)
+            for pair in (
+                PairedFigure(f"{name}: predicted", "samples/s", fastest, name, predicted, form=",.0f"),
+                PairedFigure(f"{name}: error", "", fastest, name, error_of, form="+.1%"),
+            )
+        ),
+    )
+
+
+def _name(mbit_per_s: float) -> str:
+    return f"{mbit_per_s:g} Mbit/s"
+
+
+def figures_of(outcome: Outcome[Measured]) -> list[dict[str, object]]:
+    """For programs: a link each."""
+    pairs = {figure.name: figure for figure in outcome.benchmark.pairs}
+    return [
+        {
+            "mbit_per_s": mbit,
+            "samples_per_s": outcome.figure("samples/s", _name(mbit)),
+            "bytes_per_sample": outcome.figure("bytes/sample", _name(mbit)),
+            "link_mbit_per_s": outcome.figure("measured link", _name(mbit)),
+            "predicted_samples_per_s": outcome.pair(pairs[f"{_name(mbit)}: predicted"]),
+            "error": outcome.pair(pairs[f"{_name(mbit)}: error"]),
+        }
+        for mbit in MBIT
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="bench links", description=__doc__)
+    parser = argparse.ArgumentParser(prog="elastichost bench links", description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--blocks", type=int, default=3, help="of the tuner, in each run")
     parser.add_argument("--access", default="auto", choices=("auto", "served"))
@@ -169,45 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench links: {problem}", file=sys.stderr)
         return 3
     os.environ["PYTHONPATH"] = str(ROOT)
-    rounds: list[list[Measured]] = []
     with Workshop() as workshop, Bed(2, workshop.disk) as bed:
         cores = sorted(os.sched_getaffinity(0))
         bed.pin_sshd(1, cores[1:] or cores)
-        for _ in range(chosen.rounds):
-            rounds.append([measure(bed, mbit, chosen.access, chosen.blocks) for mbit in MBIT])
-    links = [_link(mbit, [(one[0], one[place]) for one in rounds]) for place, mbit in enumerate(MBIT)]
-    print_table(
-        ("link Mbit/s", "samples/s", "bytes/sample", "measured Mbit/s", "predicted", "error"),
-        [
-            (
-                f"{link.mbit_per_s:g}",
-                f"{link.samples_per_s.median:,.0f}",
-                f"{link.bytes_per_sample.median:,.0f}",
-                f"{link.link_mbit_per_s.median:,.1f}",
-                f"{link.predicted_samples_per_s.median:,.0f}",
-                f"{100 * link.error.median:+.1f} %",
-            )
-            for link in links
-        ],
-    )
+        outcome = run(benchmark_of(bed, chosen.access, chosen.blocks, chosen.rounds))
+    print_outcomes([outcome])
     if chosen.json:
-        write_json("links", {"access": chosen.access, "rounds": chosen.rounds, "links": links})
-    return 0
-
-
-def _link(mbit: float, pairs: list[tuple[Measured, Measured]]) -> Link:
-    """pairs: of each round, the run over the fastest link and the one over this."""
-    said = [predicted(fastest, other) for fastest, other in pairs]
-    own = [other for _, other in pairs]
-    return Link(
-        mbit,
-        spread_of(one.samples_per_s for one in own),
-        spread_of(one.bytes_per_sample for one in own),
-        spread_of(one.link_mbit_per_s for one in own),
-        spread_of(said),
-        spread_of(guess / one.samples_per_s - 1.0 for guess, one in zip(said, own, strict=True)),
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        write_json("links", {"access": chosen.access, "rounds": chosen.rounds, "links": figures_of(outcome)})
+    return exit_code([outcome])

@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.measuring import write_json
+from benchmarks.harness.json_line import write_json
 from benchmarks.simulator.queueing.configuration_grid import grid
 from benchmarks.simulator.queueing.fork_join import simulate, throughputs
 from elastichost.emulation.scenarios import SCENARIOS, Scenario

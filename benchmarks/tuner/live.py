@@ -28,7 +28,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.measuring import Spread, print_table, spread_of, write_json
+from benchmarks.harness.aggregates import Spread, spread_of
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.tables import print_table
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.tuner.endless_run import running_job
 from benchmarks.tuner.grid_record import COMMON, ENDLESS, Looks, measure

@@ -32,7 +32,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.harness.measuring import print_table, spread_of, write_json
+from benchmarks.harness.aggregates import spread_of
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.tables import print_table
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.tuner.endless_run import running_job
 from benchmarks.tuner.live import LAST_S, WINDOW_S, plan_name

@@ -25,8 +25,10 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchmarks.harness.measuring import percentile, print_table, write_json
+from benchmarks.harness.aggregates import percentile
+from benchmarks.harness.json_line import write_json
 from benchmarks.harness.processes import busy_s
+from benchmarks.harness.tables import print_table
 from benchmarks.harness.workshop import Workshop
 from benchmarks.simulator.queueing.fork_join import simulate, throughputs
 from benchmarks.tuner.emulated.cloud import JOB, EmulatedRun, running

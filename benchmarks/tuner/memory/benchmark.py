@@ -23,9 +23,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.measuring import write_json
+from benchmarks.harness.aggregates import Interval, bootstrap
+from benchmarks.harness.json_line import write_json
 from benchmarks.tuner.memory.real_runs import RealRun, real_runs, real_words
-from benchmarks.tuner.simulated.figures import Spread, bootstrap
 from elastichost.history.features import Estimates
 from elastichost.tuner.memory.facts import HostLook, MemoryLook
 from elastichost.tuner.memory.forecast import begin, decide
@@ -97,8 +97,8 @@ class ArmFigures:
     runs: int
     exceeding: int
     alarms: int
-    precision: Spread
-    recall: Spread
+    precision: Interval
+    recall: Interval
     die_off: int
     die_on: int
     median_lead_s: float
@@ -283,8 +283,8 @@ def measure(seeds: Sequence[int], arm: str = "unknown") -> ArmFigures:
     )
 
 
-def _share(are: Sequence[bool]) -> Spread:
-    return bootstrap(np.array(are, dtype=np.float64)) if are else Spread(0.0, 0.0, 0.0)
+def _share(are: Sequence[bool]) -> Interval:
+    return bootstrap(np.array(are, dtype=np.float64)) if are else Interval(0.0, 0.0, 0.0)
 
 
 def words(found: ArmFigures) -> str:

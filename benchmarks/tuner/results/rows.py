@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
+    from benchmarks.harness.aggregates import Interval
     from benchmarks.tuner.simulated import results
-    from benchmarks.tuner.simulated.figures import Spread
 
 __all__ = ["Row", "rows_of"]
 
@@ -264,8 +264,8 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
     yield from _decided(found)
 
 
-def _tail(found: results.Results, rival: str) -> Spread:
-    from benchmarks.tuner.simulated.figures import ratio
+def _tail(found: results.Results, rival: str) -> Interval:
+    from benchmarks.harness.aggregates import ratio
 
     ours, others = (np.array([one.completion_p95_s for one in found.figures[name]]) for name in ("elastichost", rival))
     return ratio(ours, others)

@@ -30,7 +30,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.measuring import percentile, print_table, write_json
+from benchmarks.harness.aggregates import percentile
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.tables import print_table
 from benchmarks.tuner.search.recorded_worlds import recorded_worlds
 from benchmarks.tuner.search.runs import ARMS, NEVER, Drifted, Options, Run, drifts_of, runs_of
 from benchmarks.tuner.search.simulated_worlds import SIMULATED

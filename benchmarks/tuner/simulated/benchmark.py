@@ -21,15 +21,14 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from benchmarks.harness.measuring import write_json
+from benchmarks.harness.json_line import write_json
 from benchmarks.simulator.policies.registry import POLICIES
 from benchmarks.simulator.queueing import truth_tables
-from benchmarks.tuner.simulated.figures import bootstrap
 from benchmarks.tuner.simulated.plan import Plan, loaded_jobs
 from benchmarks.tuner.simulated.results import PARTS, Results, run
 from benchmarks.tuner.simulated.tables import WIDTH, show
 
-__all__ = ["WIDTH", "Plan", "Results", "bootstrap", "loaded_jobs", "main", "only_results_on_stdout", "run", "show"]
+__all__ = ["WIDTH", "Plan", "Results", "loaded_jobs", "main", "only_results_on_stdout", "run", "show"]
 
 QUICK = {"seeds": 2, "jobs": 9, "hosts": 3}
 SIZES, QUICK_SIZES = "8,100,4000", "8"

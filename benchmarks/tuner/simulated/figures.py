@@ -9,25 +9,21 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness.aggregates import Interval, bootstrap, ratio
 from benchmarks.simulator.cluster.outcome import JobOutcome
 from benchmarks.tuner.simulated.plan import RIVALS
 from benchmarks.tuner.simulated.runs import Played
 
 __all__ = [
     "Figures",
-    "Spread",
     "best_rival",
-    "bootstrap",
     "completion_s",
     "figures_of",
     "figures_of_seed",
-    "pooled",
-    "ratio",
     "ratios",
     "spreads",
 ]
 
-RESAMPLES = 4000
 Floats = npt.NDArray[np.float64]
 
 
@@ -54,17 +50,6 @@ class Figures(msgspec.Struct, frozen=True):
     decisions: int
     events: int
     events_per_s: float  # and second of CPU time outside the policy
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """Mean over seeds, and its 95 % bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    def shown(self, form: str, scale: float = 1.0) -> str:
-        return f"{scale * self.mean:{form}} ({scale * self.low:{form}}-{scale * self.high:{form}})"
 
 
 # --- of one seed ------------------------------------------------------------------------------------------------------
@@ -136,39 +121,13 @@ def _nearness(done: Sequence[JobOutcome], name: str) -> float:
 # --- over seeds -------------------------------------------------------------------------------------------------------
 
 
-def bootstrap(values: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Spread:
-    """The mean and its 95 % percentile interval over resamples of the values, which are one for each seed."""
-    picks = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
-    means = values[picks].mean(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return Spread(float(values.mean()), float(low), float(high))
-
-
-def pooled(parts: Floats, wholes: Floats, resamples: int = RESAMPLES, seed: int = 0) -> Spread | None:
-    """Sum of the parts over sum of the wholes, one of each for a seed, and its interval over resampled seeds. None when
-    all wholes are 0: there was nothing to count."""
-    if wholes.sum() <= 0:
-        return None
-    picks = np.random.default_rng(seed).integers(0, len(wholes), (resamples, len(wholes)))
-    sums = wholes[picks].sum(axis=1)
-    shares = parts[picks].sum(axis=1)[sums > 0] / sums[sums > 0]
-    low, high = np.quantile(shares, (0.025, 0.975))
-    return Spread(float(parts.sum() / wholes.sum()), float(low), float(high))
-
-
-def ratio(one: Floats, other: Floats) -> Spread:
-    """Geometric mean over seeds of one over the other, paired."""
-    spread = bootstrap(np.log(one / other))
-    return Spread(*(float(np.exp(value)) for value in msgspec.structs.astuple(spread)))
-
-
-def spreads(rows: Sequence[Figures]) -> dict[str, Spread]:
+def spreads(rows: Sequence[Figures]) -> dict[str, Interval]:
     """By field."""
     names = Figures.__struct_fields__
     return {name: bootstrap(np.array([getattr(row, name) for row in rows], dtype=np.float64)) for name in names}
 
 
-def ratios(figures: Mapping[str, Sequence[Figures]]) -> dict[str, dict[str, Spread]]:
+def ratios(figures: Mapping[str, Sequence[Figures]]) -> dict[str, dict[str, Interval]]:
     """Mean completion time of a policy over that of another."""
     means = _means(figures)
     return {one: {other: ratio(means[one], means[other]) for other in means} for one in means}

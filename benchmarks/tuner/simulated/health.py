@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from benchmarks.harness.aggregates import Interval, bootstrap, pooled, ratio
 from benchmarks.simulator.cluster.outcome import JobOutcome
-from benchmarks.tuner.simulated.figures import Spread, bootstrap, completion_s, pooled, ratio
+from benchmarks.tuner.simulated.figures import completion_s
 from benchmarks.tuner.simulated.runs import Seeds
 from elastichost.tuner.facts import Configuration
 
@@ -36,8 +37,8 @@ class Detection(msgspec.Struct, frozen=True):
     the beginning to what was done about it; negative: so long before. in_time: share done early enough."""
 
     count: int  # that should have been seen
-    precision: Spread | None  # None: nothing was done
-    recall: Spread | None  # None: nothing was to be seen
+    precision: Interval | None  # None: nothing was done
+    recall: Interval | None  # None: nothing was to be seen
     lag_median_s: float
     lag_p95_s: float
     in_time: float
@@ -49,8 +50,8 @@ class Cure(msgspec.Struct, frozen=True):
 
     jobs: int
     size: float  # mean share of the rows' work that a hot PS had beyond its usual part
-    mean_s: dict[str, Spread]
-    over: dict[str, Spread]
+    mean_s: dict[str, Interval]
+    over: dict[str, Interval]
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -58,20 +59,20 @@ class Start(msgspec.Struct, frozen=True):
     true speed of the first plan over that of the last."""
 
     jobs: int
-    workers: Spread
-    servers: Spread
-    cores: Spread
-    speed: Spread
+    workers: Interval
+    servers: Interval
+    cores: Interval
+    speed: Interval
 
 
 class Ablation(msgspec.Struct, frozen=True):
     """Beside the whole policy, paired by seed: ratio of mean completion times, points of completion rate, ratio of what
     is used of the memory granted, OOM kills a job."""
 
-    completion: Spread
-    completed_points: Spread
-    memory_used: Spread
-    oom_kills: Spread
+    completion: Interval
+    completed_points: Interval
+    memory_used: Interval
+    oom_kills: Interval
 
 
 # --- seen or not ------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from benchmarks.harness.aggregates import Interval
 from benchmarks.simulator.cluster.random_streams import IncidentRates
-from benchmarks.tuner.simulated.figures import Figures, Spread, best_rival, figures_of_seed, ratios, spreads
+from benchmarks.tuner.simulated.figures import Figures, best_rival, figures_of_seed, ratios, spreads
 from benchmarks.tuner.simulated.health import (
     Ablation,
     Cure,
@@ -50,8 +51,8 @@ class Results(msgspec.Struct, frozen=True):
 
     plan: Plan
     figures: dict[str, tuple[Figures, ...]]
-    spreads: dict[str, dict[str, Spread]]
-    ratios: dict[str, dict[str, Spread]]
+    spreads: dict[str, dict[str, Interval]]
+    ratios: dict[str, dict[str, Interval]]
     best_rival: str
     decisions_by_size: dict[str, dict[str, float]]
     seconds: float

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.tuner.simulated.figures import Spread
+from benchmarks.harness.aggregates import Interval
 from benchmarks.tuner.simulated.health import Cure, Detection
 from benchmarks.tuner.simulated.plan import KNOWING
 from benchmarks.tuner.simulated.results import Care, Results
@@ -130,7 +130,7 @@ def _cures(results: Results) -> Table:
     return table
 
 
-def _cured(cure: Cure | None, other: str, spread: Spread) -> tuple[str, ...]:
+def _cured(cure: Cure | None, other: str, spread: Interval) -> tuple[str, ...]:
     if cure is None:
         return ()
     ours = next(name for name in cure.mean_s if name not in cure.over)

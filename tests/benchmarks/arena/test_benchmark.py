@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.arena import benchmark as arena
-from benchmarks.harness import measuring
+from benchmarks.arena import benchmark
 
 
 @pytest.fixture
@@ -19,8 +18,9 @@ def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_figures_of_every_part(own_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arena.main(["--keys", "20000", "--repeat", "2", "--json"])
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    code = benchmark.main(["--keys", "20000", "--repeat", "2", "--json"])
+    *tables, last = capsys.readouterr().out.splitlines()
+    found = json.loads(last)
     figures = found["figures"]
     assert found["benchmark"] == "arena"
     assert set(figures["insert_ns"]) == set(figures["lookup_ns"]) == {"elastichost", "torchrec_mch", "dict"}
@@ -30,31 +30,10 @@ def test_figures_of_every_part(own_root: Path, capsys: pytest.CaptureFixture[str
     assert 0 < figures["growth_ms"]["p50"] <= figures["growth_ms"]["p99"] <= figures["growth_ms"]["worst"]
     memory = figures["memory_ratio"]
     assert 1.0 <= memory["fixed"] < 1.1
-    assert memory["dynamic_rows_bytes"] >= 4 * arena.DIM
+    assert memory["dynamic_rows_bytes"] >= 4 * benchmark.DIM
     assert memory["dynamic_index_bytes"] >= 16 / 0.7, "no index is fuller than it may be"
     assert min(figures["snapshot_s_per_gb"].values()) > 0
+    assert [one["bound"] for one in found["verdicts"]] == [5.0, 1.05]
+    assert code == int(not all(one["reached"] for one in found["verdicts"]))
+    assert any(line.startswith("torchrec_mch") for line in tables) and any("<= 1.05" in line for line in tables)
     assert list(own_root.iterdir()) == [], "nothing stays behind"
-
-
-def test_the_managed_collision_module_knows_every_key_it_was_given() -> None:
-    keys = arena.np.arange(1000) * 31
-    collision = arena.ManagedCollision(len(keys))
-    collision.insert(keys)
-    assert len(set(collision.lookup(keys).tolist())) == len(keys)
-
-
-@pytest.mark.parametrize(("percent", "expected"), [(50, 5), (99, 10), (100, 10), (1, 1)])
-def test_percentiles_are_measured_values(percent: float, expected: float) -> None:
-    assert measuring.percentile([10, 9, 8, 7, 6, 5, 4, 3, 2, 1], percent) == expected
-
-
-def test_rounds_alternate_their_direction() -> None:
-    calls: list[tuple[str, int]] = []
-
-    def arm(name: str, number: int) -> float:
-        calls.append((name, number))
-        return float(number)
-
-    found = measuring.interleaved({"a": lambda n: arm("a", n), "b": lambda n: arm("b", n)}, 3)
-    assert calls == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
-    assert found["a"] == measuring.Spread(1.0, 0.0, 2.0)

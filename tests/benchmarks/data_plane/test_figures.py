@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from benchmarks.data_plane.figures import RATIOS, Window, aim_of, arm_figures, best_peer, least_disturbed, ratios_of
+from benchmarks.data_plane.figures import (
+    RATIOS,
+    MeasuredWindow,
+    Window,
+    arm_figures,
+    best_peer,
+    judged,
+    least_disturbed,
+    ratios_of,
+)
+from benchmarks.harness.aims import Verdict
+from benchmarks.harness.benchmark import Benchmark
+from benchmarks.harness.interleave import Measurement, Rounds
+from benchmarks.harness.outcome import Outcome
 
 
 def window(arm: str, number: int, samples_per_s: float, foreign_share: float = 0.0) -> Window:
     return Window(arm, number, int(2 * samples_per_s), 2.0, {"worker": 1.5, "server": 0.5}, foreign_share)
+
+
+def outcome(windows: Sequence[Window], peer: str | None = None, batch_size: int = 2048) -> Outcome[MeasuredWindow]:
+    measured = tuple(Measurement(one.arm, one.round, MeasuredWindow(one, 0)) for one in windows)
+    return judged(Outcome(Benchmark("", {}, Rounds(3), ()), measured), peer, batch_size)
 
 
 def test_figures_of_an_arm_are_of_its_own_windows() -> None:
@@ -46,16 +66,16 @@ def test_a_ratio_is_the_median_of_the_quotients_within_rounds() -> None:
         *(window("direct2", number, rate) for number, rate in enumerate((200, 240, 800))),
         *(window("tbe1", number, rate) for number, rate in enumerate((100, 100, 400))),
     ]
-    assert ratios_of(windows, None)["direct2_over_tbe1"] == pytest.approx(2.0)
+    assert ratios_of(outcome(windows))["direct2_over_tbe1"] == pytest.approx(2.0)
 
 
 def test_a_ratio_takes_only_rounds_in_which_both_arms_were_measured() -> None:
     windows = [window("direct2", 0, 300), window("direct2", 1, 500), window("tbe1", 1, 100)]
-    assert ratios_of(windows, None)["direct2_over_tbe1"] == pytest.approx(5.0)
+    assert ratios_of(outcome(windows))["direct2_over_tbe1"] == pytest.approx(5.0)
 
 
 def test_ratios_of_absent_arms_are_none() -> None:
-    ratios = ratios_of([window("direct2", 0, 300)], None)
+    ratios = ratios_of(outcome([window("direct2", 0, 300)]))
     assert set(ratios) == {ratio.name for ratio in RATIOS}
     assert set(ratios.values()) == {None}
 
@@ -64,11 +84,23 @@ def test_the_best_peer_is_the_fastest_of_those_measured_and_never_elastichost() 
     windows = [window("tbe1", 0, 100), window("rpc", 0, 130), window("direct2", 0, 900), window("bare_loop", 0, 500)]
     figures = {name: found for w in windows if (found := arm_figures(name := w.arm, windows, {})) is not None}
     assert best_peer(figures) == "rpc"
-    assert ratios_of(windows, "rpc")["direct2_over_best_peer"] == pytest.approx(900 / 130)
+    assert ratios_of(outcome(windows, "rpc"))["direct2_over_best_peer"] == pytest.approx(900 / 130)
     assert best_peer({}) is None
 
 
 def test_aims_differ_by_batch_size_where_they_do() -> None:
-    by_name = {ratio.name: ratio for ratio in RATIOS}
-    assert [aim_of(by_name["direct2_over_best_peer"], size) for size in (512, 2048, 8192, 100)] == [1.6, 1.5, 1.3, None]
-    assert aim_of(by_name["direct2_over_tbe1"], 100) == 1.8
+    def bounds(batch_size: int) -> dict[str, float]:
+        return {verdict.aim.figure: verdict.aim.bound for verdict in outcome([], None, batch_size).verdicts()}
+
+    found = [bounds(size).get("direct2_over_best_peer") for size in (512, 2048, 8192, 100)]
+    assert found == [1.6, 1.5, 1.3, None]
+    assert bounds(100)["direct2_over_tbe1"] == 1.8
+
+
+def test_a_ratio_reaches_its_aim_or_it_does_not() -> None:
+    def verdict(direct2: float) -> Verdict:
+        windows = [window("direct2", 0, direct2), window("tbe1", 0, 100)]
+        return next(one for one in outcome(windows).verdicts() if one.aim.figure == "direct2_over_tbe1")
+
+    assert [verdict(rate).word for rate in (180, 179)] == ["reached", "not reached"]
+    assert {one.word for one in outcome([]).verdicts()} == {"not measured"}

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.harness.aggregates import Interval
 from benchmarks.tuner import accuracy, real
 from benchmarks.tuner.emulated import benchmark as emulated
 from benchmarks.tuner.memory import benchmark as memory
@@ -21,11 +22,10 @@ from benchmarks.tuner.results.rows import rows_of
 from benchmarks.tuner.search import benchmark as search
 from benchmarks.tuner.search.runs import Options
 from benchmarks.tuner.search.simulated_worlds import SIMULATED
-from benchmarks.tuner.simulated.figures import Spread
 from elastichost.emulation.scenarios import scenario
 from elastichost.tuner.facts import Configuration
 
-PRECISE, COMPLETE = Spread(0.98, 0.9, 1.0), Spread(0.97, 0.96, 1.0)
+PRECISE, COMPLETE = Interval(0.98, 0.9, 1.0), Interval(0.97, 0.96, 1.0)
 ARM = memory.ArmFigures("", 360, 150, 151, PRECISE, COMPLETE, 200, 8, 250.0, (1.2, 14.0), 5e4, {"heaps": 0.95})
 REAL = RealRun("with the tuner", "done", 1000, 2.0, 3.0, 2.5, "", (), 7.5)
 
@@ -42,7 +42,7 @@ def verdicts(name: str, figures: object) -> list[str]:
 def test_memory_has_a_row_for_each_arm_and_each_real_run_that_acted() -> None:
     arms = {name: dataclasses.replace(ARM, arm=name) for name in memory.ARMS}
     assert verdicts("memory", memory.Figures(arms)) == ["yes"] * 3
-    late = dataclasses.replace(ARM, recall=Spread(0.9, 0.8, 1.0))
+    late = dataclasses.replace(ARM, recall=Interval(0.9, 0.8, 1.0))
     idle = msgspec.structs.replace(REAL, lead_s=None)
     short = msgspec.structs.replace(REAL, lead_s=1.0)
     figures = memory.Figures({**arms, "known": late}, (idle, REAL, short))
@@ -50,7 +50,7 @@ def test_memory_has_a_row_for_each_arm_and_each_real_run_that_acted() -> None:
 
 
 def test_what_only_the_mean_reaches_is_not_called_reached() -> None:
-    unsure = dataclasses.replace(ARM, recall=Spread(0.97, 0.93, 1.0))
+    unsure = dataclasses.replace(ARM, recall=Interval(0.97, 0.93, 1.0))
     figures = memory.Figures({name: dataclasses.replace(unsure, arm=name) for name in memory.ARMS})
     assert verdicts("memory", figures) == ["not each time"] * 3
 

@@ -12,21 +12,11 @@ from benchmarks.simulator.cluster.engine import simulate_jobs
 from benchmarks.simulator.cluster.jobs import JobMix
 from benchmarks.simulator.policies.registry import make_policy
 from benchmarks.tuner.simulated import benchmark as simulated
-from benchmarks.tuner.simulated.benchmark import Plan, bootstrap, loaded_jobs, run
-from benchmarks.tuner.simulated.figures import pooled
+from benchmarks.tuner.simulated.benchmark import Plan, loaded_jobs, run
 from benchmarks.tuner.simulated.plan import ABLATIONS, MIGRATION, NO_HEAT
 from benchmarks.tuner.simulated.results import PARTS
 
 PLAN = Plan(policies=("static", "tuned"), seeds=3, jobs=8, hosts=4, mix=JobMix(families=4, median_s=1200.0))
-
-
-def test_bootstrap() -> None:
-    values = np.random.default_rng(0).normal(5.0, 1.0, 400)
-    found = bootstrap(values)
-    assert found.mean == pytest.approx(values.mean())
-    assert found.high - found.low == pytest.approx(2 * 1.96 / 20, rel=0.15)
-    same = bootstrap(np.full(20, 3.0))
-    assert (same.low, same.mean, same.high) == (3.0, 3.0, 3.0)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -106,12 +96,6 @@ def test_several_processes_find_the_same() -> None:
                 other.events,
             )
     assert one.ratios == two.ratios
-
-
-def test_pooled_shares() -> None:
-    assert pooled(np.zeros(3), np.zeros(3)) is None
-    found = pooled(np.array([1.0, 0.0, 8.0]), np.array([1.0, 0.0, 9.0]))
-    assert found is not None and found.mean == 0.9 and found.low <= 0.9 <= found.high == 1.0
 
 
 def test_stopping_systems_stop_when_told_to() -> None:
