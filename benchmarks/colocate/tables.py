@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from benchmarks.colocate.arms import ARMS, OURS, SHIPPED, TUNED, Turn, estimated_s
-from benchmarks.colocate.figures import ArmFigures, Figures, MixFigures, aims_of
+from benchmarks.colocate.figures import ArmFigures, Figures, MixFigures, verdicts_of
 from benchmarks.colocate.jobs import Size, jobs_of
 from benchmarks.colocate.quality import MemoryEstimates, Parity
 from benchmarks.colocate.recorded import Campaign
 from benchmarks.harness.aggregates import Spread
+from benchmarks.harness.runner import print_verdicts
 from benchmarks.harness.tables import print_table
 
 __all__ = ["planned", "show"]
@@ -50,11 +51,8 @@ def show(figures: Figures, campaign: Campaign) -> None:
     _show_memory("memory estimates, all arms that share the host", figures.memory)
     _show_memory("memory estimates, ours", figures.memory_of_ours)
     _show_alone(figures)
-    print("\naims")
-    for aim in aims_of(figures):
-        sign, value = "<=" if aim.is_most else ">=", "-" if aim.value is None else f"{aim.value:.3g}"
-        verdict = {True: "reached", False: "NOT reached", None: "not measured"}[aim.reached]
-        print(f"  {aim.what}: {value} ({sign} {aim.aim:g}): {verdict}")
+    print()
+    print_verdicts(verdicts_of(figures))
 
 
 def _show_mix(mix: MixFigures) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Aim", "Verdict", "is_any_missed"]
+__all__ = ["Aim", "Verdict", "at_least", "at_most", "bounds_of", "is_any_missed"]
 
 Direction = Literal["at least", "at most"]
 
@@ -62,6 +62,19 @@ class Verdict:
         aim = self.aim
         facts = {"figure": aim.figure, "arm": aim.arm, "bound": aim.bound, "direction": aim.direction}
         return {**facts, "value": self.value, "reached": self.is_met}
+
+
+def at_least(bound: float, figure: str = "", form: str = ".3g") -> Aim:
+    return Aim(figure, bound, "at least", form=form)
+
+
+def at_most(bound: float, figure: str = "", form: str = ".3g") -> Aim:
+    return Aim(figure, bound, "at most", form=form)
+
+
+def bounds_of(aims: Iterable[Aim]) -> dict[str, float]:
+    """By figure, for programs."""
+    return {aim.figure: aim.bound for aim in aims}
 
 
 def is_any_missed(verdicts: Iterable[Verdict]) -> bool:

@@ -36,7 +36,7 @@ def server(arguments_json: bytes) -> int:
         time.sleep(WAIT_S)
         start(self, *arguments)
 
-    SnapshotWriter.start = wait_and_start  # type: ignore[method-assign]
+    SnapshotWriter.start = wait_and_start  # type: ignore[method-assign,assignment]
     return main.main(arguments_json)
 
 
@@ -63,7 +63,7 @@ def _alone(job: str, run_dir: str) -> int:
     from elastichost.cli import run_command_line
     from elastichost.supervisor import job as job_module
 
-    job_module.Entries = _entries  # type: ignore[assignment,misc]
+    job_module.Entries = _entries  # type: ignore[attr-defined,assignment]
     return run_command_line(["run", job, "--run-dir", run_dir, "--dashboard", "no"])
 
 

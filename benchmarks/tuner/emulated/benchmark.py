@@ -26,8 +26,10 @@ import msgspec
 import psutil
 
 from benchmarks.harness.aggregates import percentile
+from benchmarks.harness.aims import Verdict, at_most, bounds_of
 from benchmarks.harness.json_line import write_json
 from benchmarks.harness.processes import busy_s
+from benchmarks.harness.runner import print_verdicts
 from benchmarks.harness.tables import print_table
 from benchmarks.harness.workshop import Workshop
 from benchmarks.simulator.queueing.fork_join import simulate, throughputs
@@ -39,9 +41,9 @@ from elastichost.runs.events import Counts, LeaseGranted, PlanChanged, PlanReach
 from elastichost.tuner.facts import Configuration
 from elastichost.wire.commands import ScaleMsg
 
-__all__ = ["main"]
+__all__ = ["main", "measure", "show", "verdicts_of"]
 
-AIMS = {"heartbeat_p99_s": 0.1, "supervisor_cores": 0.25}
+AIMS = (at_most(0.1, "heartbeat_p99_s"), at_most(0.25, "supervisor_cores"))
 # Seconds of a batch on one core: 200 workers then exchange as many messages as half of two cores carries.
 BATCH_S, QUICK_BATCH_S = 2.0, 0.5
 TRIALS: tuple[tuple[str, Configuration, float], ...] = (
@@ -116,7 +118,7 @@ class Figures(msgspec.Struct, frozen=True):
     steady: Steady
     speeds: tuple[Speed, ...]
     tuned: tuple[Tuned, ...]
-    aims: dict[str, float] = msgspec.field(default_factory=lambda: dict(AIMS))
+    aims: dict[str, float] = msgspec.field(default_factory=lambda: bounds_of(AIMS))
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -269,6 +271,11 @@ def measure(before: int, after: int, servers: int, seconds: float, trials: float
     return Figures(out, calm, tuple(speeds), tuple(chosen))
 
 
+def verdicts_of(figures: Figures) -> list[Verdict]:
+    calm = figures.steady
+    return [aim.judge(value) for aim, value in zip(AIMS, (calm.heartbeat_p99_s, calm.supervisor_cores), strict=True)]
+
+
 # --- showing ----------------------------------------------------------------------------------------------------------
 
 
@@ -325,8 +332,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         figures = measure(20, chosen.workers, chosen.servers, chosen.seconds, chosen.seconds, BATCH_S)
     show(figures)
+    print()
+    print_verdicts(verdicts_of(figures))
     if chosen.json:
-        write_json("emulated", figures)
+        write_json("emulated", figures, verdicts_of(figures))
     return 0
 
 

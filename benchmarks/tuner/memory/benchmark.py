@@ -17,14 +17,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness.aggregates import Interval, bootstrap
+from benchmarks.harness.aims import Verdict, at_least, bounds_of, is_any_missed
 from benchmarks.harness.json_line import write_json
+from benchmarks.harness.runner import print_verdicts
 from benchmarks.tuner.memory.real_runs import RealRun, real_runs, real_words
 from elastichost.history.features import Estimates
 from elastichost.tuner.memory.facts import HostLook, MemoryLook
@@ -32,7 +34,7 @@ from elastichost.tuner.memory.forecast import begin, decide
 from elastichost.tuner.memory.growth import GrowthState, observe
 from elastichost.tuner.memory.prior import learnt
 
-__all__ = ["ARMS", "KINDS", "ArmFigures", "Figures", "Outcome", "main", "measure", "reaches", "simulate"]
+__all__ = ["ARMS", "KINDS", "ArmFigures", "Figures", "Outcome", "main", "measure", "reaches", "simulate", "verdicts_of"]
 
 Float64 = npt.NDArray[np.float64]
 
@@ -45,7 +47,8 @@ SLOTS_PER_ROW = 2.2  # when its buckets have just grown
 LEAST_ROWS = 1e5
 ALL_OF_A_ROW = ROW_BYTES + COPY_BYTES + INDEX_PEAK * SLOT_BYTES * SLOTS_PER_ROW
 MOST_LOOKS = 1500
-AIMS = {"precision": 0.9, "recall": 0.95}
+AIMS = (at_least(0.9, "precision"), at_least(0.95, "recall"))
+PRECISION, RECALL = AIMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     arms: dict[str, ArmFigures]
     real: tuple[RealRun, ...] = ()
-    aims: dict[str, float] = msgspec.field(default_factory=lambda: dict(AIMS))
+    aims: dict[str, float] = msgspec.field(default_factory=lambda: bounds_of(AIMS))
 
 
 # --- the truth --------------------------------------------------------------------------------------------------------
@@ -292,8 +295,8 @@ def words(found: ArmFigures) -> str:
     kinds = "  ".join(f"{kind} {share:.2f}" for kind, share in f.recall_by_kind.items())
     return (
         f"{f.arm}: {f.runs} runs, {f.exceeding} exceed their budget late enough to be foreseen, {f.alarms} alarms\n"
-        f"  precision {f.precision.shown('.3f')}, aim {AIMS['precision']}  "
-        f"recall in time {f.recall.shown('.3f')}, aim {AIMS['recall']}\n"
+        f"  precision {f.precision.shown('.3f')}, aim {PRECISION.bound}  "
+        f"recall in time {f.recall.shown('.3f')}, aim {RECALL.bound}\n"
         f"  die: {f.die_off} with the tuner off, {f.die_on} with it\n"
         f"  lead: median {f.median_lead_s:.0f} s; over the time of an action: 5 % below {f.leads[0]:.1f}, "
         f"median {f.leads[1]:.1f}\n"
@@ -310,15 +313,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(3 if chosen.quick else 60)
     figures = Figures({arm: measure(seeds, arm) for arm in ARMS}, tuple(real_runs()) if chosen.real else ())
     print("\n".join([*(words(one) for one in figures.arms.values()), *(real_words(one) for one in figures.real)]))
+    print()
+    print_verdicts(verdicts_of(figures))
     if chosen.json:
-        write_json("memory", figures)
+        write_json("memory", figures, verdicts_of(figures))
     return 0 if reaches(figures) else 1
 
 
-def reaches(figures: Figures) -> bool:
-    """The aims, with nothing known of the job and with its own history; what the wrong history does is only told."""
+def verdicts_of(figures: Figures) -> list[Verdict]:
+    """With nothing known of the job and with its own history; what the wrong history does is only told."""
     judged = [figures.arms[arm] for arm in ("unknown", "known")]
-    return all(one.precision.mean >= AIMS["precision"] and one.recall.mean >= AIMS["recall"] for one in judged)
+    values = [(arm.arm, aim, share.mean) for arm in judged for aim, share in zip(AIMS, _shares(arm), strict=True)]
+    return [replace(aim, arm=arm).judge(value) for arm, aim, value in values]
+
+
+def _shares(arm: ArmFigures) -> tuple[Interval, Interval]:
+    return arm.precision, arm.recall
+
+
+def reaches(figures: Figures) -> bool:
+    return not is_any_missed(verdicts_of(figures))
 
 
 if __name__ == "__main__":

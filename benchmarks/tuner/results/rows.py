@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-if TYPE_CHECKING:
-    from benchmarks.harness.aggregates import Interval
-    from benchmarks.tuner.simulated import results
+from benchmarks.harness.aggregates import Interval, ratio
+from benchmarks.harness.aims import Aim, at_least, at_most
+from benchmarks.tuner import accuracy, live, real
+from benchmarks.tuner.emulated import benchmark as emulated
+from benchmarks.tuner.memory import benchmark as memory
+from benchmarks.tuner.search import benchmark as search
+from benchmarks.tuner.simulated import results
 
 __all__ = ["Row", "rows_of"]
 
@@ -30,14 +35,18 @@ class Row(msgspec.Struct, frozen=True):
     reached: Reached
 
 
-def _reached(typically: bool, at_worst: bool) -> Reached:
-    """typically: the mean or median reaches the aim. at_worst: so does the unlucky end of its interval."""
-    return "**no**" if not typically else "yes" if at_worst else "not each time"
+Judged = tuple[Aim, float, float]  # an aim, the mean or median, and the unlucky end of its interval
 
 
-def _reached_once(reached: bool) -> Reached:
+def _reached(*judged: Judged) -> Reached:
+    if not all(aim.is_met(typically) for aim, typically, _ in judged):
+        return "**no**"
+    return "yes" if all(aim.is_met(at_worst) for aim, _, at_worst in judged) else "not each time"
+
+
+def _reached_once(*judged: tuple[Aim, float]) -> Reached:
     """Of a single run: whether another one would reach the aim is not known."""
-    return "once" if reached else "**no**"
+    return "once" if all(aim.is_met(value) for aim, value in judged) else "**no**"
 
 
 def rows_of(figures: Mapping[str, msgspec.Raw]) -> list[Row]:
@@ -55,8 +64,6 @@ def rows_of(figures: Mapping[str, msgspec.Raw]) -> list[Row]:
 
 
 def _real(raw: msgspec.Raw) -> Iterator[Row]:
-    from benchmarks.tuner import real
-
     found = msgspec.json.decode(raw, type=real.Figures)
     ours, paper, optimus, pollux, corrected, table = (
         found.models[name] for name in ("elastichost", "dlrover_rm", "optimus", "pollux", "pollux+", "table")
@@ -68,7 +75,7 @@ def _real(raw: msgspec.Raw) -> Iterator[Row]:
         f"a table without a model {table.median:.1%}",
         "<= 8 %, <= 12 %",
         f"{ours.median:.1%} ({ours.low:.1%}-{ours.high:.1%}), {ours.p90:.1%}",
-        _reached(ours.median <= 0.08 and ours.p90 <= 0.12, ours.high <= 0.08),
+        _reached((at_most(0.08), ours.median, ours.high), (at_most(0.12), ours.p90, ours.p90)),
     )
     by_job = [arms["elastichost"].coverage for arms in found.by_case.values()]
     yield Row(
@@ -76,13 +83,11 @@ def _real(raw: msgspec.Raw) -> Iterator[Row]:
         "",
         "85-95 %",
         f"{ours.coverage:.0%}, {min(by_job):.0%} to {max(by_job):.0%}",
-        _reached(0.85 <= ours.coverage <= 0.95, min(by_job) >= 0.85 and max(by_job) <= 0.95),
+        _reached((at_least(0.85), ours.coverage, min(by_job)), (at_most(0.95), ours.coverage, max(by_job))),
     )
 
 
 def _accuracy(raw: msgspec.Raw) -> Iterator[Row]:
-    from benchmarks.tuner import accuracy
-
     found = msgspec.json.decode(raw, type=accuracy.Figures)
     ours, paper = found.cases["elastichost"], found.cases["dlrover_rm"]
     yield Row(
@@ -90,7 +95,7 @@ def _accuracy(raw: msgspec.Raw) -> Iterator[Row]:
         f"the paper's sum {paper.mape_median:.1%}, {paper.mape_p90:.1%}, {paper.coverage:.0%}",
         "<= 8 %, <= 12 %, 85-95 %",
         f"{ours.mape_median:.1%}, {ours.mape_p90:.1%}, {ours.coverage:.0%}",
-        _reached(reaches := accuracy.reaches(found), reaches),
+        _reached(*((one.aim, one.value, one.value) for one in accuracy.verdicts_of(found) if one.value is not None)),
     )
     fixed = {name: found.cases[f"{name}, cores fixed"].mape_median for name in ("dlrover_rm", "optimus", "pollux")}
     yield Row(
@@ -103,19 +108,18 @@ def _accuracy(raw: msgspec.Raw) -> Iterator[Row]:
 
 
 def _live(raw: msgspec.Raw) -> Iterator[Row]:
-    from benchmarks.tuner import live
-
     found = msgspec.json.decode(raw, type=live.Figures)
     for name, words in (("default", "the default plan"), ("bad", "a bad plan")):
         end, plan, soon_s = found.end_over_best[name], found.plan_over_best[name], found.soon_s[name]
         soon = "never" if soon_s is None else f"{soon_s:.0f} s"
+        late_s = math.inf if soon_s is None else soon_s
         yield Row(
             f"retail job from {words}: speed in the end over the best static plan's ({found.best}); that of the plan "
             "it ended with; seconds until within 5 %",
             "",
             ">= 0.95 within 60 s",
             f"{end}; {plan}; {soon}",
-            _reached(end.median >= 0.95 and soon_s is not None and soon_s <= 60, end.least >= 0.95),
+            _reached((at_least(0.95), end.median, end.least), (at_most(60.0), late_s, late_s)),
         )
     rounds, chance = found.least_by_round["default"], found.alone_by_chance
     yield Row(
@@ -123,13 +127,11 @@ def _live(raw: msgspec.Raw) -> Iterator[Row]:
         f"the default plan over itself {chance}" if chance is not None else "",
         ">= 0.9 in each round",
         f"{rounds}; {found.least_over_default['default']:.2f}",
-        _reached(rounds.median >= 0.9, rounds.least >= 0.9),
+        _reached((at_least(0.9), rounds.median, rounds.least)),
     )
 
 
 def _memory(raw: msgspec.Raw) -> Iterator[Row]:
-    from benchmarks.tuner.memory import benchmark as memory
-
     found = msgspec.json.decode(raw, type=memory.Figures)
     for name, words in (
         ("unknown", "nothing known of the job"),
@@ -144,8 +146,8 @@ def _memory(raw: msgspec.Raw) -> Iterator[Row]:
             f">= {found.aims['precision']:g}, >= {found.aims['recall']:g}, lead of a move",
             f"{shares}; {one.median_lead_s:.0f} s, {lead}",
             _reached(
-                one.precision.mean >= found.aims["precision"] and one.recall.mean >= found.aims["recall"],
-                one.precision.low >= found.aims["precision"] and one.recall.low >= found.aims["recall"],
+                (at_least(found.aims["precision"]), one.precision.mean, one.precision.low),
+                (at_least(found.aims["recall"]), one.recall.mean, one.recall.low),
             ),
         )
     for run in found.real:
@@ -155,13 +157,11 @@ def _memory(raw: msgspec.Raw) -> Iterator[Row]:
                 "",
                 f">= {run.action_s:.1f} s, an action",
                 f"{run.lead_s:.1f} s; {run.status}",
-                _reached_once(run.lead_s >= run.action_s and run.status == "done"),
+                _reached_once((at_least(run.action_s), run.lead_s if run.status == "done" else -math.inf)),
             )
 
 
 def _emulated(raw: msgspec.Raw) -> Iterator[Row]:
-    from benchmarks.tuner.emulated import benchmark as emulated
-
     found = msgspec.json.decode(raw, type=emulated.Figures)
     calm = found.steady
     yield Row(
@@ -169,7 +169,7 @@ def _emulated(raw: msgspec.Raw) -> Iterator[Row]:
         "",
         "<= 100 ms, <= 25 %",
         f"{1e3 * calm.heartbeat_p99_s:.0f} ms, {calm.supervisor_cores:.0%}",
-        _reached_once(calm.heartbeat_p99_s <= 0.1 and calm.supervisor_cores <= 0.25),
+        _reached_once(*((one.aim, one.value) for one in emulated.verdicts_of(found) if one.value is not None)),
     )
     for one in found.tuned:
         yield Row(
@@ -177,13 +177,11 @@ def _emulated(raw: msgspec.Raw) -> Iterator[Row]:
             "",
             ">= 0.95",
             f"{one.share:.3f}; {one.settled_s:.0f} s",
-            _reached_once(one.share >= 0.95),
+            _reached_once((at_least(0.95), one.share)),
         )
 
 
 def _search(raw: msgspec.Raw) -> Iterator[Row]:
-    from benchmarks.tuner.search import benchmark as search
-
     found = msgspec.json.decode(raw, type=search.Figures)
     for words, arms, most in (
         ("cold", found.cold, 7),
@@ -200,20 +198,18 @@ def _search(raw: msgspec.Raw) -> Iterator[Row]:
             f"{others}; BO with a parametric model: <= 10" if most == 7 else others,
             ">= 0.9",
             ours.soon.shown(".2f"),
-            _reached(ours.soon.value >= 0.9, ours.soon.low >= 0.9),
+            _reached((at_least(0.9), ours.soon.value, ours.soon.low)),
         )
     yield Row(
         "decision of one job, p99, CPU time",
         "0.4 s (a MIP allocator)",
         "<= 50 ms",
         _ms(found.decision_p99_s),
-        _reached_once(found.decision_p99_s <= 0.05),
+        _reached_once((at_most(0.05), found.decision_p99_s)),
     )
 
 
 def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
-    from benchmarks.tuner.simulated import results
-
     found = msgspec.json.decode(raw, type=results.Results)
     ours, rival = found.spreads["elastichost"], found.spreads[found.best_rival]
     ratios = found.ratios["elastichost"]
@@ -223,7 +219,7 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
         f"paper 0.69; DLRover-RM here {found.ratios['dlrover_rm'][found.best_rival].shown('.2f')}",
         "<= 0.65",
         f"{best.shown('.2f')} ({found.best_rival})",
-        _reached(best.mean <= 0.65, best.high <= 0.65),
+        _reached((at_most(0.65), best.mean, best.high)),
     )
     tail = _tail(found, found.best_rival)
     yield Row(
@@ -231,7 +227,7 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
         "paper 0.69",
         "<= 0.65",
         tail.shown(".2f"),
-        _reached(tail.mean <= 0.65, tail.high <= 0.65),
+        _reached((at_most(0.65), tail.mean, tail.high)),
     )
     yield from _strongest(found)
     yield Row(
@@ -239,7 +235,7 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
         "",
         "<= 1.05",
         oracle.shown(".2f"),
-        _reached(oracle.mean <= 1.05, oracle.high <= 1.05),
+        _reached((at_most(1.05), oracle.mean, oracle.high)),
     )
     static = found.spreads["static"]["completed"]
     points = 100 * (ours["completed"].mean - static.mean)
@@ -248,14 +244,14 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
         "paper +6",
         ">= +6",
         f"{points:+.1f} ({ours['completed'].mean:.3f} against {static.shown('.3f')})",
-        _reached(points >= 6, 100 * (ours["completed"].low - static.high) >= 6),
+        _reached((at_least(6.0), points, 100 * (ours["completed"].low - static.high))),
     )
     yield Row(
         "OOM kills a job",
         f"{found.best_rival} {rival['oom_kills'].mean:.2f}",
         "none avoidable",
         ours["oom_kills"].shown(".3f"),
-        _reached(ours["oom_kills"].mean == 0, ours["oom_kills"].high == 0),
+        _reached((at_most(0.0), ours["oom_kills"].mean, ours["oom_kills"].high)),
     )
     yield from _gains(found)
     yield from _cured(found)
@@ -265,8 +261,6 @@ def _simulated(raw: msgspec.Raw) -> Iterator[Row]:
 
 
 def _tail(found: results.Results, rival: str) -> Interval:
-    from benchmarks.harness.aggregates import ratio
-
     ours, others = (np.array([one.completion_p95_s for one in found.figures[name]]) for name in ("elastichost", rival))
     return ratio(ours, others)
 
@@ -282,7 +276,7 @@ def _strongest(found: results.Results) -> Iterator[Row]:
                 "",
                 "<= 0.65, <= 1",
                 f"{mean.shown('.2f')}, {tail.shown('.2f')}",
-                _reached(mean.mean <= 0.65 and tail.mean <= 1, mean.high <= 0.65 and tail.high <= 1),
+                _reached((at_most(0.65), mean.mean, mean.high), (at_most(1.0), tail.mean, tail.high)),
             )
 
 
@@ -299,7 +293,7 @@ def _gains(found: results.Results) -> Iterator[Row]:
                     f"paper +{paper:.0%}",
                     f">= +{paper:.0%}",
                     f"{gain:+.0%} ({ours[name].shown('.2f')} against {other.shown('.2f')})",
-                    _reached(gain >= paper, least >= paper),
+                    _reached((at_least(paper), gain, least)),
                 )
 
 
@@ -317,7 +311,7 @@ def _cured(found: results.Results) -> Iterator[Row]:
             f"paper {paper}",
             f"< {paper}",
             f"{over.shown('.2f')}; {least:.2f} if nothing ever got hot",
-            _reached(over.mean < paper, over.high < paper),
+            _reached((at_most(paper), over.mean, over.high)),
         )
 
 
@@ -332,8 +326,8 @@ def _seen(found: results.Results) -> Iterator[Row]:
                 ">= 0.9, >= 0.95, lead of a move",
                 f"{one.precision.shown('.2f')}, {one.recall.shown('.2f')}, {one.in_time:.2f}",
                 _reached(
-                    one.precision.mean >= 0.9 and one.recall.mean >= 0.95,
-                    one.precision.low >= 0.9 and one.recall.low >= 0.95,
+                    (at_least(0.9), one.precision.mean, one.precision.low),
+                    (at_least(0.95), one.recall.mean, one.recall.low),
                 ),
             )
 
@@ -346,10 +340,7 @@ def _started(found: results.Results) -> Iterator[Row]:
             "paper, by eye: 0.75-1, PS less",
             ">= 0.9",
             ", ".join(one.shown(".2f") for one in (start.workers, start.servers, start.cores)),
-            _reached(
-                min(start.workers.mean, start.servers.mean, start.cores.mean) >= 0.9,
-                min(start.workers.low, start.servers.low, start.cores.low) >= 0.9,
-            ),
+            _reached(*((at_least(0.9), one.mean, one.low) for one in (start.workers, start.servers, start.cores))),
         )
 
 
@@ -362,7 +353,7 @@ def _decided(found: results.Results) -> Iterator[Row]:
                 "0.4 s (a MIP allocator)",
                 f"<= {_ms(aim_s)}",
                 _ms(took_s),
-                _reached_once(took_s <= aim_s),
+                _reached_once((at_most(aim_s), took_s)),
             )
 
 

@@ -31,7 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness.aggregates import percentile
+from benchmarks.harness.aims import Verdict, at_least, at_most, is_any_missed
 from benchmarks.harness.json_line import write_json
+from benchmarks.harness.runner import print_verdicts
 from benchmarks.harness.tables import print_table
 from benchmarks.tuner.search.recorded_worlds import recorded_worlds
 from benchmarks.tuner.search.runs import ARMS, NEVER, Drifted, Options, Run, drifts_of, runs_of
@@ -39,9 +41,15 @@ from benchmarks.tuner.search.simulated_worlds import SIMULATED
 from benchmarks.tuner.search.world import NEAR, World
 from elastichost.tuner.facts import COLUMNS
 
-__all__ = ["Figures", "Share", "Summary", "figures_of", "main", "measure", "share_of"]
+__all__ = ["Figures", "Share", "Summary", "figures_of", "main", "measure", "share_of", "verdicts_of"]
 
-AIM_COLD, AIM_WARM, AIM_SHARE, AIM_ACCURACY, AIM_DECISION_S = 7, 3, 0.9, 0.9, 0.05
+AIM_COLD, AIM_WARM = 7, 3  # configurations tried
+AIMS = (
+    at_least(0.9, "soon, cold starts"),
+    at_least(0.9, "soon, warm starts"),
+    at_least(0.9, "speed of the first plan"),
+    at_most(0.05, "decision p99, s"),
+)
 RESAMPLES = 1000
 Floats = npt.NDArray[np.float64]
 
@@ -273,10 +281,10 @@ def _drift_row(one: Drifted) -> tuple[str, ...]:
     return one.world, one.what, f"{one.cov:.2f}", noticed, alarms, changes, f"{one.behind:.1%}"
 
 
-def _reaches(figures: Figures) -> bool:
+def verdicts_of(figures: Figures) -> list[Verdict]:
     cold, warm = figures.cold[ARMS[0]], figures.warm[ARMS[0]]
-    is_soon = min(cold.soon.value, warm.soon.value) >= AIM_SHARE
-    return is_soon and figures.accuracy["speed"].value >= AIM_ACCURACY and figures.decision_p99_s <= AIM_DECISION_S
+    values = (cold.soon.value, warm.soon.value, figures.accuracy["speed"].value, figures.decision_p99_s)
+    return [aim.judge(value) for aim, value in zip(AIMS, values, strict=True)]
 
 
 QUICK_WORLDS = ("server_bound", "direct, 2 cores")
@@ -313,9 +321,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drifting = options.worlds[:1] if chosen.quick else [one for one in SIMULATED if one.name in DRIFTING]
     figures = measure(options, drifting, lambda text: print(text, file=sys.stderr))
     show(figures)
+    print()
+    print_verdicts(verdicts_of(figures))
     if chosen.json:
-        write_json("search", figures)
-    return 0 if _reaches(figures) else 1
+        write_json("search", figures, verdicts_of(figures))
+    return int(is_any_missed(verdicts_of(figures)))
 
 
 DRIFTING = ("server_bound", "unpipelined", "sync_stragglers, 64 cores", "direct, 16 cores", "served, 16 cores")

@@ -222,8 +222,8 @@ def start(seeds: Seeds, name: str) -> Start | None:
             speeds.append(float(np.mean([one.start_speed[job.job] for job in late])))
     if not rows:
         return None
-    columns = np.array(rows).T
-    return Start(count, *(bootstrap(column) for column in columns), bootstrap(np.array(speeds)))
+    workers, servers, cores = (bootstrap(column) for column in np.array(rows).T)
+    return Start(count, workers, servers, cores, bootstrap(np.array(speeds)))
 
 
 def _mean_nearness(jobs: Sequence[JobOutcome]) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.colocate import benchmark as suite
 from benchmarks.colocate.arms import ARMS, OURS, RMIXER, SHIPPED, TUNED, arms_of, estimated_s, policy_options, turns
-from benchmarks.colocate.figures import aims_of, bound_of, figures_of, headline, least_work
+from benchmarks.colocate.figures import bound_of, figures_of, headline, least_work, verdicts_of
 from benchmarks.colocate.jobs import (
     FULL,
     KINDS,
@@ -330,7 +330,7 @@ def test_the_headline_has_what_is_asked_for() -> None:
     assert mixes["input_bound"]["ours_over_sequential"] == pytest.approx(1.6)
     assert mixes["input_bound"]["ours_over_rmixer_type"] == pytest.approx(1.2)
     assert mixes["input_bound"]["ours_over_bound"] == pytest.approx(0.8 * 0.65), "in the tuned plan it is less work"
-    aims = {aim.what: aim.reached for aim in aims_of(found)}
+    aims = {verdict.aim.figure: verdict.is_met for verdict in verdicts_of(found)}
     assert aims["dense_bound: ours over sequential tuned"] is True
     assert aims["input_bound: of the bound"] is False and aims["jobs of ours that ran out of memory"] is False
     assert not any(what.startswith("balanced") for what in aims)

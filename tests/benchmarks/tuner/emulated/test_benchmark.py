@@ -23,6 +23,6 @@ def test_every_figure_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (speed,) = figures.speeds
     assert speed.configuration == Configuration(5, 2)
     assert 0 < speed.samples_per_s < 2 * speed.truth
-    assert json.loads(msgspec.json.encode(figures))["aims"] == emulated.AIMS
+    assert json.loads(msgspec.json.encode(figures))["aims"] == {"heartbeat_p99_s": 0.1, "supervisor_cores": 0.25}
     emulated.show(figures)
     assert "2 -> 5 workers" in capsys.readouterr().out

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 
 from benchmarks.tuner.memory import benchmark as memory
-from benchmarks.tuner.memory.benchmark import AIMS, ARMS, KINDS, LEAST_ROWS, ArmFigures, Figures, measure, simulate
+from benchmarks.tuner.memory.benchmark import (
+    ARMS,
+    KINDS,
+    LEAST_ROWS,
+    PRECISION,
+    RECALL,
+    ArmFigures,
+    Figures,
+    measure,
+    simulate,
+)
 from benchmarks.tuner.memory.real_runs import OFF, RealRun, read_run, with_leads
 from elastichost.runs.events import AnyEvent, JournalLine, MemoryBudgetLent, MemoryBudgetSet
 from elastichost.tuner.memory.facts import HostLook, MemoryDecision, MemoryLook
@@ -34,8 +44,8 @@ def test_runs_grow_and_are_the_same_for_the_same_seed(kind: str) -> None:
 
 def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: ArmFigures) -> None:
     assert figures.exceeding >= 4
-    assert figures.precision.mean >= AIMS["precision"]
-    assert figures.recall.mean >= AIMS["recall"]
+    assert figures.precision.mean >= PRECISION.bound
+    assert figures.recall.mean >= RECALL.bound
     assert figures.die_on < figures.die_off >= figures.exceeding
     assert 1.0 <= figures.leads[0] <= figures.leads[1]
 
@@ -44,8 +54,8 @@ def test_the_end_of_memory_is_seen_in_time_and_seldom_in_vain(figures: ArmFigure
 def test_what_is_known_of_a_job_does_no_harm_even_if_it_is_of_another(arm: str) -> None:
     found = measure(range(1), arm)
     assert found.runs == len(KINDS) and found.exceeding >= 2
-    assert found.precision.mean >= AIMS["precision"]
-    assert found.recall.mean >= AIMS["recall"]
+    assert found.precision.mean >= PRECISION.bound
+    assert found.recall.mean >= RECALL.bound
 
 
 def test_figures_are_printed(
@@ -56,10 +66,12 @@ def test_figures_are_printed(
     assert memory.main(["--quick", "--json", "--real"]) in (0, 1)
     *words, last = capsys.readouterr().out.splitlines()
     said = json.loads(last)
-    assert said["benchmark"] == "memory" and set(said) == {"schema", "benchmark", "machine", "figures"}
+    assert said["benchmark"] == "memory" and set(said) == {"schema", "benchmark", "machine", "figures", "verdicts"}
     told = msgspec.convert(said["figures"], Figures)
-    assert told.arms["known"].runs == 2 * len(KINDS) and list(told.real) == RUNS and told.aims == AIMS
-    assert sum("precision" in line for line in words) == len(ARMS), "the tables come before it"
+    assert told.arms["known"].runs == 2 * len(KINDS) and list(told.real) == RUNS
+    assert told.aims == {"precision": 0.9, "recall": 0.95}
+    assert [one["arm"] for one in said["verdicts"]] == ["unknown", "unknown", "known", "known"]
+    assert sum(line.startswith("  precision") for line in words) == len(ARMS), "the tables come before it"
     memory.main(["--quick", "--real"])
     shown = capsys.readouterr().out
     assert "precision" in shown and "with the tuner off" in shown and "{" not in shown
