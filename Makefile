@@ -47,7 +47,7 @@ mutations: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict elastichost
+	$(BIN)/mypy --strict elastichost benchmarks
 	$(BIN)/lint-imports
 
 format: $(READY)

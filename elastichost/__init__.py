@@ -4,7 +4,7 @@ The map of the house, from the roof down; imports go only downward:
 
     cli, __main__                           the command line
     reporting                               `report`
-    chaos, simulator, emulation             faults on purpose | virtual clusters | processes that only wait
+    chaos, emulation                        faults on purpose | processes that only wait
     dispatcher                              many jobs on one host
     results, supervisor                     export and predict | starts, measures, repairs the processes of a job
     runs                                    a run on disk: its typed events, its decisions, its result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "elastichost"
+BENCHMARKS = ROOT / "benchmarks"
 HEAVY = frozenset({"fbgemm_gpu", "numba", "numpy", "pyarrow", "scipy", "torch", "torchrec"})
 LIMIT_LINES = 400
 # Leaves the package; until then names in it are not compared with others.
@@ -52,22 +54,29 @@ def test_imports_go_only_downward() -> None:
 
 
 def test_a_room_holds_few_modules_and_says_what_they_are() -> None:
-    """The simulator leaves the package; it is no room yet."""
-    for folder in sorted({path.parent for path in PACKAGE.rglob("*.py")}):
+    for folder in sorted({path.parent for path in (*PACKAGE.rglob("*.py"), *BENCHMARKS.rglob("*.py"))}):
         modules = [path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")]
-        if folder.name in ("simulator", "policies", "networks"):
-            continue
         assert len(modules) <= MOST_MODULES, folder
-        if folder.parent in (
-            PACKAGE / "supervisor",
-            PACKAGE / "tuner",
-            PACKAGE / "worker",
-            PACKAGE / "ps",
-            PACKAGE / "cli",
-        ):
+        parents = (PACKAGE / "supervisor", PACKAGE / "tuner", PACKAGE / "worker", PACKAGE / "ps", PACKAGE / "cli")
+        if folder.parent in parents or folder.is_relative_to(BENCHMARKS):
             told = (folder / "__init__.py").read_text()
             missing = [name for name in modules if name not in told]
-            assert not missing or folder.name == "colocation", f"{folder}/__init__.py does not tell of {missing}"
+            is_told = not missing or folder == PACKAGE / "tuner" / "colocation"
+            assert is_told, f"{folder}/__init__.py does not tell of {missing}"
+
+
+def test_a_subject_of_the_benchmarks_has_a_folder_of_its_own() -> None:
+    assert {path.name for path in BENCHMARKS.glob("*.py")} == {"__init__.py", "__main__.py", "registry.py"}
+    for folder in sorted({path.parent for path in BENCHMARKS.rglob("*.py")} - {BENCHMARKS}):
+        modules = [path for path in folder.glob("*.py") if not path.stem.startswith("__")]
+        assert len(modules) >= 2 or [path for path in folder.iterdir() if (path / "__init__.py").exists()], folder
+
+
+def test_a_wheel_is_the_package_and_nothing_of_the_benchmarks() -> None:
+    """The contract in pyproject.toml forbids the package to import them."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert build == {"packages": ["elastichost"]}
+    assert not [path for path in PACKAGE.rglob("*") if "simulator" in path.name]
 
 
 def defined_classes() -> dict[str, list[str]]:

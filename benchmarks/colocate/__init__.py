@@ -1,14 +1,13 @@
-"""Many small jobs on this host, packed: how much sooner all are done than one after another, or by other rules."""
+"""Many small jobs on this host, packed: how much sooner all are done than one after another, or by other rules.
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
-__all__ = ["main"]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m elastichost bench colocate`."""
-    from benchmarks.colocate.suite import main as suite
-
-    return suite(arguments)
+benchmark     the course of all arms, mixes and rounds; the command
+jobs          the small jobs, their files, their mixes
+arms          who runs beside whom, by which rule
+host_run      one run of one arm
+recorded      what a run came to, from the dispatcher's files
+result_store  the folder of results
+quality       memory estimates, and what models learnt
+figures       makespans, ratios, the bound, aims
+tables        what is printed
+pictures      what is drawn
+"""

@@ -12,11 +12,12 @@ from benchmarks.colocate.arms import ARMS, OURS, PARTS, RANDOMS, RMIXER, SHIPPED
 from benchmarks.colocate.jobs import KINDS
 from benchmarks.colocate.quality import MemoryEstimates, Parity, memory_error, parity
 from benchmarks.colocate.recorded import ArmRun, Cold, JobRun, Sweep
-from benchmarks.measuring import Spread, spread_of
+from benchmarks.harness.aggregates import Spread, spread_of
+from benchmarks.harness.aims import Verdict, at_least, at_most
 from elastichost.tuner.colocation.facts import RESOURCES, HostCapacity, JobDemand, Mode
 from elastichost.tuner.colocation.speeds import Bound, bound
 
-__all__ = ["Aim", "ArmFigures", "Figures", "MixFigures", "aims_of", "bound_of", "figures_of", "headline", "least_work"]
+__all__ = ["ArmFigures", "Figures", "MixFigures", "bound_of", "figures_of", "headline", "least_work", "verdicts_of"]
 
 
 class ArmFigures(msgspec.Struct, frozen=True):
@@ -208,22 +209,6 @@ def _mode(job: JobRun, work_s: float, cores: int) -> Mode:
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-class Aim(msgspec.Struct, frozen=True):
-    """is_most: the figure is to be at most that; else at least."""
-
-    what: str
-    value: float | None
-    aim: float
-    is_most: bool = False
-
-    @property
-    def reached(self) -> bool | None:
-        """None: it was not measured."""
-        if self.value is None:
-            return None
-        return self.value <= self.aim if self.is_most else self.value >= self.aim
-
-
 def _median(spread: Spread | None) -> float | None:
     return spread.median if spread is not None else None
 
@@ -232,20 +217,20 @@ def _over(mix: MixFigures, arm: str) -> float | None:
     return _median(mix.arms[arm].ours_over) if arm in mix.arms else None
 
 
-def aims_of(figures: Figures) -> list[Aim]:
+def verdicts_of(figures: Figures) -> list[Verdict]:
     """Of the mixes that were measured."""
     found = []
     if (mix := figures.mixes.get("input_bound")) is not None:
-        found.append(Aim("input_bound: ours over sequential as shipped", _over(mix, SHIPPED), 5.0))
-        found.append(Aim("input_bound: of the bound", _median(mix.ours_over_bound), 0.85))
+        found.append(at_least(5.0, "input_bound: ours over sequential as shipped").judge(_over(mix, SHIPPED)))
+        found.append(at_least(0.85, "input_bound: of the bound").judge(_median(mix.ours_over_bound)))
     if (mix := figures.mixes.get("balanced")) is not None:
-        found.append(Aim("balanced: of the bound", _median(mix.ours_over_bound), 0.80))
+        found.append(at_least(0.80, "balanced: of the bound").judge(_median(mix.ours_over_bound)))
     for name in ("dense_bound", "embedding_bound"):
         if (mix := figures.mixes.get(name)) is not None:
-            found.append(Aim(f"{name}: ours over sequential tuned", _over(mix, TUNED), 0.97))
-    found.append(Aim("jobs of ours that ran out of memory", figures.out_of_memory, 0.0, is_most=True))
-    found.append(Aim("memory estimates: median error", figures.memory.p50, 0.15, is_most=True))
-    found.append(Aim("memory estimates: largest underestimate", figures.memory.max_under, 0.10, is_most=True))
+            found.append(at_least(0.97, f"{name}: ours over sequential tuned").judge(_over(mix, TUNED)))
+    found.append(at_most(0.0, "jobs of ours that ran out of memory").judge(figures.out_of_memory))
+    found.append(at_most(0.15, "memory estimates: median error").judge(figures.memory.p50))
+    found.append(at_most(0.10, "memory estimates: largest underestimate").judge(figures.memory.max_under))
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from benchmarks.colocate.jobs import Job
-from benchmarks.machine import Machine
+from benchmarks.harness.machine import Machine
 from elastichost.dispatcher.facts import HostStatus
 from elastichost.dispatcher.timeline import Moment
 from elastichost.runs.events import HostPrepared, JobSubmitted, JournalLine

@@ -1,1 +1,13 @@
-"""What elastichost is measured against, one file per system. Each trains endlessly and counts its samples."""
+"""What elastichost is compared with; each module trains one model, as one arm of a benchmark.
+
+common              settings, counters and roles of all peers
+host                forks the peers that are Python with torch
+torch_parts         the model in plain torch
+tbe                 fbgemm's TBE in one process
+dmp                 torchrec's DistributedModelParallel
+rpc                 a hand-written parameter server over torch rpc
+tensorflow_ps       TensorFlow's ParameterServerStrategy
+bare_loop           elastichost's reader and kernels without anything around them
+torchrun_elastic    torchrun, whose ranks are killed
+ray_train_elastic   Ray Train, whose workers are killed
+"""

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import torch
 from torch import distributed, nn
-from torch.distributed.optim import _apply_optimizer_in_backward as apply_optimizer_in_backward
+from torch.distributed.optim import (  # type: ignore[attr-defined]
+    _apply_optimizer_in_backward as apply_optimizer_in_backward,
+)
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.model_parallel import DistributedModelParallel
@@ -23,7 +25,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim import RowWiseAdagrad
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from benchmarks.criteo26 import ROWS_PER_TABLE
+from benchmarks.data_plane.criteo26 import ROWS_PER_TABLE
 from benchmarks.peers.common import Counter, PeerSettings, endless, fork_role
 from benchmarks.peers.torch_parts import (
     DENSE_RATE,

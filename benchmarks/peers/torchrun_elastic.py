@@ -40,6 +40,8 @@ class Network(nn.Module):
         self.bottom = nn.Sequential(nn.Linear(DENSE, 64), nn.ReLU(), nn.Linear(64, DIM), nn.ReLU())
         pairs = (FEATURES + 1) * FEATURES // 2
         self.top = nn.Sequential(nn.Linear(pairs + DIM, 64), nn.ReLU(), nn.Linear(64, 1))
+        self.first: torch.Tensor
+        self.lower: torch.Tensor
         self.register_buffer("first", torch.arange(FEATURES) * rows, persistent=False)
         self.register_buffer("lower", torch.tril_indices(FEATURES + 1, FEATURES + 1, -1), persistent=False)
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.machine import read_machine
-from benchmarks.running import EXAMPLES
-from benchmarks.tuner.grid_data import Grid, GridCase, write_grid
-from benchmarks.tuner.running import running_job
+from benchmarks.harness.machine import read_machine
+from benchmarks.harness.training_run import EXAMPLES
+from benchmarks.tuner.endless_run import running_job
+from benchmarks.tuner.recorded_grid import Grid, GridCase, write_grid
 from elastichost.errors import PreflightError
 from elastichost.metrics import read_status
 from elastichost.runs.decisions import DECISIONS_FILE

@@ -22,16 +22,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.measuring import Spread, print_table, spread_of, write_json
-from benchmarks.running import EXAMPLES
+from benchmarks.harness.aggregates import Spread, spread_of
+from benchmarks.harness.benchmark import Benchmark, Figure
+from benchmarks.harness.interleave import Measurement, Rounds
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.runner import run, say
+from benchmarks.harness.tables import print_table
+from benchmarks.harness.training_run import EXAMPLES
+from benchmarks.tuner.endless_run import running_job
 from benchmarks.tuner.grid_record import COMMON, ENDLESS, Looks, measure
-from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
 from elastichost.runs.decisions import DECISIONS_FILE
 from elastichost.tuner.facts import Configuration
@@ -103,12 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    courses: list[Course] = []
-    for number in range(options.rounds):
-        for name in list(ARMS)[:: -1 if number % 2 else 1]:
-            course = _course(options.job, name, options.seconds)
-            courses.append(course)
-            print(f"{name}: {course.plan}, {course.in_the_end:,.0f} samples/s in the end", file=sys.stderr, flush=True)
+    outcome = run(courses_of(options.job, options.seconds, options.rounds), _tell)
+    courses = [one.found for one in outcome.measured if one.found is not None]
     found = figures_of(courses, _plan_blocks(options.job, {course.plan for course in courses}))
     _show(found)
     if options.json:
@@ -116,7 +118,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def courses_of(job: Path, seconds: float, rounds: int) -> Benchmark[Course]:
+    """One run of each of ARMS a round."""
+    return Benchmark(
+        title="courses of the tuner",
+        arms={name: partial(_course, job, name, seconds) for name in ARMS},
+        rounds=Rounds(rounds),
+        figures=(Figure("samples/s in the end", "", lambda course: course.in_the_end, form=",.0f"),),
+    )
+
+
 # --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _tell(one: Measurement[Course]) -> None:
+    if (course := one.found) is not None:
+        say(f"{one.arm}: {course.plan}, {course.in_the_end:,.0f} samples/s in the end")
 
 
 def plan_name(plan: Configuration) -> str:
@@ -129,7 +146,7 @@ def _plan_named(name: str) -> Configuration:
     return Configuration(workers, servers, threads[0] if threads else 1)
 
 
-def _course(job: Path, name: str, seconds: float) -> Course:
+def _course(job: Path, name: str, seconds: float, _: int) -> Course:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         with running_job(job, {**ENDLESS, **UNJUDGED, **ARMS[name]}, run_dir):

@@ -21,15 +21,16 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from benchmarks.measuring import print_table, write_json
-from benchmarks.tuner.search_arms import Tuned
-from benchmarks.tuner.search_drive import CHANGE_S, Course, drive
-from benchmarks.tuner.search_runs import bad_start, first_plan, history, samples_of, settings_of, tuned_for
-from benchmarks.tuner.search_simulated import Simulated
-from benchmarks.tuner.search_world import NEAR, Job, World, draw_family, draw_job
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.tables import print_table
+from benchmarks.simulator.cluster import calibration
+from benchmarks.tuner.search.arms import Tuned
+from benchmarks.tuner.search.course import CHANGE_S, Course, drive
+from benchmarks.tuner.search.runs import bad_start, first_plan, history, samples_of, settings_of, tuned_for
+from benchmarks.tuner.search.simulated_worlds import Simulated
+from benchmarks.tuner.search.world import NEAR, Job, World, draw_family, draw_job
 from benchmarks.tuner.stay_worlds import still_worlds
 from elastichost.history.features import Estimates, JobRecord
-from elastichost.simulator import calibration
 from elastichost.supervisor.autoscale.history_writer import record_of
 from elastichost.tuner.facts import Configuration, as_array
 from elastichost.tuner.models.base import Prior

@@ -27,15 +27,23 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from benchmarks.measuring import print_table, spread_of, write_json
-from benchmarks.running import EXAMPLES
+from benchmarks.harness.aggregates import spread_of
+from benchmarks.harness.aims import Verdict, at_least, is_any_missed
+from benchmarks.harness.benchmark import Benchmark, Figure
+from benchmarks.harness.interleave import Measurement, Rounds
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.runner import print_verdicts, run, say
+from benchmarks.harness.tables import print_table
+from benchmarks.harness.training_run import EXAMPLES
+from benchmarks.tuner.endless_run import running_job
 from benchmarks.tuner.live import LAST_S, WINDOW_S, plan_name
-from benchmarks.tuner.running import running_job
 from elastichost.chaos.tails import AppliedTail
 from elastichost.history.features import JobRecord
 from elastichost.history.store import History
@@ -96,6 +104,13 @@ class Course(msgspec.Struct, frozen=True):
             if float(np.mean(self.rates[number:])) >= NEAR * best and self.rates[number] >= 0.9 * NEAR * best:
                 return number * WINDOW_S
         return None
+
+
+FIGURES = (
+    Figure[Course]("changes", "", lambda course: course.changes, form=".0f"),
+    Figure[Course]("slowest 5 s", "", lambda course: course.slowest, form=".2f"),
+    Figure[Course]("samples/s in the end", "", lambda course: course.in_the_end, form=",.0f"),
+)
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -171,7 +186,16 @@ def _records(path: Path) -> tuple[JobRecord, ...]:
         return tuple(one for one in known.records() if one.is_measured)
 
 
-def _course(job: Path, start: str, history: str, known: Path, seconds: float, more: Mapping[str, str]) -> Course:
+def _tell(one: Measurement[Course]) -> None:
+    if (course := one.found) is not None:
+        plans = " ".join(plan for _, plan in course.visits)
+        said = f"{plans}, {course.slowest:.2f}, {course.in_the_end:,.0f} samples/s in the end"
+        say(f"{one.round} {one.arm}: {said}")
+
+
+def _course(
+    job: Path, start: str, history: str, known: Path, seconds: float, more: Mapping[str, str], _: int
+) -> Course:
     with tempfile.TemporaryDirectory() as folder:
         run_dir, own = Path(folder) / "run", Path(folder) / "history.sqlite"
         if known.exists():
@@ -235,6 +259,16 @@ def show(rows: Sequence[Row]) -> None:
     )
 
 
+def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
+    """A good start is left alone in every run."""
+    calm = at_least(1.0, "calm runs")
+    return [
+        replace(calm, arm=f"{row.start}, {row.history}").judge(row.calm / row.runs)
+        for row in rows
+        if row.start == "best"
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", type=Path, default=EXAMPLES / "retail.toml")
@@ -248,23 +282,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more = dict(one.split("=", 1) for one in options.set)
     starts = [options.start] if options.start else list(STARTS)
     histories = [options.history] if options.history else list(HISTORIES)
-    courses: list[Course] = []
     with tempfile.TemporaryDirectory() as folder:
         arms = [(start, history) for start in starts for history in (histories[:1] if start == "off" else histories)]
         needed = dict.fromkeys(history for _, history in arms)
         known = {history: _taught(options.job, history, Path(folder), more) for history in needed}
-        for number in range(options.rounds):
-            for start, history in arms[:: -1 if number % 2 else 1]:
-                course = _course(options.job, start, history, known[history], options.seconds, more)
-                courses.append(course)
-                plans = " ".join(plan for _, plan in course.visits)
-                said = f"{plans}, {course.slowest:.2f}, {course.in_the_end:,.0f} samples/s in the end"
-                print(f"{number} {start}, {history}: {said}", file=sys.stderr, flush=True)
+        outcome = run(
+            Benchmark(
+                title="courses of the tuner",
+                arms={
+                    f"{start}, {history}": partial(
+                        _course, options.job, start, history, known[history], options.seconds, more
+                    )
+                    for start, history in arms
+                },
+                rounds=Rounds(options.rounds),
+                figures=FIGURES,
+            ),
+            _tell,
+        )
+    courses = [one.found for one in outcome.measured if one.found is not None]
     rows = rows_of(courses)
     show(rows)
+    verdicts = verdicts_of(rows)
+    print()
+    print_verdicts(verdicts)
     if options.json:
-        write_json("stay_live", {"rows": rows})
-    return 0 if all(row.calm == row.runs for row in rows if row.start == "best") else 1
+        write_json("stay_live", {"rows": rows}, verdicts)
+    return int(is_any_missed(verdicts))
 
 
 if __name__ == "__main__":

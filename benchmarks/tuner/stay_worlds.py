@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.tuner.search_recorded import Recorded, RecordedTruth, recorded_worlds
-from benchmarks.tuner.search_world import Costs, Met
+from benchmarks.simulator.queueing.job_speed import IterationSpeed
+from benchmarks.tuner.search.recorded_worlds import Recorded, RecordedTruth, recorded_worlds
+from benchmarks.tuner.search.world import Costs, Met
 from elastichost.history.features import JobFeatures
-from elastichost.simulator.truth import Speed
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Workload
 from elastichost.tuner.policy.candidates import Bounds
 
@@ -97,7 +97,7 @@ class StillTruth(msgspec.Struct, frozen=True):
         speed = self.speed(configuration) * math.exp(VISIT * random.standard_normal())
         # nobody recorded it: what the process used, less all that its reader can have used of that
         training_s = min(timed["compute_s"], max(0.0, timed["worker_cpu_s"] - timed["reader_s"]))
-        return Met(Speed(speed, **timed), hot_share, training_s)
+        return Met(IterationSpeed(speed, **timed), hot_share, training_s)
 
 
 def _sizes(configuration: Configuration) -> tuple[int, int, int]:

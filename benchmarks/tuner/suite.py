@@ -21,8 +21,9 @@ from collections.abc import Sequence
 import msgspec
 from rich.console import Console
 
-from benchmarks.tuner import real, simulated
-from benchmarks.tuner.grid_data import read_grids
+from benchmarks.tuner import real
+from benchmarks.tuner.recorded_grid import read_grids
+from benchmarks.tuner.simulated import benchmark as simulated
 
 __all__ = ["Headline", "headline", "main"]
 
@@ -33,7 +34,14 @@ QUICK_PLAN = simulated.Plan(
     jobs=12,
     hosts=4,
 )
-PARTS = ("real", "simulated", "search", "memory", "accuracy", "emulated")
+PARTS = {
+    "real": "benchmarks.tuner.real",
+    "simulated": "benchmarks.tuner.simulated.benchmark",
+    "search": "benchmarks.tuner.search.benchmark",
+    "memory": "benchmarks.tuner.memory.benchmark",
+    "accuracy": "benchmarks.tuner.accuracy",
+    "emulated": "benchmarks.tuner.emulated.benchmark",
+}
 OURS, KNOWING, USUAL = "elastichost", "oracle", "static"
 
 
@@ -104,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     worst = 0
     for name in chosen:
         print(f"\n=== {name}\n", flush=True)
-        worst = max(worst, importlib.import_module(f"benchmarks.tuner.{name}").main(more) or 0)
+        worst = max(worst, importlib.import_module(PARTS[name]).main(more) or 0)
     return worst
 
 

@@ -42,10 +42,10 @@ class EmulateSection(Section):
     computing. There are `hosts` virtual hosts; resources.cores and resources.memory count theirs. The costs are those
     of an iteration, one batch of train.batch_size samples: of a worker `serial_s` and `compute_s` on one core, shared
     by at most worker_cores_saturate cores; of all PS together `server_s` core-seconds and `bytes` over the links, each
-    PS with its share; latency_s each way. Or the costs are a scenario's of elastichost.simulator. overlap: which
-    requests go on while a worker computes. skew: the share of the PS' work that is with one bucket. noise: coefficient
-    of variation of computing. startup_s: how much longer a process takes to start. slowdown: all costs but startup_s
-    take so many times as long; what the real messages take counts so much less."""
+    PS with its share; latency_s each way. Or the costs are a scenario's of elastichost.emulation.scenarios. overlap:
+    which requests go on while a worker computes. skew: the share of the PS' work that is with one bucket. noise:
+    coefficient of variation of computing. startup_s: how much longer a process takes to start. slowdown: all costs but
+    startup_s take so many times as long; what the real messages take counts so much less."""
 
     enabled: bool = False
     hosts: Annotated[int, Field(ge=1, le=4096)] = 8

@@ -1,4 +1,4 @@
-"""What an emulated job costs: a scenario of the simulator, named in the job file or made from its numbers. Pure."""
+"""What an emulated job costs: a scenario, named in the job file or made from its numbers. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from elastichost.emulation.scenarios import SCENARIOS, Scenario, scenario
 from elastichost.errors import ConfigError
 from elastichost.human_readable import did_you_mean
-from elastichost.simulator.scenarios import Scenario, scenario
 from elastichost.tuner.facts import Workload
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ def _named(name: str) -> Scenario:
     try:
         found = scenario(name)
     except ValueError as error:
-        from elastichost.simulator.scenarios import SCENARIOS
-
         known = [one.name for one in SCENARIOS]
         raise ConfigError(f"emulate.scenario: {error}{did_you_mean(name, known)}") from error
     if found.shares_host or found.workload.access == "direct":

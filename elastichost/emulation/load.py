@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from elastichost.config.schema import ResourcesSection
+from elastichost.emulation.scenarios import Scenario
 from elastichost.resources import bounds_of
-from elastichost.simulator.scenarios import Scenario
 
 __all__ = ["REQUEST_S", "STEP_S", "cores_needed", "shortage"]
 
-# CPU time of all processes and their I/O threads, as benchmarks/tuner/emulated.py sees it
+# CPU time of all processes and their I/O threads, as benchmarks/tuner/emulated/benchmark.py sees it
 REQUEST_S = 330e-6  # a request and its answer
 STEP_S = 600e-6  # a batch besides: its commit, its share of leases and heartbeats
 

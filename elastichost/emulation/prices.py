@@ -1,6 +1,6 @@
 """What each thing of an emulated worker takes: a batch on its cores, a request at a PS. Pure, but for the generator.
 
-The costs are those of `elastichost.simulator.micro`, which tells what throughput they come to.
+The costs are those of `benchmarks.simulator.queueing.fork_join`, which tells what throughput they come to.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from elastichost.emulation.scenarios import Scenario
 from elastichost.errors import ProtocolError
-from elastichost.simulator.scenarios import Scenario
 
 __all__ = ["Computing", "Price", "Pricing", "Varying"]
 

@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).parents[1]
 PARTS_WITH_KERNELS = (
     *("arena", "arena/dense", "arena/index", "arena/rows"),
     *("datasets/kernels", "datasets/synthetic", "datasets/text"),
-    *("simulator", "worker/model"),
+    "worker/model",
 )
 VARIABLE = "NUMBA_CACHE_DIR"
 NAME = "elastichost-kernels"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.simulator.queueing.fork_join import simulate
 from elastichost.config.job import JobSpec, load_job
 from elastichost.emulation.costs import AUTOCORRELATION, scenario_of, slowed
+from elastichost.emulation.scenarios import scenario
 from elastichost.errors import ConfigError
-from elastichost.simulator.micro import simulate
-from elastichost.simulator.scenarios import scenario
 from elastichost.tuner.facts import Configuration
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "emulated.toml"

@@ -14,10 +14,10 @@ from elastichost.emulation import exchange as module
 from elastichost.emulation.exchange import DONE, Call, Exchange
 from elastichost.emulation.model import TABLES, emulated_model
 from elastichost.emulation.prices import Price, Pricing
+from elastichost.emulation.scenarios import scenario
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.sharding import even_shard_map
-from elastichost.simulator.scenarios import scenario
 from elastichost.wire.codec import Envelope
 from elastichost.wire.data import DataMessage, PulledMsg, PullMsg, RetryMsg
 from elastichost.wire.facts import ServerAddress

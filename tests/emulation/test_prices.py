@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from elastichost.emulation.prices import Price, Pricing, Varying
+from elastichost.emulation.scenarios import Scenario, scenario
 from elastichost.errors import ProtocolError
-from elastichost.simulator.scenarios import Scenario, scenario
 from elastichost.tuner.facts import Workload
 
 

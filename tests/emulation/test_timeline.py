@@ -1,4 +1,4 @@
-"""A worker's moments: lateness is made up for, real waiting is not; and whole jobs against the micro simulator."""
+"""A worker's moments: lateness is made up for, real waiting is not; and whole jobs against the queue simulator."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from heapq import heappop, heappush
 import numpy as np
 import pytest
 
+from benchmarks.simulator.queueing.fork_join import simulate
 from elastichost.emulation.prices import Pricing
+from elastichost.emulation.scenarios import Scenario, scenario
 from elastichost.emulation.server_queue import ServerQueue
 from elastichost.emulation.timeline import MAX_LAG_S, WorkerTimeline
-from elastichost.simulator.micro import simulate
-from elastichost.simulator.scenarios import Scenario, scenario
 from elastichost.tuner.facts import Configuration
 
 
@@ -162,7 +162,7 @@ class Worker:
         ("unpipelined", Configuration(6, 3, 1, 1)),
     ],
 )
-def test_the_parts_come_to_the_throughput_of_the_micro_simulator(name: str, configuration: Configuration) -> None:
+def test_the_parts_come_to_the_throughput_of_the_queue_simulator(name: str, configuration: Configuration) -> None:
     of, iterations = scenario(name), 3000
     found = Job(of, configuration, seed=1).run(iterations) * of.workload.batch_size
     truth = simulate(of, configuration, iterations // configuration.workers, seed=2).samples_per_s

@@ -21,9 +21,9 @@ import psutil
 import pytest
 import zmq
 
-from benchmarks import attackers
-from benchmarks.attackers import CURVE_GREETING, Target, connect, greeting, is_let_in, knock_and_go, wait_closed
-from benchmarks.hostile_supervisor import ENDED, INSIDERS
+from benchmarks.hostile import attackers
+from benchmarks.hostile.attackers import CURVE_GREETING, Target, connect, greeting, is_let_in, knock_and_go, wait_closed
+from benchmarks.hostile.leaky_supervisor import ENDED, INSIDERS
 from elastichost.arena.host import arena_root
 from elastichost.plan import ProcessId
 from elastichost.runs.events import (

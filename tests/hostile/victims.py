@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import psutil
 
-from benchmarks.attackers import Target, gates_of
-from benchmarks.hostile_supervisor import read_keys
+from benchmarks.hostile.attackers import Target, gates_of
+from benchmarks.hostile.leaky_supervisor import read_keys
 from elastichost.plan import ProcessId
 from elastichost.results.export import export
 from elastichost.runs.events import CommandRefused, MessageRefused, RunStarted
@@ -50,7 +50,7 @@ TEMPLATE = JOB.replace("[train]\n", '[train]\nmode = "sync"\n').replace("workers
 
 
 class LeakyRun(Supervised):
-    module = "benchmarks.hostile_supervisor"
+    module = "benchmarks.hostile.leaky_supervisor"
 
 
 def alone(folder: Path) -> Supervised:

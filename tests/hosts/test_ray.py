@@ -30,7 +30,7 @@ from tests.system.test_run import JOB, Supervised, folder
 from tests.system.test_scale import SLOW_MODEL, assert_trained_once, scale, stop
 
 pytest.importorskip("ray", reason="ray, of the test extra, is not installed")
-from benchmarks.ray_bed import RayBed
+from benchmarks.ray_recovery.ray_bed import RayBed
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from benchmarks.attackers import greeting, wait_closed
+from benchmarks.hostile.attackers import greeting, wait_closed
 from elastichost.errors import ProtocolError
 from elastichost.plan import ProcessId
 from elastichost.wire.codec import MAX_MESSAGE_BYTES, Codec

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -33,12 +32,13 @@ def bench(
     ] = None,
 ) -> None:
     """Run a benchmark of the source tree (data-plane, ...), or list what there is."""
-    known = dict(_benchmarks(ROOT / "benchmarks"))
-    if not known:
+    registry = _registry()
+    if registry is None:
         raise ConfigError(
             "the benchmarks are not part of the installed package",
             hint="take a clone of the source tree, `make run` there once, and use its .venv/bin/elastichost",
         )
+    known: dict[str, str] = registry.abouts()
     if not name:
         data_console().print(fact_lines(known.items()))
         return
@@ -46,16 +46,13 @@ def bench(
         raise ConfigError(
             f"there is no benchmark {name!r}{did_you_mean(name, known)}", hint=f"benchmarks: {', '.join(known)}"
         )
+    raise typer.Exit(registry.run(name, arguments or []))
+
+
+def _registry() -> ModuleType | None:
+    """None: this is no source tree. It is found at run time: what is installed does not depend on the benchmarks."""
+    if not (ROOT / "benchmarks" / "registry.py").exists():
+        return None
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
-    module = importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
-    raise typer.Exit(module.main(arguments or []) or 0)
-
-
-def _benchmarks(folder: Path) -> Iterator[tuple[str, str]]:
-    """(name, what it measures) of the modules and packages that have a main; read, not imported."""
-    for path in sorted([*folder.glob("[a-z]*.py"), *folder.glob("[a-z]*/__init__.py")]):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
-            name = path.parent.name if path.stem == "__init__" else path.stem
-            yield name.replace("_", "-"), (ast.get_docstring(tree) or "").partition("\n")[0]
+    return importlib.import_module("benchmarks.registry")

@@ -1,7 +1,8 @@
 """What the peak memory of a job is told from, and the figures that were measured once. Pure values.
 
 Bases are what processes take that hold next to nothing: private pages of interpreter and libraries, most of them copied
-from the fork server when they are first written. Measured with torch 2.13 on Linux (`benchmarks.memory_estimate`).
+from the fork server when they are first written. Measured with torch 2.13 on Linux
+(`benchmarks.memory_estimate.benchmark`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.tuner.grid_data import read_grids
+from benchmarks.tuner.recorded_grid import read_grids
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.models.base import interval
 from elastichost.tuner.models.ceiling import RELIEF, bounded, ceiling, most

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.simulator.micro import simulate, throughputs
-from elastichost.simulator.scenarios import Scenario, grid, scenario
+from benchmarks.simulator.queueing.configuration_grid import grid
+from benchmarks.simulator.queueing.fork_join import simulate, throughputs
+from elastichost.emulation.scenarios import Scenario, scenario
 from elastichost.tuner.facts import Configuration, Observation, Workload, as_array
 from elastichost.tuner.models.base import Prior
 from elastichost.tuner.models.queueing import QueueingSettings, fit

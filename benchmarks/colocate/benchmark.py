@@ -1,0 +1,225 @@
+"""Batches of small real jobs on this host, trained one after another and packed by different rules.
+
+    python -m elastichost bench colocate                  four mixes of 24 jobs, all arms: more than an hour
+    python -m elastichost bench colocate --quick --json   four mixes of 8 jobs, three arms: minutes
+    python -m elastichost bench colocate --keep DIR --mix balanced --arm ours
+    python -m elastichost bench colocate --report-from DIR
+
+Each arm is `elastichost run JOB... --policy NAME` in a process of its own, with an empty history; in each round every
+arm runs once, in an order that differs from round to round. The makespan is from the moment the host is ready, its
+libraries imported, to the end of the last job: the import of torch, which a batch does once, is no gain of any arm.
+What a single `elastichost run JOB` takes, with its import, is printed beside.
+
+With --gpu all jobs compute their dense part on a GPU, with one worker each; static plans are not looked for then.
+
+Input jobs have one reader of a stated rate, and say so in their file (`resources.workers = 1`): no arm, "sequential
+tuned" neither, may give such a job more readers.
+
+With --keep, what each run came to is written to DIR, and what is there is not run again: a long benchmark can be done
+in several goes. An arm that failed is reported with its message, and is run again the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.colocate import host_run as running
+from benchmarks.colocate.arms import ARMS, READY_S, SHIPPED, TUNED, Turn, estimated_s, turns
+from benchmarks.colocate.figures import figures_of, headline
+from benchmarks.colocate.host_run import CORES, MOST_WORKERS, Batch
+from benchmarks.colocate.jobs import FULL, KINDS, MIXES, QUICK, SHAPES, Job, MixName, Size, job_of, jobs_of
+from benchmarks.colocate.pictures import save_pictures
+from benchmarks.colocate.recorded import ArmRun, Campaign
+from benchmarks.colocate.result_store import Keep
+from benchmarks.colocate.tables import planned, show
+from benchmarks.data_plane.plot import is_available
+from benchmarks.harness.machine import read_machine
+from benchmarks.harness.workshop import Workshop
+from elastichost.host.inventory import inventory
+
+__all__ = ["main"]
+
+IMPORT_S = 10.0  # of a cold start, for the plan alone
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    mixes: tuple[MixName, ...]
+    arms: tuple[str, ...]
+    rounds: int
+    size: Size
+    jobs: int
+    gpu: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 1 when an arm failed, 2 when what was asked for cannot be."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        if given.report_from is not None:
+            return _report(Keep(given.report_from), given.report_from, as_json=given.json)
+        options = _options(given)
+        with tempfile.TemporaryDirectory() as folder:
+            keep = Keep(given.keep or Path(folder))
+            keep.begin(Campaign(options.size.name, options.jobs, read_machine(), options.gpu))
+            with Workshop() as workshop:
+                _Course(options, keep, workshop).run()
+            return _report(keep, given.keep, as_json=given.json)
+    except ValueError as error:
+        print(f"bench colocate: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="elastichost bench colocate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="8 short jobs a mix; sequential, rmixer_type and ours")
+    add("--json", action="store_true", help="last line of stdout: one JSON object")
+    add("--mix", action="append", choices=tuple(MIXES), help="repeatable; default: all")
+    add("--arm", action="append", choices=tuple(ARMS), help="repeatable; default: those usual for the mix")
+    add("--rounds", type=int, default=1, help="runs of every arm")
+    add("--jobs", type=int, help="of each mix, at least 2 (24; quick: 8)")
+    add("--gpu", action="store_true", help="dense parts on a GPU; without the arm of static plans")
+    add("--keep", type=Path, metavar="DIR", help="where results and pictures are kept; what is there is not run again")
+    add("--report-from", type=Path, metavar="DIR", help="run nothing; report what was kept there")
+    return parser
+
+
+def _options(given: argparse.Namespace) -> _Options:
+    """Raises ValueError."""
+    size = QUICK if given.quick else FULL
+    jobs = size.jobs if given.jobs is None else given.jobs
+    if jobs < 2 or given.rounds < 1:
+        raise ValueError("there are at least 2 jobs and 1 round")
+    return _Options(
+        tuple(given.mix or MIXES), tuple(given.arm or ()), given.rounds, size, jobs, _gpu() if given.gpu else ""
+    )
+
+
+def _gpu() -> str:
+    """Which one, or several. Raises ValueError where there is none."""
+    names = [gpu.name for gpu in inventory().gpus]
+    if not names:
+        raise ValueError("--gpu: no GPU can be seen; `elastichost doctor` says more")
+    return ", ".join(names)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _report(keep: Keep, pictures: Path | None, *, as_json: bool) -> int:
+    """Raises ValueError for kept files that are none."""
+    campaign = keep.campaign()
+    if campaign is None:
+        raise ValueError(f"{keep.folder} holds no results of --keep")
+    runs = keep.runs()
+    figures = figures_of(runs, keep.sweeps(), keep.colds())
+    show(figures, campaign)
+    if pictures is not None and is_available():
+        for path in save_pictures(figures, runs, pictures):
+            _say(f"written: {path}")
+    sys.stdout.flush()
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(headline(figures))), flush=True)
+    return int(any(run.failure for run in runs))
+
+
+# --- the course -------------------------------------------------------------------------------------------------------
+
+
+class _Course:
+    """Everything that runs, in its order."""
+
+    def __init__(self, options: _Options, keep: Keep, workshop: Workshop) -> None:
+        self._options, self._keep, self._workshop = options, keep, workshop
+        quick = options.size is QUICK
+        without = (TUNED,) if options.gpu else ()
+        all_turns = turns(options.mixes, options.arms, options.rounds, quick=quick, without=without)
+        self._turns = [turn for turn in all_turns if keep.run(turn.mix, turn.arm.name, turn.round) is None]
+        shapes = {job.shape.name for turn in self._turns for job in self._jobs(turn.mix)}
+        ones = [job_of(shape, 1, options.size) for shape in SHAPES if shape.name in shapes]
+        # one of each kind; they also fill the caches of files and compiled kernels, before anything is compared
+        colds = list({job.shape.kind: job for job in reversed(ones)}.values())[: 1 if quick else len(KINDS)]
+        self._colds = [job for job in colds if job.shape.kind not in keep.colds()]
+        static = {job.shape.name for turn in self._turns if turn.arm.name == TUNED for job in self._jobs(turn.mix)}
+        self._swept = [
+            job
+            for job in ones
+            if job.shape.name in static and job.shape.kind != "input" and job.shape.name not in keep.sweeps()
+        ]
+
+    def _jobs(self, mix: MixName) -> tuple[Job, ...]:
+        return jobs_of(mix, self._options.jobs, self._options.size)
+
+    def _alone_s(self, jobs: Sequence[Job]) -> float:
+        return sum(self._options.size.alone_s[job.shape.kind] for job in jobs)
+
+    def run(self) -> None:
+        sweep_s = READY_S + MOST_WORKERS * self._alone_s(self._swept) if self._swept else 0.0
+        before_s = sweep_s + self._alone_s(self._colds) + IMPORT_S * len(self._colds)
+        planned(self._turns, self._options.size, self._options.jobs, CORES, before_s, _say)
+        self._take_colds()
+        if self._swept:
+            self._sweep(sweep_s)
+        for number, turn in enumerate(self._turns):
+            self._take(turn, f"{number + 1} of {len(self._turns)}")
+
+    def _take_colds(self) -> None:
+        for job in self._colds:
+            found = running.cold(job, self._workshop, IMPORT_S + self._alone_s([job]), on_gpu=bool(self._options.gpu))
+            if isinstance(found, str):
+                _say(f"FAILED: {found}")
+            else:
+                self._keep.add_cold(found)
+                _say(f"`run {job.name}.toml`: {found.seconds:.1f} s")
+
+    def _sweep(self, estimate_s: float) -> None:
+        found, failure = running.sweep(self._swept, ARMS[SHIPPED], self._workshop, estimate_s)
+        self._keep.add_sweeps(found)
+        for one in found:
+            seconds = ", ".join(f"{workers}: {took_s:.1f} s" for workers, took_s in one.seconds.items())
+            _say(f"static plans of {one.shape}, by workers: {seconds}")
+        if failure:
+            _say(f"FAILED: {failure}")
+
+    def _take(self, turn: Turn, place: str) -> None:
+        jobs = self._jobs(turn.mix)
+        estimate_s = estimated_s(turn.arm, jobs, self._options.size.alone_s, CORES)
+        began_s = time.perf_counter()
+        plans = self._plans(jobs) if turn.arm.is_static else {}
+        if isinstance(plans, str):
+            run = ArmRun(mix=turn.mix, arm=turn.arm.name, round=turn.round, failure=plans)
+        else:
+            batch = Batch(turn.mix, turn.arm, turn.round, jobs, estimate_s, bool(self._options.gpu), plans)
+            run = running.run_batch(batch, self._workshop)
+        self._keep.add(run)
+        told = (
+            f"FAILED: {run.failure}" if run.failure else f"{run.makespan_s:.1f} s, {run.samples_per_s:,.0f} samples/s"
+        )
+        took_s = time.perf_counter() - began_s
+        _say(f"{place}, {turn.mix}, round {turn.round + 1}, {turn.arm.name}: {told} ({took_s:.0f} s with its start)")
+
+    def _plans(self, jobs: Sequence[Job]) -> dict[str, int] | str:
+        """Workers of each shape's best static plan; a text: there is none."""
+        sweeps, plans = self._keep.sweeps(), dict[str, int]()
+        for shape in {job.shape.name: job.shape for job in jobs}.values():
+            if shape.kind == "input":
+                plans[shape.name] = 1
+            elif shape.name in sweeps and sweeps[shape.name].seconds:
+                plans[shape.name] = sweeps[shape.name].best
+            else:
+                return f"no static plan of {shape.name} was measured to its end"
+        return plans

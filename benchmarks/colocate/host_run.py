@@ -1,0 +1,194 @@
+"""Runs a batch as a user would, in a process of its own, and gathers what it left behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.colocate.arms import Arm, policy_options
+from benchmarks.colocate.jobs import Job, write_job
+from benchmarks.colocate.recorded import ArmRun, Cold, JobEnd, Sweep, arm_run
+from benchmarks.harness.processes import busy_s, end_processes, tree_of
+from benchmarks.harness.workshop import ROOT, Workshop
+from elastichost.dispatcher.facts import HostStatus
+from elastichost.dispatcher.timeline import read_timeline
+from elastichost.runs.journal import read_journal
+
+__all__ = ["CORES", "MOST_WORKERS", "Batch", "cold", "run_batch", "sweep"]
+
+CORES = len(os.sched_getaffinity(0))
+SAID_CHARACTERS = 600  # of what a failed command said
+MOST_WORKERS = 4  # of a static plan
+SLOW = 6.0  # times as long as estimated, and LEAST_S: then something hangs
+LEAST_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Jobs that are run together, once. workers: of each job's static plan, by shape; empty: as shipped."""
+
+    mix: str
+    arm: Arm
+    round: int
+    jobs: tuple[Job, ...]
+    estimate_s: float
+    on_gpu: bool = False
+    workers: Mapping[str, int] = field(default_factory=dict)
+
+
+class _Result(msgspec.Struct):
+    """The part of a run's `result.json` that is kept."""
+
+    class Samples(msgspec.Struct):
+        trained: int
+
+    class Test(msgspec.Struct):
+        auc: float | None = None
+        truth_auc: float | None = None
+
+    samples: Samples
+    test: Test | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A command that ended, or was ended: code None."""
+
+    code: int | None
+    output: str
+    said: str
+    wall_s: float
+    cpu_s: float
+    foreign_share: float
+
+    def failure(self, what: str) -> str:
+        how = "was ended: it took too long" if self.code is None else f"ended with {self.code}"
+        return f"{what} {how}: {self.said[-SAID_CHARACTERS:].strip()}"
+
+
+def run_batch(batch: Batch, workshop: Workshop) -> ArmRun:
+    """Leaves no files. A batch that failed says so in `failure`."""
+    folder = workshop.disk / f"{batch.mix}.{batch.arm.name}.{batch.round}"
+    folder.mkdir()
+    try:
+        files = [write_job(folder, job, batch.workers.get(job.shape.name), on_gpu=batch.on_gpu) for job in batch.jobs]
+        options = ["--run-dir", "host", *policy_options(batch.arm, CORES)]
+        done = _command([*map(str, files), *options], folder, workshop, batch.estimate_s)
+        return _gathered(batch, done, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _gathered(batch: Batch, done: _Done, folder: Path) -> ArmRun:
+    of = ArmRun(
+        mix=batch.mix,
+        arm=batch.arm.name,
+        round=batch.round,
+        wall_s=done.wall_s,
+        cpu_s=done.cpu_s,
+        foreign_share=done.foreign_share,
+    )
+    try:
+        status = msgspec.json.decode(done.output.rstrip().rpartition("\n")[2], type=HostStatus)
+        lines = list(read_journal(folder / "host" / "journal.jsonl"))
+        moments = read_timeline(folder / "host" / "timeline.db")
+        return arm_run(of, batch.jobs, status, lines, moments, _ends(status))
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        return msgspec.structs.replace(of, failure=f"{done.failure('the batch')} ({error})")
+
+
+def _ends(status: HostStatus) -> dict[str, JobEnd]:
+    """Of the jobs that ended well."""
+    found = {}
+    for job in status.jobs:
+        path = Path(job.run_dir) / "result.json"
+        if path.exists():
+            result = msgspec.json.decode(path.read_bytes(), type=_Result)
+            test = result.test or _Result.Test()
+            found[job.job] = JobEnd(result.samples.trained, test.auc, test.truth_auc)
+    return found
+
+
+def cold(job: Job, workshop: Workshop, estimate_s: float, *, on_gpu: bool = False) -> Cold | str:
+    """One job by itself, with its own import of torch; a text: how it failed."""
+    folder = workshop.disk / f"cold.{job.name}"
+    folder.mkdir()
+    try:
+        done = _command([str(write_job(folder, job, on_gpu=on_gpu)), "--run-dir", "run"], folder, workshop, estimate_s)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Cold(job.shape.kind, job.name, done.wall_s) if done.code == 0 else done.failure(f"`run {job.name}.toml`")
+
+
+def sweep(jobs: Sequence[Job], arm: Arm, workshop: Workshop, estimate_s: float) -> tuple[list[Sweep], str]:
+    """Each job, of a shape of its own, in every static plan, one after another in one host; and what failed, in
+    words."""
+    folder = workshop.disk / "sweep"
+    folder.mkdir()
+    plans = [
+        (workers, Job(f"{job.shape.name}-w{workers}", job.shape, job.seed, job.samples))
+        for job in jobs
+        for workers in range(1, MOST_WORKERS + 1)
+    ]
+    try:
+        files = [str(write_job(folder, job, workers)) for workers, job in plans]
+        done = _command([*files, "--run-dir", "host", *policy_options(arm, CORES)], folder, workshop, estimate_s)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        status = msgspec.json.decode(done.output.rstrip().rpartition("\n")[2], type=HostStatus)
+    except msgspec.DecodeError:
+        return [], done.failure("the sweep")
+    return _swept(plans, status)
+
+
+def _swept(plans: Sequence[tuple[int, Job]], status: HostStatus) -> tuple[list[Sweep], str]:
+    seconds: dict[str, dict[int, float]] = {}
+    failures = []
+    ended = {one.job: one for one in status.jobs}
+    for workers, job in plans:
+        found = ended[job.name]
+        if found.state == "done" and found.started_s is not None and found.ended_s is not None:
+            seconds.setdefault(job.shape.name, {})[workers] = found.ended_s - found.started_s
+        else:
+            failures.append(f"{job.shape.name} with {workers} workers: {found.why}")
+    return [Sweep(shape, took) for shape, took in seconds.items()], "; ".join(failures)
+
+
+def _command(arguments: Sequence[str], folder: Path, workshop: Workshop, estimate_s: float) -> _Done:
+    """`elastichost run` in this folder."""
+    command = [sys.executable, "-m", "elastichost", "run", *arguments, "--dashboard", "no", "--json"]
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**workshop.environment(), "ELASTICHOST_HISTORY": "off", "PYTHONPATH": paths}
+    output, said = folder / "stdout.txt", folder / "stderr.txt"  # no pipes: nobody would read them
+    used_s, began_busy_s, began_s = _children_s(), busy_s(), time.perf_counter()
+    own_s = time.process_time()
+    with output.open("w") as out, said.open("w") as err:
+        run = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)
+        code: int | None
+        try:
+            code = run.wait(timeout=max(LEAST_S, SLOW * estimate_s))
+        except subprocess.TimeoutExpired:
+            end_processes([one.pid for one in tree_of(run.pid)])
+            run.wait()
+            code = None
+    wall_s = time.perf_counter() - began_s
+    cpu_s = _children_s() - used_s
+    foreign_s = busy_s() - began_busy_s - cpu_s - (time.process_time() - own_s)
+    share = max(0.0, foreign_s) / (wall_s * (os.cpu_count() or 1))
+    return _Done(code, output.read_text(), said.read_text(), wall_s, cpu_s, share)
+
+
+def _children_s() -> float:
+    """CPU seconds of all processes that this one has started and that have ended, with theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,148 @@
+"""elastichost against other ways to train the same model on this machine: samples per second, CPU time, memory.
+
+    python -m elastichost bench data-plane            all batch sizes and models: about half an hour
+    python -m elastichost bench data-plane --quick    dlrm with 2048 samples a batch: below a minute
+    python -m elastichost bench data-plane --only direct2,tbe1
+
+Every arm (elastichost in several forms, and each peer) is a tree of real processes that trains the workload
+"Criteo-26" endlessly. They start together and are stopped as soon as they train; then rounds follow in which each arm
+runs alone for a window. TensorFlow is an arm where it can be imported (--tensorflow-python PATH names another Python
+that has it: benchmarks/requirements-tensorflow.txt).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar, get_args
+
+from rich.console import Console
+
+from benchmarks.data_plane import plot, report
+from benchmarks.data_plane.comparison import SEED, Comparison, Options
+from benchmarks.data_plane.criteo26 import ModelName
+from benchmarks.data_plane.lineup import all_arms
+from benchmarks.data_plane.report import CaseResult
+from benchmarks.data_plane.windows import WindowSettings
+from benchmarks.harness.aims import is_any_missed
+from benchmarks.harness.interleave import Rounds
+from benchmarks.harness.machine import Machine, read_machine
+from benchmarks.harness.workshop import Workshop
+
+__all__ = ["main"]
+
+MODELS: tuple[ModelName, ...] = get_args(ModelName)
+Word = TypeVar("Word", bound=str)
+HEADLINE = ("dlrm", 2048)
+NOT_QUICK = ("served2", "bare_loop_fused", "direct1_fused")
+WIDTH = 160  # where there is no terminal
+QUICK_S = 46.0  # a quick run begins no round that would end later
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="elastichost bench data-plane", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="dlrm with B = 2048 and short windows")
+    parser.add_argument("--json", action="store_true", help="progress to stderr, one JSON object to stdout")
+    parser.add_argument("--models", help=f"comma-separated: {', '.join(MODELS)}")
+    parser.add_argument("--batch-sizes", help="comma-separated, per worker")
+    parser.add_argument("--rounds", type=int, help="windows of every arm")
+    parser.add_argument("--window", type=float, metavar="SECONDS", help="length of a window")
+    parser.add_argument("--samples", type=int, help="training samples of an epoch")
+    parser.add_argument("--only", metavar="ARMS", help=f"comma-separated: {', '.join(all_arms())}")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where data_plane.png and data_plane.md go")
+    parser.add_argument("--tensorflow-python", default=sys.executable, metavar="PATH", help="a Python with tensorflow")
+    return parser
+
+
+def _options(given: argparse.Namespace, began_s: float) -> Options:
+    """With the defaults of a quick or a full run filled in. Raises ValueError for what cannot be."""
+    quick, known = given.quick, all_arms()
+    sizes = tuple(int(size) for size in given.batch_sizes.split(",")) if given.batch_sizes else ()
+    options = Options(
+        arms={name: known[name] for name in _chosen(given.only, list(known), _usual_arms(known, quick=quick))},
+        models=_chosen(given.models, MODELS, MODELS[:1] if quick else MODELS),
+        batch_sizes=sizes or ((2048,) if quick else (512, 2048, 8192)),
+        samples=given.samples or (400_000 if quick else 1_000_000),
+        rounds=Rounds(
+            given.rounds or (5 if quick else 7),
+            is_shuffled=True,
+            seed=SEED,
+            deadline_s=began_s + QUICK_S if quick else float("inf"),
+            least=1 if quick else 2,
+        ),
+        windows=WindowSettings(
+            window_s=given.window or (0.4 if quick else 2.0),
+            settle_s=0.15 if quick else 0.4,
+            repeats=1 if quick else 3,
+        ),
+        tensorflow_python=given.tensorflow_python,
+    )
+    if min(options.batch_sizes) < 1 or options.samples < 2 * max(options.batch_sizes):
+        raise ValueError("a batch size is at least 1, and there are samples for at least two batches")
+    return options
+
+
+def _usual_arms(known: Iterable[str], *, quick: bool) -> list[str]:
+    """A quick run spends most of its time on starting arms: it leaves out those that no ratio needs."""
+    return [name for name in known if not (quick and name in NOT_QUICK)]
+
+
+def _chosen(given: str | None, known: Sequence[Word], default: Sequence[Word]) -> tuple[Word, ...]:
+    """The known ones among the words given, in their known order. Raises ValueError for words that are not known."""
+    if not given:
+        return tuple(default)
+    words = given.split(",")
+    unknown = set(words).difference(known)
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))}: choose from {', '.join(known)}")
+    return tuple(word for word in known if word in words)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark; returns the exit code: 1 when an arm failed or an aim was missed."""
+    began_s = time.monotonic()
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        options = _options(given, began_s)
+    except ValueError as error:
+        parser.error(str(error))
+    stream = sys.stderr if given.json else sys.stdout
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDTH)
+    with Workshop() as workshop:
+        results, tensorflow = Comparison(workshop, options, console, began_s).all_cases()
+    machine = read_machine({"tensorflow": tensorflow} if tensorflow is not None else None)
+    if not given.json:
+        for result in results:
+            console.print("", report.figures_table(result), "", report.ratios_table(result), sep="\n")
+            console.print(report.disturbance(result), style="yellow" if result.kept_disturbed else "dim")
+    if given.out is not None:
+        _write(results, machine, given.out, console)
+    console.print(f"\n{time.monotonic() - began_s:.0f} s in all")
+    if given.json:
+        headline = next((one for one in results if (one.model, one.batch_size) == HEADLINE), results[0])
+        sys.stdout.write(json.dumps(report.to_json(results, headline, machine)) + "\n")
+    return int(any(result.failures or is_any_missed(result.verdicts.values()) for result in results))
+
+
+def _write(results: Sequence[CaseResult], machine: Machine, out: Path, console: Console) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    picture = out / "data_plane.png"
+    has_picture = plot.is_available()
+    if has_picture:
+        plot.save_plot(results, machine, picture)
+    else:
+        console.print("no picture: matplotlib is not installed (pip install 'elastichost[bench]')")
+    page = out / "data_plane.md"
+    page.write_text(report.markdown(results, machine, picture.name if has_picture else None), encoding="utf-8")
+    console.print(f"written: {page}" + (f", {picture}" if has_picture else ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

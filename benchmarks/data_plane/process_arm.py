@@ -1,0 +1,125 @@
+"""An arm as a tree of real processes: resumed, stopped, counted and measured from outside."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks.harness.interleave import ArmFailedError
+from benchmarks.harness.processes import Process, cpu_s, end_processes, is_running, memory_bytes, signal_all, tree_of
+
+__all__ = ["ArenaCounter", "ProcessArm"]
+
+ROLE = re.compile(r"(worker|server|chief)\b")
+LAST_WORDS = 12  # lines of an arm's log that a failure shows
+
+
+class ArenaCounter:
+    """Committed samples of a run of elastichost, from the dense vector's applied records in its arena."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._journal = run_dir / "journal.jsonl"
+        self._samples: Callable[[], int] | None = None
+
+    def __call__(self) -> int:
+        """0 while there is no arena."""
+        if self._samples is None:
+            directory = self._arena_directory()
+            if directory is None:
+                return 0
+            self._samples = _applied_samples(directory)
+        return self._samples()
+
+    def _arena_directory(self) -> Path | None:
+        if not self._journal.exists():
+            return None
+        for line in self._journal.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n") and '"arena_opened"' in line:
+                event = json.loads(line)["event"]
+                if event["kind"] == "arena_opened":
+                    return Path(event["path"])
+        return None
+
+
+def _applied_samples(directory: Path) -> Callable[[], int]:
+    from elastichost.arena.arena import Arena  # numba is loaded by these
+    from elastichost.arena.dense.store import DenseStore
+
+    return DenseStore(Arena.attach(directory)).samples_applied
+
+
+class ProcessArm:
+    """What `interleave.Arm` asks for. `root`: the process whose tree the arm is; `of_root`: the role of processes that
+    do not name theirs, first of the root, then of the others; `child`: the root, where it is a child of ours."""
+
+    def __init__(
+        self,
+        name: str,
+        root: int,
+        count: Callable[[], int],
+        log: Path,
+        *,
+        roles: tuple[str, str] = ("other", "other"),
+        child: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        self.name = name
+        self.root = root
+        self._count = count
+        self._log = log
+        self._roles = roles
+        self._child = child
+        self._members: dict[int, str] = {}
+
+    def samples(self) -> int:
+        return self._count()
+
+    def settle(self) -> None:
+        """Call once it trains: from here on its processes are those that it has now."""
+        self._members = {process.pid: self._role(process) for process in tree_of(self.root)}
+        self.check()
+
+    def _role(self, process: Process) -> str:
+        named = ROLE.match(process.name)
+        if named:
+            return named[1]
+        return self._roles[process.pid != self.root]
+
+    def check(self) -> None:
+        if all(map(is_running, self._members or (self.root,))):
+            return
+        words = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        told = "\n".join(f"    {line}" for line in words[-LAST_WORDS:])
+        raise ArmFailedError(f"one of its processes ended; its last words:\n{told}")
+
+    def resume(self) -> None:
+        signal_all(self._members, signal.SIGCONT)
+        self.check()
+
+    def pause(self) -> None:
+        # the servers first: who only reads then never sees them go on without it
+        for pid in sorted(self._members, key=lambda pid: self._members[pid] != "server"):
+            signal_all((pid,), signal.SIGSTOP)
+
+    def cpu_s(self) -> Mapping[str, float]:
+        spent: dict[str, float] = {}
+        for pid, role in self._members.items():
+            spent[role] = spent.get(role, 0.0) + cpu_s(pid)
+        return spent
+
+    def memory_bytes(self) -> Mapping[str, int]:
+        """Proportional set sizes, by role."""
+        taken: dict[str, int] = {}
+        for pid, role in self._members.items():
+            taken[role] = taken.get(role, 0) + memory_bytes(pid)
+        return taken
+
+    def close(self) -> None:
+        """Ends every process of the arm."""
+        members = {process.pid for process in tree_of(self.root)} | set(self._members)
+        end_processes(members)
+        if self._child is not None:
+            self._child.wait()

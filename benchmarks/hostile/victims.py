@@ -1,0 +1,153 @@
+"""The run that is attacked, seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from benchmarks.harness.workshop import ROOT, Workshop
+from benchmarks.hostile.attackers import Target, gates_of
+from benchmarks.hostile.leaky_supervisor import INSIDERS, read_keys
+from elastichost.chaos.tails import AppliedTail
+from elastichost.runs.events import ProcessLost
+from elastichost.runs.journal import read_journal
+
+__all__ = ["Victims", "Window", "victims_in"]
+
+JOB = """
+[job]
+name = "hostile"
+seed = 7
+[model]
+build = "elastichost.models:dlrm"
+args = { bottom = [64, 16], top = [64, 1] }
+[data]
+format = "synthetic"
+synthetic = { rows = 200000, test_rows = 1000, tables = 8, table_rows = 50000, dense = 13, unit_rows = 16384 }
+[tables.default]
+dim = 16
+rows = "dynamic"
+[train]
+batch_size = 1024
+epochs = 100000
+[resources]
+workers = 2
+servers = 2
+[tuner]
+mode = "off"
+"""
+HOSTS = '[[hosts]]\ntransport = "local"\nname = "second"\n'
+START_LIMIT_S = 120.0
+LOOK_EVERY_S = 0.02
+
+
+class Window(msgspec.Struct, frozen=True):
+    """cpu_s: of the victims. growth_bytes: of the private memory of the one that grew most. lost: processes since the
+    run began. acts: how many times attackers did something."""
+
+    samples_per_s: float
+    samples_per_cpu_s: float
+    growth_bytes: int
+    lost: int
+    acts: int = 0
+
+
+class Victims:
+    """A run, seen from outside."""
+
+    def __init__(self, process: subprocess.Popen[bytes], run_dir: Path) -> None:
+        self._process, self._run_dir = process, run_dir
+        self._applied = AppliedTail(run_dir / "applied.bin")
+
+    def wait_trained(self) -> None:
+        """Raises RuntimeError when it does not come to that."""
+        deadline_s = time.monotonic() + START_LIMIT_S
+        while self._samples() == 0 or len(self._gates()) < 3:
+            if self._process.poll() is not None or time.monotonic() > deadline_s:
+                raise RuntimeError(f"the run did not begin to train: exit code {self._process.returncode}")
+            time.sleep(LOOK_EVERY_S)
+
+    def _samples(self) -> int:
+        if not self._applied_exists:
+            return 0
+        self._applied.poll()
+        return self._applied.samples
+
+    @property
+    def _applied_exists(self) -> bool:
+        return (self._run_dir / "applied.bin").exists()
+
+    @property
+    def _processes(self) -> list[psutil.Process]:
+        """Those that train and serve, and the supervisor: agents and fork servers only wait."""
+        facts = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
+        pids = (one["pid"] for one in facts["processes"] if psutil.pid_exists(one["pid"]))  # the probe may be gone
+        return [psutil.Process(self._process.pid), *map(psutil.Process, pids)]
+
+    def _gates(self) -> list[tuple[int, str, int]]:
+        """(pid, address, port)"""
+        if not (self._run_dir / "status.json").exists():
+            return []
+        return [(one.pid, *gate) for one in self._processes for gate in gates_of(one.pid)]
+
+    def targets(self) -> list[Target]:
+        """All gates; insiders at those of PS, where it is answers that cost."""
+        keys = read_keys(self._run_dir)
+        status = msgspec.json.decode((self._run_dir / "status.json").read_bytes())
+        incarnations = {one["pid"]: f"{one['role']}-{one['index']}.{one['incarnation']}" for one in status["processes"]}
+        insider = str(INSIDERS[0])
+        return [
+            Target(host, port, keys[incarnations.get(pid, "supervisor")].public, insiders={insider: keys[insider]})
+            for pid, host, port in self._gates()
+        ]
+
+    def window(self, seconds: float) -> Window:
+        """Raises RuntimeError when the run ends within it."""
+        processes = self._processes
+        cpu_s, samples, began_s = _cpu_s(processes), self._samples(), time.monotonic()
+        private = [_private_bytes(one) for one in processes]
+        time.sleep(seconds)
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the run ended with {self._process.returncode}")
+        trained, passed_s = self._samples() - samples, time.monotonic() - began_s
+        growth = max(_private_bytes(one) - before for one, before in zip(processes, private, strict=True))
+        return Window(trained / passed_s, trained / (_cpu_s(processes) - cpu_s), growth, self._lost())
+
+    def _lost(self) -> int:
+        """Processes since the run began."""
+        lines = read_journal(self._run_dir / "journal.jsonl")
+        return sum(isinstance(line.event, ProcessLost) for line in lines)
+
+
+def _cpu_s(processes: Sequence[psutil.Process]) -> float:
+    return sum(sum(one.cpu_times()[:2]) for one in processes)
+
+
+def _private_bytes(process: psutil.Process) -> int:
+    memory = process.memory_info()
+    return int(memory.rss - memory.shared)
+
+
+@contextlib.contextmanager
+def victims_in(workshop: Workshop) -> Iterator[Victims]:
+    """A run that trains; ended when it is left."""
+    folder = workshop.disk
+    (folder / "job.toml").write_text(JOB)
+    (folder / "hosts.toml").write_text(HOSTS)
+    run_dir = folder / "run"
+    command = [sys.executable, "-m", "benchmarks.hostile.leaky_supervisor", str(folder / "job.toml"), str(run_dir)]
+    environment = {**workshop.environment(), "ELASTICHOST_ARENA_DIR": str(workshop.memory)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
+        try:
+            victims = Victims(process, run_dir)
+            victims.wait_trained()
+            yield victims
+        finally:
+            process.terminate()

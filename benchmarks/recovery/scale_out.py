@@ -1,0 +1,195 @@
+"""Scale-out: from the request of a worker to its first committed batch; how long buckets take to change hands.
+
+One worker comes and goes while another one trains; then PS come and go.
+
+The requests are commands to the run, as `elastichost scale` sends them. Where the time goes is told by the run's
+journal and by the arena, where this process sees the commit itself:
+
+    decide     the command is sent -> the supervisor's decision to start the worker
+    fork       -> the fork server has forked the process and told its pid
+    hello      -> its first message: arguments, job file, sockets
+    build      -> Ready: the user's model, the arena, the readers, the shard map, the dense vector
+    lease      -> its first lease is granted
+    batch      -> its first batch is committed: reading, rows, forward, backward, commit
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.harness.aggregates import Percentiles, percentile, percentiles_of
+from benchmarks.harness.aims import Aim
+from benchmarks.harness.benchmark import Benchmark, Figure
+from benchmarks.harness.interleave import Rounds
+from benchmarks.harness.json_line import write_json
+from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.runner import exit_code, print_outcomes, run
+from benchmarks.harness.training_run import EXAMPLES
+from benchmarks.harness.workshop import Workshop
+from benchmarks.recovery.scaled_run import WORKER, ScaledRun
+from elastichost.wire.commands import ScaleMsg
+
+__all__ = ["HandOver", "ScaleOut", "figures_of", "hand_overs_of", "main", "measure", "scale_outs_of"]
+
+BATCHES_BETWEEN = 20  # committed by an incarnation before it is sent away
+HAND_OVERS = 10  # PS come and go so often
+AIM_S = 0.3
+JOINS, MOVES = "a worker", "a hand-over"
+STEPS = ("decide", "fork", "hello", "build", "lease", "batch")
+
+
+class ScaleOut(msgspec.Struct, frozen=True):
+    """One worker that came, in seconds: the steps, one after another, and `left_s`: how long it took to leave."""
+
+    steps_s: dict[str, float]
+    left_s: float
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.steps_s.values())
+
+
+class HandOver(msgspec.Struct, frozen=True):
+    """One PS that came or went: buckets moved, seconds from freeze to publish, lowest throughput over that before."""
+
+    moved: int
+    took_s: float
+    dip: float
+
+
+def scale_out(run: ScaledRun, incarnation: int) -> ScaleOut:
+    """Asks for the worker, watches this incarnation of it come and train a little, and sends it away again."""
+    name = f"worker-{WORKER}"
+    asked_s = time.monotonic()
+    run.ask(ScaleMsg(workers=2))
+    trained_s = run.wait(lambda: run.committed_s(incarnation, 1))
+    moments = [asked_s, run.wait(lambda: run.line("process_starting", name, asked_s)).monotonic_s]
+    for kind in ("process_started", "process_connected", "process_ready", "lease_granted"):
+        moments.append(run.wait(lambda kind=kind: run.line(kind, name, asked_s)).monotonic_s)  # type: ignore[misc]
+    moments.append(trained_s)
+    steps_s = {step: after - before for step, (before, after) in zip(STEPS, pairwise(moments), strict=True)}
+    run.wait(lambda: run.committed_s(incarnation, BATCHES_BETWEEN))
+    left_s = time.monotonic()
+    run.ask(ScaleMsg(workers=1))
+    gone_s = run.wait(lambda: run.line("process_ended", name, left_s)).monotonic_s
+    run.lines.clear()
+    return ScaleOut(steps_s, gone_s - left_s)
+
+
+def hand_over(run: ScaledRun, servers: int) -> HandOver:
+    """Another number of PS, watched until all is calm again."""
+    reached = run.ask(ScaleMsg(servers=servers), until_reached=True)
+    assert reached is not None
+    run.lines.clear()
+    figures = msgspec.convert(reached.data, type=_HandOverFigures)
+    return HandOver(figures.buckets_moved, figures.handover_s, figures.dip)
+
+
+class _HandOverFigures(msgspec.Struct, frozen=True):
+    """What the run says of it."""
+
+    buckets_moved: int
+    handover_s: float
+    dip: float
+
+
+def scale_outs_of(job: ScaledRun, times: int) -> Benchmark[ScaleOut]:
+    return Benchmark(
+        title="from the request of a worker to its first committed batch",
+        arms={JOINS: lambda number: scale_out(job, number + 1)},
+        rounds=Rounds(times),
+        figures=(
+            Figure("total", "ms", lambda one: 1e3 * one.total_s, percentiles_of, ".0f"),
+            *(Figure(step, "ms", _step_ms(step), percentiles_of, ".0f") for step in STEPS),
+            Figure("leaves", "ms", lambda one: 1e3 * one.left_s, percentiles_of, ".0f"),
+        ),
+        aims=(Aim("total", 1e3 * AIM_S, "at most", form=".0f"),),
+    )
+
+
+def _step_ms(step: str) -> Callable[[ScaleOut], float]:
+    return lambda one: 1e3 * one.steps_s[step]
+
+
+def hand_overs_of(job: ScaledRun, times: int) -> Benchmark[HandOver]:
+    return Benchmark(
+        title="a PS comes or goes",
+        arms={MOVES: lambda number: hand_over(job, 2 - number % 2)},
+        rounds=Rounds(times),
+        figures=(
+            Figure("buckets that change hands", "", lambda one: one.moved, max, ".0f"),
+            Figure("freeze to publish", "ms", lambda one: 1e3 * one.took_s, percentiles_of, ".0f"),
+            Figure("rate in the worst 200 ms over that before", "", lambda one: one.dip, _median_and_least, ".0%"),
+        ),
+    )
+
+
+def _median_and_least(values: Sequence[float]) -> Percentiles:
+    """The worst dip is the deepest."""
+    return Percentiles(len(values), percentile(values, 50), percentile(values, 1), min(values))
+
+
+@contextmanager
+def scaled_run(job: Path, settings: Sequence[str]) -> Iterator[ScaledRun]:
+    """That trains already."""
+    with Workshop() as workshop:
+        found = ScaledRun(job, settings, workshop)
+        found.wait(lambda: found.line("lease_granted", "worker-0", 0.0))
+        yield found
+        found.close()
+
+
+def measure(
+    job: Path, times: int, settings: Sequence[str], hand_overs: int = HAND_OVERS
+) -> tuple[Outcome[ScaleOut], Outcome[HandOver]]:
+    """Raises RuntimeError when the run ends meanwhile."""
+    with scaled_run(job, settings) as under_way:
+        return run(scale_outs_of(under_way, times)), run(hand_overs_of(under_way, hand_overs))
+
+
+def figures_of(found: Sequence[ScaleOut], moves: Sequence[HandOver]) -> dict[str, object]:
+    """For programs, in seconds. `steps`: of each step by itself; `left`: a worker's way out; `hand_over`: freeze to
+    publish, of `buckets` at a time; `dip`: the lowest rate in 200 ms of a hand-over, as a share of the rate before.
+    Raises ValueError when there are none."""
+    dips = [move.dip for move in moves]
+    return {
+        "times": len(found),
+        "total": percentiles_of([one.total_s for one in found]),
+        "steps": {step: percentiles_of([one.steps_s[step] for one in found]) for step in STEPS},
+        "left": percentiles_of([one.left_s for one in found]),
+        "hand_overs": len(moves),
+        "hand_over": percentiles_of([move.took_s for move in moves]),
+        "buckets": max(move.moved for move in moves),
+        "dip_p50": percentile(dips, 50),
+        "dip_worst": min(dips),
+        "aim_s": AIM_S,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="elastichost bench scale-out", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--times", type=int, default=50, help="workers that come and go (50)")
+    parser.add_argument(
+        "--hand-overs", type=int, default=HAND_OVERS, help=f"how often a PS comes or goes ({HAND_OVERS})"
+    )
+    parser.add_argument(
+        "--job", type=Path, default=EXAMPLES / "synthetic.toml", help="job file (the synthetic example)"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="more settings of the job")
+    parser.add_argument("--json", action="store_true", help="the last line is one JSON object")
+    chosen = parser.parse_args(argv)
+    outcomes = measure(chosen.job, chosen.times, chosen.set, chosen.hand_overs)
+    print_outcomes(outcomes)
+    if chosen.json:
+        joined, moved = outcomes
+        write_json("scale-out", figures_of(joined.values(JOINS), moved.values(MOVES)), joined.verdicts())
+    return exit_code(outcomes)

@@ -1,0 +1,337 @@
+"""The cluster in virtual time: a heap of events, jobs whose rates are constant between them, a policy that decides.
+
+Pure but for the policy: the same jobs, settings, seed and policy give the same result, bit for bit. What chance brings
+(arrivals, failures, noise) does not depend on the policy.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.cluster.grant_executor import BEGIN, CANCEL, KEEP, GrantExecutor
+from benchmarks.simulator.cluster.hosts import Cluster
+from benchmarks.simulator.cluster.job_run import JobRun, RateRecorder
+from benchmarks.simulator.cluster.jobs import SimulatedJob
+from benchmarks.simulator.cluster.outcome import SimulationResult, outcome_of
+from benchmarks.simulator.cluster.random_streams import Incident, generator
+from benchmarks.simulator.cluster.settings import ClusterSettings
+from benchmarks.simulator.cluster.views import ClusterView, EndedJob, Grant, InformedPolicy, Policy, Trigger
+
+__all__ = ["ClusterSimulation", "simulate_jobs"]
+
+# what may happen; the payload is a job, a host, or nothing
+ARRIVAL, TICK, BLOCK, END, RESUME, INCIDENT, CALM, HOST_DOWN, HOST_UP = range(9)
+LONG_S = 1.0  # what is measured goes on through shorter pauses
+Event = tuple[float, int, int, int, int]  # at_s, order, kind, payload, version
+
+
+def simulate_jobs(
+    jobs: Sequence[SimulatedJob],
+    policy: Policy,
+    settings: ClusterSettings | None = None,
+    seed: int = 0,
+    recorder: RateRecorder | None = None,
+) -> SimulationResult:
+    """Until every job has ended. seed: of what happens to hosts; jobs have theirs. recorder: is told every piece of
+    every job's progress."""
+    return ClusterSimulation(jobs, policy, settings or ClusterSettings(), seed, recorder).run()
+
+
+class ClusterSimulation:
+    """One run; `run` may be called once."""
+
+    def __init__(
+        self,
+        jobs: Sequence[SimulatedJob],
+        policy: Policy,
+        settings: ClusterSettings,
+        seed: int,
+        recorder: RateRecorder | None = None,
+    ) -> None:
+        self._specs = {spec.job: spec for spec in jobs}
+        self._policy, self._settings, self._seed, self._recorder = policy, settings, seed, recorder
+        self._cluster = Cluster(settings.hosts)
+        self._granting = GrantExecutor(self._cluster, settings, self._reschedule)
+        self._runs: dict[int, JobRun] = {}  # that are not over, in order of arrival
+        self._over: list[JobRun] = []
+        self._ended: list[EndedJob] = []  # since the last decision
+        self._heap: list[Event] = []
+        self._order = self._events = self._decisions = 0
+        self._now_s = 0.0
+        self._is_ticking = False
+        self._incidents: dict[int, Incident] = {}  # job -> the one that comes next
+        self._hosts = [generator(seed, "host", index) for index in range(len(settings.hosts))]
+        self._last_arrival_s = max((spec.arrived_s for spec in jobs), default=0.0)
+        self._first_arrival_s = min((spec.arrived_s for spec in jobs), default=0.0)
+        self._allocated_core_s = 0.0
+        self._trigger: Trigger | None = None
+
+    def run(self) -> SimulationResult:
+        for spec in self._specs.values():
+            self._push(spec.arrived_s, ARRIVAL, spec.job)
+        for host in range(len(self._hosts)):
+            self._push_host_failure(host)
+        handlers: tuple[Callable[[int, int], None], ...] = (
+            self._arrive,
+            self._tick,
+            self._end_block,
+            self._end,
+            self._resume,
+            self._strike,
+            self._calm,
+            self._fail_host,
+            self._repair_host,
+        )
+        heap, pop = self._heap, heapq.heappop
+        most_s, left = self._last_arrival_s + self._settings.drain_s, len(self._specs)
+        while heap and len(self._over) < left:
+            at_s, _, kind, payload, version = pop(heap)
+            if at_s > most_s:
+                break
+            if at_s > self._now_s:
+                self._advance(at_s)
+            self._events += 1
+            handlers[kind](payload, version)
+            # everything that happens at one moment is seen by one decision
+            if self._trigger is not None and (not heap or heap[0][0] > at_s):
+                self._decide(self._trigger)
+        return self._result()
+
+    # --- clockwork ----------------------------------------------------------------------------------------------------
+
+    def _push(self, at_s: float, kind: int, payload: int, version: int = 0) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (at_s, self._order, kind, payload, version))
+
+    def _advance(self, at_s: float) -> None:
+        until_s = min(at_s, self._last_arrival_s)
+        if until_s > self._now_s:
+            self._allocated_core_s += self._granting.allocated_cores * (until_s - self._now_s)
+        self._now_s = at_s
+
+    def _reschedule(self, run: JobRun, now_s: float, block: int = KEEP) -> None:
+        """After anything about a job has changed: what was scheduled is void, what comes next is scheduled anew."""
+        job = run.spec.job
+        if block != KEEP:
+            run.block_version += 1
+            run.is_block_void = block == CANCEL
+        if block == BEGIN:
+            run.begin_block(now_s)
+            self._push(now_s + self._settings.block_s, BLOCK, job, run.block_version)
+        run.refresh(now_s)
+        run.end_version += 1
+        seconds = run.ends_after()[0]
+        if seconds < math.inf:
+            self._push(now_s + seconds, END, job, run.end_version)
+        over_s = min((at_s for at_s in (run.changing_until_s, run.paused_until_s) if at_s > now_s), default=math.inf)
+        if over_s < math.inf:
+            self._push(over_s, RESUME, job, run.end_version)
+
+    def _decide(self, trigger: Trigger) -> None:
+        self._trigger = None
+        now_s = self._now_s
+        seen = [run.as_seen(now_s) if run.is_dirty or run.view is None else run.view for run in self._runs.values()]
+        view = ClusterView(
+            now_s=now_s,
+            trigger=trigger,
+            jobs=tuple(seen),
+            ended=tuple(self._ended),
+            hosts=self._cluster.views(),
+            limits=self._settings.limits,
+        )
+        self._ended.clear()
+        self._decisions += 1
+        if isinstance(self._policy, InformedPolicy):
+            ailing = ((job, run.ailment()) for job, run in self._runs.items())
+            self._policy.hear({job: one for job, one in ailing if one is not None})
+        grants: Mapping[int, Grant | None] = self._policy.decide(view, now_s)
+        self._granting.carry_out(grants, self._runs, now_s)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _arrive(self, job: int, _: int) -> None:
+        run = JobRun(self._specs[job], self._settings, self._recorder)
+        self._runs[job] = run
+        self._next_incident(run)
+        self._trigger = "arrival"
+        if not self._is_ticking:
+            self._push_tick()
+
+    def _push_tick(self) -> None:
+        tick_s = self._settings.tick_s
+        self._push((math.floor(self._now_s / tick_s) + 1) * tick_s, TICK, 0)
+        self._is_ticking = True
+
+    def _tick(self, _: int, __: int) -> None:
+        self._is_ticking = bool(self._runs)
+        if self._is_ticking:
+            self._trigger = self._trigger or "tick"
+            self._push_tick()
+
+    def _end_block(self, job: int, version: int) -> None:
+        run = self._runs.get(job)
+        if run is None or run.block_version != version:
+            return
+        now_s = self._now_s
+        run.end_block(now_s)
+        self._push(now_s + self._settings.block_s, BLOCK, job, version)
+        if self._settings.varies:
+            run.settle(now_s)
+            run.begin_block(now_s)
+            self._reschedule(run, now_s)
+
+    def _end(self, job: int, version: int) -> None:
+        """All is trained, or the memory is used up."""
+        run = self._runs.get(job)
+        if run is None or run.end_version != version or run.configuration is None:
+            return
+        _, is_out_of_memory = run.ends_after()
+        run.settle(self._now_s)
+        if is_out_of_memory:
+            self._kill_for_memory(run)
+            return
+        run.trained = float(run.spec.samples)  # but for the rounding of the last piece
+        run.episodes.trained(run.trained, run.trained, self._now_s, 1.0)
+        self._finish(run, "completed")
+
+    def _kill_for_memory(self, run: JobRun) -> None:
+        run.ooms, run.killed_bytes = run.ooms + 1, run.granted_bytes
+        if run.ooms > self._settings.most_oom_kills:
+            self._finish(run, "died")
+            return
+        run.roll_back()
+        self._pause(run, run.reload_s(), 0.0)
+        self._trigger = "loss"
+
+    def _finish(self, run: JobRun, outcome: str) -> None:
+        run.outcome = "completed" if outcome == "completed" else "died"
+        run.ended_s, run.final = self._now_s, run.configuration
+        run.is_dirty = True
+        self._ended.append(EndedJob(run.as_seen(self._now_s), run.outcome, self._now_s, run.first))
+        self._granting.release(run, self._runs, self._now_s)
+        run.episodes.close(self._now_s)
+        del self._runs[run.spec.job]
+        self._incidents.pop(run.spec.job, None)
+        self._over.append(run)
+        self._trigger = "end"
+
+    def _pause(self, run: JobRun, seconds: float, share: float) -> None:
+        """It trains at a share of its rate for a while. A pause within a pause does not end it earlier."""
+        now_s = self._now_s
+        if now_s < run.paused_until_s:
+            share = min(share, run.pause_share)
+            seconds = max(seconds, run.paused_until_s - now_s)
+        run.pause_share, run.paused_until_s, run.is_dirty = share, now_s + seconds, True
+        self._reschedule(run, now_s, CANCEL if seconds >= LONG_S else KEEP)
+
+    def _resume(self, job: int, version: int) -> None:
+        """A change or a pause is over."""
+        run = self._runs.get(job)
+        if run is None or run.end_version != version:
+            return
+        run.settle(self._now_s)
+        run.is_dirty = True
+        self._reschedule(run, self._now_s, BEGIN if self._granting.conclude(run, self._now_s) else KEEP)
+
+    def _next_incident(self, run: JobRun) -> None:
+        incident = run.incidents.next()
+        if incident is not None:
+            self._incidents[run.spec.job] = incident
+            self._push(run.spec.arrived_s + incident.after_s, INCIDENT, run.spec.job)
+
+    def _strike(self, job: int, _: int) -> None:
+        run = self._runs.get(job)
+        if run is None:
+            return
+        incident = self._incidents.pop(job)
+        self._next_incident(run)
+        configuration = run.configuration
+        if configuration is None:
+            return
+        run.settle(self._now_s)
+        if incident.kind == "failure":
+            self._fail_process(run, incident.slot)
+        elif incident.kind == "hot" and not run.hot:
+            run.heat(incident.size, self._now_s)
+            if self._now_s >= run.changing_until_s:
+                run.look_up()
+            self._reschedule(run, self._now_s)
+        elif incident.kind == "straggler" and incident.slot < configuration.workers:
+            until_s = run.spec.arrived_s + incident.after_s + incident.size
+            run.straggle(incident.slot, until_s, self._now_s)
+            self._push(until_s, CALM, job)
+            self._reschedule(run, self._now_s)
+
+    def _calm(self, job: int, _: int) -> None:
+        run = self._runs.get(job)
+        if run is None:
+            return
+        over = [slot for slot, until_s in run.stragglers.items() if until_s <= self._now_s]
+        if over:
+            run.settle(self._now_s)
+            for slot in over:
+                run.recover(slot, self._now_s, "passed")
+            self._reschedule(run, self._now_s)
+
+    def _fail_process(self, run: JobRun, slot: int) -> None:
+        """Slots below the most workers are workers, the others PS; those that the job does not have do not fail."""
+        configuration, most = run.configuration, self._settings.limits.most
+        assert configuration is not None
+        is_worker = slot < most.workers
+        if (slot if is_worker else slot - most.workers) >= (
+            configuration.workers if is_worker else configuration.servers
+        ):
+            return
+        if self._settings.style.stops:
+            run.roll_back()
+            self._pause(run, run.reload_s(), 0.0)
+        elif is_worker and run.workload.mode != "sync":
+            self._pause(run, calibration.WORKER_BACK_S, 1.0 - 1.0 / configuration.workers)
+        else:
+            self._pause(run, calibration.WORKER_BACK_S if is_worker else calibration.SERVER_BACK_S, 0.0)
+
+    # --- hosts --------------------------------------------------------------------------------------------------------
+
+    def _push_host_failure(self, host: int) -> None:
+        rate = self._settings.rates.host_failures / 3600.0
+        if rate > 0:
+            self._push(self._now_s + self._hosts[host].exponential(1.0 / rate), HOST_DOWN, host)
+
+    def _fail_host(self, host: int, _: int) -> None:
+        self._push(self._now_s + self._hosts[host].exponential(calibration.HOST_REPAIR_S), HOST_UP, host)
+        for job in self._cluster.fail(host):
+            run = self._runs[job]
+            run.settle(self._now_s)
+            _, servers = run.placement.pop(host)
+            if servers or self._settings.style.stops:
+                run.roll_back()
+            if self._granting.settle_elsewhere(run, self._runs, self._now_s):
+                stops = servers > 0 or self._settings.style.stops
+                self._pause(run, run.reload_s() if stops else calibration.JOIN_S, 0.0)
+            self._trigger = "loss"
+
+    def _repair_host(self, host: int, _: int) -> None:
+        self._cluster.repair(host)
+        self._push_host_failure(host)
+        self._trigger = self._trigger or "tick"
+
+    def _result(self) -> SimulationResult:
+        for run in self._runs.values():
+            run.settle(self._now_s)
+            run.episodes.close(self._now_s)
+            run.final = run.configuration
+        done = sorted([*self._over, *self._runs.values()], key=lambda run: run.spec.job)
+        cores = sum(host.cores for host in self._settings.hosts)
+        busy_s = self._last_arrival_s - self._first_arrival_s
+        return SimulationResult(
+            policy=self._policy.name,
+            jobs=tuple(outcome_of(run, self._now_s) for run in done),
+            events=self._events,
+            decisions=self._decisions,
+            refused=self._granting.refused,
+            ended_s=self._now_s,
+            busy_share=self._allocated_core_s / (cores * busy_s) if busy_s > 0 else 0.0,
+        )

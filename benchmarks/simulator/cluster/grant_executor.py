@@ -1,0 +1,235 @@
+"""How grants are carried out: processes are placed, changes begin and end, neighbours on a host feel one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.cluster.episodes import ROOM_BYTES
+from benchmarks.simulator.cluster.hosts import Cluster, Placement, ProcessDemand
+from benchmarks.simulator.cluster.job_run import JobRun
+from benchmarks.simulator.cluster.settings import ClusterSettings, move_cost, moved_share
+from benchmarks.simulator.cluster.views import Grant
+from elastichost.tuner.facts import Configuration
+
+__all__ = ["BEGIN", "CANCEL", "KEEP", "GrantExecutor", "Reschedule"]
+
+KEEP, BEGIN, CANCEL = range(3)  # what becomes of the block that is being measured
+
+
+class Reschedule(Protocol):
+    def __call__(self, run: JobRun, now_s: float, block: int = KEEP) -> None:
+        """After anything about a job has changed: its rate, its ends, what is measured."""
+        ...
+
+
+class GrantExecutor:
+    """The only one that places and releases. allocated_cores: of all jobs; refused: grants that could not be."""
+
+    def __init__(self, cluster: Cluster, settings: ClusterSettings, reschedule: Reschedule) -> None:
+        self._cluster, self._settings, self._reschedule = cluster, settings, reschedule
+        self.allocated_cores = 0
+        self.refused = 0
+
+    def carry_out(self, grants: Mapping[int, Grant | None], runs: Mapping[int, JobRun], now_s: float) -> None:
+        """Those that free something first. Raises ValueError for a grant beyond the limits of a job, and for a job that
+        there is not."""
+        asked = []
+        for job, grant in grants.items():
+            if grant is None:
+                continue
+            if job not in runs:
+                raise ValueError(f"a grant for job {job}, which is not there")
+            self._check(job, grant)
+            asked.append((runs[job], grant))
+        asked.sort(key=lambda pair: not _frees(*pair))
+        touched: set[int] = set()
+        for run, grant in asked:
+            before = run.placement
+            if run.configuration is None:
+                self._start(run, grant, now_s)
+            elif not _is_same(run, grant):
+                self._change(run, grant, now_s)
+            if run.placement is not before:
+                touched |= before.keys() | run.placement.keys()
+        self._crowd_hosts(touched, runs, now_s)
+
+    def _check(self, job: int, grant: Grant) -> None:
+        row, least, most = (
+            _row(one) for one in (grant.configuration, self._settings.limits.least, self._settings.limits.most)
+        )
+        if any(not low <= value <= high for low, value, high in zip(least, row, most, strict=True)):
+            raise ValueError(f"job {job}: {grant.configuration} is beyond the limits of a job")
+        if grant.memory_bytes <= 0:
+            raise ValueError(f"job {job}: {grant.memory_bytes} bytes are no memory")
+
+    def _start(self, run: JobRun, grant: Grant, now_s: float) -> None:
+        need = ProcessDemand.of(grant.configuration, grant.memory_bytes, int(run.spec.memory.worker_bytes))
+        placement = self._cluster.place(run.spec.job, need)
+        if placement is None:
+            self.refused += 1
+            return
+        run.settle(now_s)
+        self._hold(run, grant.configuration, grant.memory_bytes, need, placement)
+        run.first = run.first or grant.configuration
+        run.started_s = now_s if run.started_s is None else run.started_s
+        run.checkpoint_s = now_s
+        run.look_up()
+        run.pause_share, run.paused_until_s = 0.0, now_s + (run.reload_s() if run.restarts else calibration.RESTART_S)
+        run.changing_until_s = -math.inf
+        self._reschedule(run, now_s, CANCEL)
+
+    def _change(self, run: JobRun, grant: Grant, now_s: float) -> None:
+        old, need, before = run.configuration, run.need, run.placement
+        assert old is not None and need is not None
+        if run.is_changing(now_s):
+            self.refused += 1
+            return
+        new_need = ProcessDemand.of(grant.configuration, grant.memory_bytes, int(run.spec.memory.worker_bytes))
+        placement = self._cluster.move(run.spec.job, need, before, new_need)
+        while placement is None and grant.configuration.workers > old.workers:
+            # as many of the new workers as there is room for: the others stay pending
+            fewer = msgspec.structs.replace(grant.configuration, workers=grant.configuration.workers - 1)
+            grant = msgspec.structs.replace(grant, configuration=fewer)
+            new_need = ProcessDemand.of(fewer, grant.memory_bytes, int(run.spec.memory.worker_bytes))
+            placement = self._cluster.move(run.spec.job, need, before, new_need)
+        if placement is None:
+            self.refused += 1
+            if grant.configuration != old and grant.memory_bytes > run.granted_bytes:
+                self._change(run, Grant(old, grant.memory_bytes), now_s)  # at least that, if it fits
+            return
+        run.settle(now_s)
+        self._note_room(run, old, grant, now_s)
+        self.allocated_cores -= old.cores
+        self._hold(run, grant.configuration, grant.memory_bytes, new_need, placement)
+        if grant.configuration == old and placement == before and not (grant.replace_straggler or grant.move_buckets):
+            self._reschedule(run, now_s)  # more memory, or less, where everything is
+            return
+        tables = run.spec.memory.used_bytes(run.trained, old) - old.workers * run.spec.memory.worker_bytes
+        share = moved_share(before, placement)
+        style = self._settings.style
+        if grant.move_buckets:
+            share += self._move_buckets(run, now_s)
+            style = self._settings.bucket_style or style
+        seconds, kept = move_cost(style, old, grant.configuration, share * tables)
+        if grant.replace_straggler:
+            seconds = max(seconds, calibration.JOIN_S)
+            _replace(run, now_s)
+        if grant.configuration != old:
+            run.changes += 1
+            is_new = grant.configuration.worker_cores != old.worker_cores  # all workers
+            for slot in [slot for slot in run.stragglers if is_new or slot >= grant.configuration.workers]:
+                run.recover(slot, now_s, "left")
+            run.episodes.resized(grant.configuration.workers, grant.configuration.servers)
+        if style.stops:
+            run.save_checkpoint(now_s)
+        run.changing_until_s, run.change_share = now_s + seconds, kept
+        self._reschedule(run, now_s, CANCEL)
+
+    def _note_room(self, run: JobRun, old: Configuration, grant: Grant, now_s: float) -> None:
+        """More room for rows than it had: was that needed? After a kill everybody knows."""
+        memory = run.spec.memory
+        if run.granted_bytes == run.killed_bytes:
+            return
+        private = memory.constant_bytes(grant.configuration) - memory.constant_bytes(old)
+        if grant.memory_bytes > run.granted_bytes + max(0.0, private) + ROOM_BYTES:
+            rows = memory.used_bytes(run.trained, old) - old.workers * memory.worker_bytes
+            seconds = move_cost(self._settings.style, old, old, rows)[0]
+            run.episodes.more_room(now_s, memory.samples_at(run.granted_bytes, old), seconds)
+
+    def _move_buckets(self, run: JobRun, now_s: float) -> float:
+        """Share of the rows that move. That the PS is not hot any more is felt when the move is over."""
+        right = run.hot > 0
+        run.moved_right, run.moved_wrong = run.moved_right + right, run.moved_wrong + (not right)
+        share = run.hot
+        run.cool(now_s)
+        return share
+
+    def _hold(
+        self, run: JobRun, configuration: Configuration, memory_bytes: int, need: ProcessDemand, placement: Placement
+    ) -> None:
+        run.configuration, run.granted_bytes = configuration, memory_bytes
+        run.need, run.placement, run.is_dirty = need, placement, True
+        self.allocated_cores += configuration.cores
+
+    def conclude(self, run: JobRun, now_s: float) -> bool:
+        """A change or a pause may be over: True when something was, and what is measured has to begin anew."""
+        is_over = False
+        if run.changing_until_s > -math.inf and now_s >= run.changing_until_s:
+            run.changing_until_s = -math.inf
+            run.look_up()
+            is_over = True
+        if run.paused_until_s > -math.inf and now_s >= run.paused_until_s:
+            is_over = is_over or run.is_block_void
+            run.paused_until_s, run.pause_share = -math.inf, 1.0
+        return is_over and not run.is_changing(now_s) and not run.stands_still(now_s)
+
+    def release(self, run: JobRun, runs: Mapping[int, JobRun], now_s: float) -> None:
+        """Of a job that is over, or that has to wait again."""
+        configuration, need = run.configuration, run.need
+        assert configuration is not None and need is not None
+        hosts = run.placement.keys()
+        self._cluster.release(run.spec.job, need, run.placement)
+        self.allocated_cores -= configuration.cores
+        run.configuration, run.need, run.placement, run.granted_bytes = None, None, {}, 0
+        for slot in tuple(run.stragglers):
+            run.recover(slot, now_s, "left")
+        run.speed, run.is_dirty = None, True
+        run.changing_until_s = run.paused_until_s = -math.inf
+        self._reschedule(run, now_s, CANCEL)
+        self._crowd_hosts(hosts, runs, now_s)
+
+    def settle_elsewhere(self, run: JobRun, runs: Mapping[int, JobRun], now_s: float) -> bool:
+        """Places what a host took down on others. False: there is no room, and the job waits again."""
+        need = run.need
+        assert need is not None
+        placement = self._cluster.move(run.spec.job, need, run.placement, need)
+        if placement is None:
+            self.release(run, runs, now_s)
+            return False
+        run.placement = placement
+        self._crowd_hosts(placement.keys(), runs, now_s)
+        return True
+
+    def _crowd_hosts(self, hosts: Iterable[int], runs: Mapping[int, JobRun], now_s: float) -> None:
+        """All jobs there feel one another anew."""
+        if self._settings.interference <= 0:
+            return
+        for job in sorted({job for host in hosts for job in self._cluster.jobs[host]}):
+            run = runs.get(job)
+            if run is None:
+                continue
+            crowding = self._cluster.crowding(job, run.placement)
+            if crowding != run.crowding:
+                run.settle(now_s)
+                run.crowding = crowding
+                self._reschedule(run, now_s)
+
+
+def _replace(run: JobRun, now_s: float) -> None:
+    """The slowest worker; a straggler if there is one."""
+    present = [slot for slot in sorted(run.stragglers) if run.configuration and slot < run.configuration.workers]
+    if present:
+        run.recover(present[0], now_s, "cured")
+        run.replaced_right += 1
+    else:
+        run.replaced_wrong += 1
+
+
+def _frees(run: JobRun, grant: Grant) -> bool:
+    now = run.configuration
+    return now is not None and grant.configuration.cores <= now.cores and grant.memory_bytes <= run.granted_bytes
+
+
+def _is_same(run: JobRun, grant: Grant) -> bool:
+    acts = grant.replace_straggler or grant.move_buckets
+    return not acts and grant.configuration == run.configuration and grant.memory_bytes == run.granted_bytes
+
+
+def _row(configuration: Configuration) -> tuple[int, int, int, int]:
+    c = configuration
+    return c.workers, c.servers, c.worker_cores, c.server_cores

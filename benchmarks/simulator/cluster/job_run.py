@@ -1,0 +1,253 @@
+"""One job while it is simulated: progress integrated exactly between events, what it holds, what is measured of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.cluster.episodes import HOT, EpisodeEnd, EpisodeLog
+from benchmarks.simulator.cluster.hosts import Placement, ProcessDemand
+from benchmarks.simulator.cluster.jobs import SimulatedJob
+from benchmarks.simulator.cluster.measurements import BlockHistory, BlockLog, MeasuredBlock
+from benchmarks.simulator.cluster.random_streams import IncidentStream, MeasurementNoise
+from benchmarks.simulator.cluster.settings import ClusterSettings
+from benchmarks.simulator.cluster.views import JobFacts, JobFaults, JobView
+from benchmarks.simulator.queueing.job_speed import IterationSpeed, slowed
+from elastichost.tuner.facts import Configuration
+
+__all__ = ["JobRun", "RateRecorder"]
+
+RateRecorder = Callable[[int, float, float, float], None]  # job, from_s, to_s, samples/s in between
+MOST_SKEW = 0.95
+
+
+class JobRun:
+    """All that changes about one job. Times are of the simulation, in seconds.
+
+    The order of things at every event: `settle` what happened until now, change something, `refresh` the rate.
+    """
+
+    def __init__(self, spec: SimulatedJob, settings: ClusterSettings, recorder: RateRecorder | None) -> None:
+        self.spec, self.settings, self.recorder = spec, settings, recorder
+        self.workload = spec.truth.workload
+        self.skew = spec.truth.skew
+        windows = max(2, round(settings.block_s / calibration.BLOCK_WINDOW_S))
+        most = settings.limits.most
+        noise = MeasurementNoise(spec.seed, spec.job, spec.cov, spec.rho, windows)
+        self.blocks = BlockLog(noise, self.workload, spec.memory)
+        self.incidents = IncidentStream(spec.seed, spec.job, settings.rates, most.workers, most.servers)
+        self.facts = JobFacts(
+            job=spec.job,
+            features=spec.features,
+            workload=self.workload,
+            request=spec.request,
+            requested_memory_bytes=spec.requested_memory_bytes,
+            share_cores=spec.share_cores,
+            worker_bytes=int(spec.memory.worker_bytes),
+            server_bytes=int(spec.memory.server_bytes),
+            arrived_s=spec.arrived_s,
+        )
+        # what it holds
+        self.configuration: Configuration | None = None
+        self.need: ProcessDemand | None = None
+        self.placement: Placement = {}
+        self.granted_bytes = self.killed_bytes = 0
+        self.first: Configuration | None = None
+        self.final: Configuration | None = None
+        self.started_s: float | None = None
+        self.ended_s: float | None = None
+        self.outcome: Literal["", "completed", "died"] = ""
+        # how fast it is
+        self.speed: IterationSpeed | None = None
+        self.rate = self.used_cores = 0.0
+        self.changing_until_s = self.paused_until_s = -math.inf
+        self.change_share = self.pause_share = 1.0
+        self.vary, self.crowding = 1.0, 0.0
+        self.stragglers: dict[int, float] = {}  # slot -> until when, if nobody replaces it
+        self.hot = 0.0
+        self.episodes = EpisodeLog()
+        # what was done
+        self.trained = self.work = self.rolled_back = 0.0
+        self.settled_s = spec.arrived_s
+        self.checkpoint_trained, self.checkpoint_s = 0.0, spec.arrived_s
+        self.core_s = self.used_core_s = self.memory_byte_s = self.used_byte_s = 0.0
+        self.waited_s = self.hot_s = self.straggle_s = 0.0
+        self.ooms = self.restarts = self.changes = 0
+        self.replaced_right = self.replaced_wrong = self.moved_right = self.moved_wrong = 0
+        # what was measured
+        self.block_began_s = self.block_work = 0.0
+        # what is scheduled: events of older versions are void
+        self.end_version = self.block_version = 0
+        self.is_block_void = True  # nothing is being measured
+        self.view: JobView | None = None
+        self.is_dirty = True
+
+    # --- progress -----------------------------------------------------------------------------------------------------
+
+    def settle(self, now_s: float) -> None:
+        """Integrates everything up to now; the rate has been constant since the last call."""
+        seconds = now_s - self.settled_s
+        if seconds <= 0:
+            return
+        configuration = self.configuration
+        if configuration is None:
+            self.waited_s += seconds
+            self.settled_s = now_s
+            return
+        before, done = self.trained, self.rate * seconds
+        self.trained = before + done
+        if self.trained >= self.episodes.next_samples:
+            self.episodes.trained(before, self.trained, self.settled_s, self.rate)
+        self.work += done
+        self.core_s += configuration.cores * seconds
+        self.used_core_s += self.used_cores * seconds
+        self.memory_byte_s += self.granted_bytes * seconds
+        self.used_byte_s += self.spec.memory.byte_seconds(before, self.trained, seconds, configuration)
+        if self.hot:
+            self.hot_s += seconds
+        if self.stragglers:
+            self.straggle_s += seconds
+        if self.recorder is not None:
+            self.recorder(self.spec.job, self.settled_s, now_s, self.rate)
+        self.settled_s = now_s
+
+    def refresh(self, now_s: float) -> None:
+        """Works the rate out anew."""
+        configuration, speed = self.configuration, self.speed
+        self.rate = self.used_cores = 0.0
+        if configuration is None or speed is None:
+            return
+        workload = self.workload
+        rate = speed.samples_per_s
+        if self.stragglers:
+            slow = sum(slot < configuration.workers for slot in self.stragglers)
+            rate = slowed(speed, workload, configuration.workers, slow, calibration.STRAGGLER_SPEED)
+        rate *= self.vary / (1.0 + self.settings.interference * self.crowding)
+        if now_s < self.changing_until_s:
+            rate *= self.change_share
+        if now_s < self.paused_until_s:
+            rate *= self.pause_share
+        self.rate = rate
+        iterations = rate / workload.batch_size
+        workers = configuration.workers if workload.mode == "sync" else 1
+        self.used_cores = min(
+            configuration.workers * configuration.worker_cores, iterations * workers * speed.worker_cpu_s
+        )
+        self.used_cores += min(configuration.servers * configuration.server_cores, iterations * speed.server_cpu_s)
+
+    def look_up(self) -> None:
+        """The speed in the configuration that is now trained in."""
+        assert self.configuration is not None
+        skew = min(MOST_SKEW, self.skew + self.hot) if self.hot else None
+        self.speed = self.spec.truth.speed(self.configuration, skew)
+
+    def ends_after(self) -> tuple[float, bool]:
+        """Seconds until all is trained, or until its memory is used up (True); inf: neither, as it is now."""
+        if self.rate <= 0.0 or self.configuration is None:
+            return math.inf, False
+        full = self.spec.memory.samples_at(self.granted_bytes, self.configuration)
+        if full < self.spec.samples:
+            return max(0.0, full - self.trained) / self.rate, True
+        return max(0.0, self.spec.samples - self.trained) / self.rate, False
+
+    def roll_back(self) -> None:
+        """To the last checkpoint: what came after is trained again."""
+        self.rolled_back += self.trained - self.checkpoint_trained
+        self.trained = self.checkpoint_trained
+        self.restarts += 1
+
+    def save_checkpoint(self, now_s: float) -> None:
+        self.checkpoint_trained, self.checkpoint_s = self.trained, now_s
+
+    def reload_s(self) -> float:
+        """How long it takes to start again from a checkpoint."""
+        assert self.configuration is not None
+        table_bytes = self.spec.memory.used_bytes(self.trained, self.configuration)
+        load_s = calibration.CHECKPOINT_S_PER_GB * table_bytes / 1e9
+        return (self.settings.style.stop_s if self.settings.style.stops else calibration.RESTART_S) + load_s
+
+    # --- what goes wrong ----------------------------------------------------------------------------------------------
+
+    def straggle(self, slot: int, until_s: float, now_s: float) -> None:
+        """The worker of that slot, if there is one."""
+        if self.configuration is not None and slot < self.configuration.workers:
+            self.stragglers[slot] = max(until_s, self.stragglers.get(slot, 0.0))
+            self.episodes.begin(slot, now_s, self.configuration.workers)
+
+    def recover(self, slot: int, now_s: float, how: EpisodeEnd) -> None:
+        del self.stragglers[slot]
+        self.episodes.end(slot, now_s, how)
+
+    def heat(self, size: float, now_s: float) -> None:
+        """One of its PS becomes hot."""
+        self.hot = size
+        self.episodes.begin(HOT, now_s, self.configuration.servers if self.configuration is not None else 0, size)
+
+    def cool(self, now_s: float) -> None:
+        self.hot = 0.0
+        self.episodes.end(HOT, now_s, "cured")
+
+    def ailment(self) -> JobFaults | None:
+        if not self.stragglers and not self.hot:
+            return None
+        return JobFaults(len(self.stragglers), self.hot)
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def begin_block(self, now_s: float) -> None:
+        """The rate must be settled, and refreshed after it."""
+        self.block_began_s = now_s
+        self.block_work = self.work + self.rate * (now_s - self.settled_s)
+        if self.settings.varies:
+            noise = self.blocks.noise
+            offset = noise.of_block(len(self.blocks.blocks)).offset
+            self.vary = math.exp(offset - noise.log_error * noise.log_error / 2)
+
+    def end_block(self, now_s: float) -> None:
+        """Nothing but training since it began; the rate may have changed. The next one begins."""
+        configuration, speed = self.configuration, self.speed
+        assert configuration is not None and speed is not None
+        done = self.rate * (now_s - self.settled_s)
+        work, trained = self.work + done, self.trained + done
+        self.blocks.blocks.append(
+            MeasuredBlock(
+                now_s,
+                now_s - self.block_began_s,
+                work - self.block_work,
+                trained,
+                configuration,
+                speed,
+                min(MOST_SKEW, self.skew + self.hot),
+                bool(self.stragglers) and min(self.stragglers) < configuration.workers,
+                self.settings.varies,
+            )
+        )
+        if now_s - self.checkpoint_s >= calibration.CHECKPOINT_EVERY_S:
+            self.checkpoint_trained, self.checkpoint_s = trained, now_s
+        self.block_began_s, self.block_work, self.is_dirty = now_s, work, True
+
+    def as_seen(self, now_s: float) -> JobView:
+        """Anew, whatever was seen before."""
+        trained = self.trained + self.rate * (now_s - self.settled_s)
+        self.view = JobView(
+            self.facts,
+            BlockHistory(self.blocks),
+            self.configuration,
+            self.granted_bytes,
+            self.started_s,
+            now_s,
+            max(0.0, self.spec.samples - trained),
+            self.is_changing(now_s),
+            self.ooms,
+            self.restarts,
+        )
+        self.is_dirty = False
+        return self.view
+
+    def is_changing(self, now_s: float) -> bool:
+        return now_s < self.changing_until_s
+
+    def stands_still(self, now_s: float) -> bool:
+        return now_s < self.paused_until_s and self.pause_share == 0.0

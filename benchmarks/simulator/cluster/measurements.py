@@ -1,0 +1,164 @@
+"""What is measured of a job, block by block. Observations are made when somebody looks: most policies rarely do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from statistics import NormalDist
+from typing import Generic, NamedTuple, TypeVar, overload
+
+from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.cluster.memory_curve import MemoryCurve
+from benchmarks.simulator.cluster.random_streams import BlockNoise, MeasurementNoise
+from benchmarks.simulator.cluster.views import MemorySample
+from benchmarks.simulator.queueing.job_speed import IterationSpeed
+from elastichost.tuner.facts import Configuration, Observation, Workload
+
+__all__ = ["BlockHistory", "BlockLog", "MeasuredBlock"]
+
+T = TypeVar("T")
+NORMAL = NormalDist()
+UNIFORM_FLOOR = 1e-12
+WORKER_ERROR, MOST_AVERAGED = 0.1, 4  # workers' speeds are averaged over so many blocks until their log error is this
+
+
+class MeasuredBlock(NamedTuple):
+    """What truly happened in one block. skew: of the rows' work; has_straggler: among the workers at its end; varies:
+    the noise was in the true speed already."""
+
+    at_s: float
+    seconds: float
+    work: float
+    trained: float
+    configuration: Configuration
+    speed: IterationSpeed
+    skew: float
+    has_straggler: bool
+    varies: bool
+
+
+class BlockLog:
+    """All blocks of a job, and what an observer makes of them."""
+
+    def __init__(self, noise: MeasurementNoise, workload: Workload, memory: MemoryCurve) -> None:
+        self.noise = noise
+        self.blocks: list[MeasuredBlock] = []
+        self._workload, self._memory = workload, memory
+        self._observations: list[Observation] = []
+
+    def observation(self, index: int) -> Observation:
+        while index >= len(self._observations):
+            number = len(self._observations)
+            self._observations.append(self._observe(self.blocks[number], self.noise.of_block(number)))
+        return self._observations[index]
+
+    def memory(self, index: int) -> MemorySample:
+        block = self.blocks[index]
+        used = self._memory.used_bytes(block.trained, block.configuration)
+        return MemorySample(block.at_s, block.trained, used)
+
+    def slowest(self, index: int) -> float:
+        """Each worker's speed is measured with the block's own noise, averaged over some blocks of its configuration.
+        So the slowest of w healthy ones is the least of w normal values z, Phi(z) = 1 - (1 - u)^(1 / w), whose mean is
+        about -Phi^-1((w - 3/8) / (w + 1/4)) (Blom 1958)."""
+        configuration = self.blocks[index].configuration
+        workers = configuration.workers
+        if workers < 2:
+            return 1.0
+        averaged = self._averaged(index)
+        count = len(averaged)
+        error = self.noise.log_error / math.sqrt(count)
+        draws = (NORMAL.inv_cdf(max(self.noise.of_block(at).uniform, UNIFORM_FLOOR)) for at in averaged)
+        uniform = NORMAL.cdf(sum(draws) / math.sqrt(count))
+        least = -math.expm1(math.log1p(-min(uniform, 1 - UNIFORM_FLOOR)) / workers)
+        slowest = error * NORMAL.inv_cdf(max(least, UNIFORM_FLOOR))
+        if self.blocks[index].has_straggler:
+            ill = (at for at in averaged if self.blocks[at].has_straggler)
+            slowest = min(
+                slowest,
+                sum(math.log(calibration.STRAGGLER_SPEED) + self.noise.of_block(at).offset for at in ill) / count,
+            )
+        usual = -error * NORMAL.inv_cdf((workers - 0.375) / (workers + 0.25))
+        return math.exp(slowest - usual)
+
+    def _averaged(self, index: int) -> range:
+        """The last blocks of the same configuration, as many as it takes."""
+        wanted = math.ceil((self.noise.log_error / WORKER_ERROR) ** 2)
+        first, configuration = index, self.blocks[index].configuration
+        while (
+            index + 1 - first < min(wanted, MOST_AVERAGED)
+            and first > 0
+            and self.blocks[first - 1].configuration == configuration
+        ):
+            first -= 1
+        return range(first, index + 1)
+
+    def _observe(self, block: MeasuredBlock, noise: BlockNoise) -> Observation:
+        rate = block.work / block.seconds * (1.0 if block.varies else math.exp(noise.offset))
+        speed, direct, servers = block.speed, noise.direct, block.configuration.servers
+        hot_share = (block.skew + (1.0 - block.skew) / servers) * direct[6]
+        return Observation(
+            configuration=block.configuration,
+            samples_per_s=rate,
+            log_error=noise.log_error,
+            seconds=block.seconds,
+            iterations=int(block.work / self._workload.batch_size),
+            at_s=block.at_s,
+            hot_share=min(1.0, max(1.0 / servers, hot_share)),
+            compute_s=speed.compute_s * direct[0],
+            reader_s=speed.reader_s * direct[1] if speed.reader_s else None,
+            exchange_s=speed.exchange_s * direct[2],
+            server_cpu_s=speed.server_cpu_s * direct[3],
+            worker_cpu_s=speed.worker_cpu_s * direct[4],
+            bytes_moved=speed.bytes_moved * direct[5],
+        )
+
+
+class _Rows(Sequence[T], Generic[T]):
+    """The first of what grows, each made when it is asked for."""
+
+    __slots__ = ("_count", "_make")
+
+    def __init__(self, make: Callable[[int], T], count: int) -> None:
+        self._make, self._count = make, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            return tuple([self._make(place) for place in range(*index.indices(self._count))])
+        place = index + self._count if index < 0 else index
+        if not 0 <= place < self._count:
+            raise IndexError(f"block {index} of {self._count}")
+        return self._make(place)
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._make, range(self._count))
+
+
+class BlockHistory:
+    """`views.Measured`: the first blocks of a job. Blocks that come later do not show in it."""
+
+    __slots__ = ("_blocks", "_count")
+
+    def __init__(self, blocks: BlockLog) -> None:
+        self._blocks, self._count = blocks, len(blocks.blocks)
+
+    @property
+    def observations(self) -> Sequence[Observation]:
+        return _Rows(self._blocks.observation, self._count)
+
+    @property
+    def memory(self) -> Sequence[MemorySample]:
+        return _Rows(self._blocks.memory, self._count)
+
+    @property
+    def slowest(self) -> Sequence[float]:
+        return _Rows(self._blocks.slowest, self._count)

@@ -1,0 +1,53 @@
+"""Configurations that a policy chooses among: within the limits, and on the frontier of gain against cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.simulator.cluster.views import GrantLimits
+from elastichost.tuner.facts import Configuration, ConfigurationArray
+from elastichost.tuner.policy.candidates import Bounds, enumerate_candidates
+from elastichost.tuner.policy.frontier import pareto
+
+__all__ = ["candidates", "clamped", "cores_of", "thinned_frontier"]
+
+
+def clamped(
+    limits: GrantLimits, workers: float, servers: float, worker_cores: float, server_cores: float
+) -> Configuration:
+    """The nearest that is allowed."""
+    low, high = limits.least, limits.most
+    return Configuration(
+        workers=int(min(max(workers, low.workers), high.workers)),
+        servers=int(min(max(servers, low.servers), high.servers)),
+        worker_cores=int(min(max(worker_cores, low.worker_cores), high.worker_cores)),
+        server_cores=int(min(max(server_cores, low.server_cores), high.server_cores)),
+    )
+
+
+def cores_of(array: ConfigurationArray) -> npt.NDArray[np.float64]:
+    """float64 [n] for float64 [n, 4]."""
+    total: npt.NDArray[np.float64] = array[:, 0] * array[:, 2] + array[:, 1] * array[:, 3]
+    return total
+
+
+def candidates(limits: GrantLimits, cores: Sequence[int] = (1, 2, 4, 8)) -> ConfigurationArray:
+    """All within the limits whose processes have so many cores; float64 [n, 4], lexicographic."""
+    array = enumerate_candidates(Bounds(limits.least, limits.most, share_cores=False))
+    kept: ConfigurationArray = array[np.isin(array[:, 2], cores) & np.isin(array[:, 3], cores)]
+    return kept
+
+
+def thinned_frontier(gain: npt.NDArray[np.float64], cost: npt.NDArray[np.float64], most: int) -> npt.NDArray[np.int64]:
+    """Indices of at most so many points of the frontier, by rising cost: its two ends, and between them those next to
+    even steps of the logarithm of the gain."""
+    front = pareto(gain, cost)
+    if len(front) <= most:
+        return front
+    logs = np.log(np.maximum(gain[front], 1e-12))
+    places = np.searchsorted(logs, np.linspace(logs[0], logs[-1], most))
+    kept: npt.NDArray[np.int64] = front[np.unique(np.minimum(places, len(front) - 1))]
+    return kept

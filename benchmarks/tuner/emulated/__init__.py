@@ -1,0 +1,5 @@
+"""Hundreds of emulated workers on this host.
+
+benchmark  `python -m benchmarks.tuner.emulated`
+cloud      the run
+"""

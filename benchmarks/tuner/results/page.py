@@ -1,0 +1,210 @@
+"""All that the tuner's benchmarks measured, on one page.
+
+    python -m benchmarks.tuner.results --run all          measures everything: two hours of a quiet machine
+    python -m benchmarks.tuner.results --run real,search  measures these parts again
+    python -m benchmarks.tuner.results                    makes the page from what was measured last
+    python -m benchmarks.tuner.results --take live=FILE  keeps what `python -m benchmarks.tuner.live --json > FILE` said
+    python -m benchmarks.tuner.results --run memory --quick --into FOLDER  tries the way from a part to the page
+
+What a part printed is kept, with its machine, in `benchmarks/tuner/data/results/PART.json`. From these come
+`docs/tuner.md` (every table and plot) and the table of aims in `benchmarks/RESULTS.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.harness.machine import Machine
+from benchmarks.tuner.results.plots import save_plots
+from benchmarks.tuner.results.rows import Row, rows_of
+
+__all__ = [
+    "PARTS",
+    "Kept",
+    "Part",
+    "Places",
+    "kept_of",
+    "main",
+    "measured",
+    "page_of",
+    "places_in",
+    "read_kept",
+    "with_table",
+]
+
+ROOT = Path(__file__).resolve().parents[3]
+KEPT = Path(__file__).parents[1] / "data" / "results"
+PAGE, RESULTS = ROOT / "docs" / "tuner.md", ROOT / "benchmarks" / "RESULTS.md"
+BEGIN, END = "<!-- made by benchmarks.tuner.results: begin -->", "<!-- made by benchmarks.tuner.results: end -->"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A benchmark of this package. is_live: needs a quiet machine."""
+
+    title: str
+    about: str
+    is_live: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+PARTS: dict[str, Part] = {
+    "real": Part("Accuracy on real runs", "How well models predict configurations they have not seen."),
+    "accuracy": Part("Accuracy on simulated queues", "The same where the truth is known exactly, with ablations."),
+    "search": Part("How soon the best is found", "Configurations tried until within 5 % of the best of the space."),
+    "live": Part("The live tuner", "Real runs from good and bad first plans, beside every static plan.", True),
+    "simulated": Part("Many jobs on a cluster", "Policies on the same jobs, hosts, noise and failures."),
+    "memory": Part("The end of memory", "Is it seen in time, and only when it comes?"),
+    "emulated": Part("An emulated cloud", "Real processes with synthetic costs.", True),
+}
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """tables: as the part printed them; figures: its JSON."""
+
+    part: str
+    measured_utc: str
+    machine: Machine
+    tables: str
+    figures: msgspec.Raw
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """The last line of a benchmark's stdout."""
+
+    machine: Machine
+    figures: msgspec.Raw
+
+
+class Places(msgspec.Struct, frozen=True):
+    """kept: folder of the figures. results: the file whose table between the marks is replaced."""
+
+    kept: Path = KEPT
+    page: Path = PAGE
+    results: Path = RESULTS
+
+
+def places_in(folder: Path) -> Places:
+    """All of them in one folder, which is made where it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Places(folder / "results", folder / PAGE.name, folder / RESULTS.name)
+    if not found.results.exists():
+        found.results.write_text(f"{BEGIN}\n{END}\n")
+    return found
+
+
+def measured(name: str, more: Sequence[str] = ()) -> Kept:
+    """Runs the part, with more arguments. Raises RuntimeError when it says no figures; an aim that was missed is no
+    failure."""
+    command = [sys.executable, "-m", f"benchmarks.tuner.{name}", "--json", *PARTS[name].arguments, *more]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    return kept_of(name, done.stdout, datetime.now(UTC))
+
+
+def kept_of(name: str, said: str, when: datetime) -> Kept:
+    """said: a part's tables, and in the last line its figures. Raises RuntimeError when there are none."""
+    *tables, last = said.rstrip("\n").split("\n")
+    try:
+        found = msgspec.json.decode(last, type=_Said)
+    except msgspec.DecodeError:
+        raise RuntimeError(f"{name} said no figures in the end: {last[:200]!r}") from None
+    stamp = when.isoformat(timespec="seconds")
+    return Kept(name, stamp, found.machine, "\n".join(tables).strip("\n"), found.figures)
+
+
+def read_kept(folder: Path = KEPT) -> dict[str, Kept]:
+    """By part, in the order of PARTS; those that were measured."""
+    paths = {name: folder / f"{name}.json" for name in PARTS}
+    return {name: msgspec.json.decode(path.read_bytes(), type=Kept) for name, path in paths.items() if path.exists()}
+
+
+def _write(kept: Kept, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{kept.part}.json").write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+
+
+def page_of(kept: Mapping[str, Kept], plots: Mapping[str, str]) -> str:
+    """Markdown. plots: file names beside the page, by part."""
+    lines = [
+        "# The tuner, measured",
+        "",
+        "Made by `python -m benchmarks.tuner.results`; every table is what its command printed. Speeds of one machine",
+        "are compared within one run only. What the figures mean for the aims: `benchmarks/RESULTS.md`.",
+    ]
+    for name, one in kept.items():
+        part, machine = PARTS[name], one.machine
+        gib = machine.memory_bytes / 2**30
+        lines += [
+            "",
+            f"## {part.title}",
+            "",
+            f"{part.about} `{_command(name)}`, {one.measured_utc[:10]}, {machine.cores} cores ({machine.cpu}), "
+            f"{gib:.0f} GiB.",
+            "",
+            "```",
+            one.tables,
+            "```",
+        ]
+        if name in plots:
+            lines += ["", f"![{part.title}]({plots[name]})"]
+    return "\n".join(lines) + "\n"
+
+
+def _command(name: str) -> str:
+    return " ".join(("python -m", f"benchmarks.tuner.{name}", *PARTS[name].arguments))
+
+
+def table_of(rows: Sequence[Row]) -> str:
+    """Markdown."""
+    lines = ["| what | others | aim | elastichost | reached |", "|---|---|---|---|---|"]
+    lines += [f"| {row.what} | {row.others} | {row.aim} | {row.ours} | {row.reached} |" for row in rows]
+    return "\n".join(lines)
+
+
+def with_table(text: str, table: str) -> str:
+    """The text with what stands between the two marks replaced. Raises ValueError when it has no marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no {BEGIN!r} ... {END!r} in the text")
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", default="", help=f"all, or parts with commas between them: {', '.join(PARTS)}")
+    parser.add_argument(
+        "--take", action="append", default=[], metavar="PART=FILE", help="keep what a part said into FILE"
+    )
+    parser.add_argument("--into", type=Path, help="a folder for all that is written, not the repository's")
+    parser.add_argument("--quick", action="store_true", help="parts in their smallest setting; needs --into")
+    options = parser.parse_args(arguments)
+    names = list(PARTS) if options.run == "all" else [name for name in options.run.split(",") if name]
+    taken = {name: Path(path) for name, _, path in (one.partition("=") for one in options.take)}
+    if unknown := [name for name in (*names, *taken) if name not in PARTS]:
+        print(f"no part {unknown[0]!r}: choose from {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    if options.quick and options.into is None:
+        print("figures of --quick are no results: say with --into where they go", file=sys.stderr)
+        return 2
+    places, more = Places() if options.into is None else places_in(options.into), ["--quick"] if options.quick else []
+    for name in names:
+        print(" ".join((_command(name), *more, "...")), file=sys.stderr, flush=True)
+        _write(measured(name, more), places.kept)
+    for name, path in taken.items():
+        _write(kept_of(name, path.read_text(), datetime.fromtimestamp(path.stat().st_mtime, UTC)), places.kept)
+    kept = read_kept(places.kept)
+    figures = {name: one.figures for name, one in kept.items()}
+    places.page.write_text(page_of(kept, save_plots(figures, places.page.parent)))
+    places.results.write_text(with_table(places.results.read_text(), table_of(rows_of(figures))))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,116 @@
+"""What is simulated: which policies, how many jobs on how many hosts, how densely they come, what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from benchmarks.simulator.cluster.engine import simulate_jobs
+from benchmarks.simulator.cluster.hosts import ClusterHost
+from benchmarks.simulator.cluster.jobs import JobMix, SimulatedJob, draw_jobs, spread_out
+from benchmarks.simulator.cluster.random_streams import IncidentRates
+from benchmarks.simulator.cluster.settings import SEAMLESS, STOP_AND_RESTART, ClusterSettings, RescaleStyle
+from benchmarks.simulator.cluster.views import Policy
+from benchmarks.simulator.policies.configurations import candidates
+from benchmarks.simulator.policies.elastichost_policy import ElastichostPolicy, PolicyParts
+from benchmarks.simulator.policies.registry import POLICIES, make_policy
+from benchmarks.simulator.policies.static import best_configuration
+from benchmarks.simulator.queueing import truth_tables
+
+__all__ = [
+    "ABLATIONS",
+    "KNOWING",
+    "MIGRATION",
+    "NO_HEAT",
+    "OURS",
+    "RIVALS",
+    "Arm",
+    "Plan",
+    "loaded_jobs",
+    "make_arm",
+]
+
+OURS, KNOWING = "elastichost", "oracle"
+RIVALS = ("static", "elastic_scheduler", "optimus")  # whose best the paper compares itself with
+STOPPING = ("static", "tuned", "optimus", "pollux")  # that stop and restart jobs in the systems they come from
+LOAD_ROUNDS, LOAD_TOLERANCE = 6, 0.03
+GIB = 2**30
+MIGRATION_S = 300.0  # of a stop-and-restart migration: "about 5 minutes" in the paper
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """This project's policy with a part left out, with another way of moving buckets, or where other things go wrong
+    than in the plan."""
+
+    parts: PolicyParts = PolicyParts()
+    bucket_style: RescaleStyle | None = None
+    rates: IncidentRates | None = None
+
+
+ABLATIONS: dict[str, Arm] = {
+    "without warm start": Arm(PolicyParts(warm_start=False)),
+    "without direct timers": Arm(PolicyParts(direct_timers=False)),
+    "greedy, not exact": Arm(PolicyParts(exact=False)),
+    "without memory": Arm(PolicyParts(memory=False)),
+    "without health": Arm(PolicyParts(health=False)),
+    "without hot servers": Arm(PolicyParts(hot_servers=False)),
+}
+MIGRATION, NO_HEAT = "stop-and-restart migration", "nothing gets hot"
+ARMS = {
+    **ABLATIONS,
+    MIGRATION: Arm(bucket_style=RescaleStyle("stop_and_restart", MIGRATION_S)),
+    NO_HEAT: Arm(rates=IncidentRates(0.0, 0.0, 0.0, 0.0)),
+}
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """policies: names of policies, and of arms. load: share of all cores that the well-tuned policy has while jobs
+    arrive. moving: "same": every policy moves as this runtime does; "own": those of STOPPING stop and restart, as in
+    their papers. rates: of what goes wrong."""
+
+    policies: tuple[str, ...] = tuple(POLICIES)
+    seeds: int = 20
+    jobs: int = 20
+    hosts: int = 4
+    load: float = 0.7
+    moving: str = "same"
+    mix: JobMix = JobMix()
+    rates: IncidentRates = IncidentRates()
+    first_seed: int = 1
+
+    def settings(self, policy: str) -> ClusterSettings:
+        style = STOP_AND_RESTART if self.moving == "own" and policy in STOPPING else SEAMLESS
+        arm = ARMS.get(policy, Arm())
+        hosts = (ClusterHost(64, 256 * GIB),) * self.hosts
+        rates = self.rates if arm.rates is None else arm.rates
+        return ClusterSettings(hosts=hosts, style=style, bucket_style=arm.bucket_style, rates=rates)
+
+
+def make_arm(name: str, jobs: Sequence[SimulatedJob], seed: int) -> Policy:
+    """A policy, or an arm. Raises ValueError for a name that there is not."""
+    return ElastichostPolicy(ARMS[name].parts) if name in ARMS else make_policy(name, jobs, seed)
+
+
+def loaded_jobs(plan: Plan, seed: int) -> tuple[SimulatedJob, ...]:
+    """A seed's jobs, arriving so densely that the well-tuned policy has about `load` of all cores allocated between the
+    first arrival and the last: first by the core-seconds it needs, then by what it was seen to have. Few jobs in bursts
+    do not reach every load; then it is the nearest that was found."""
+    settings = plan.settings("tuned")
+    jobs = draw_jobs(seed, plan.jobs, plan.mix, truth_tables.tables(), settings.limits)
+    array = candidates(settings.limits)
+    core_s = 0.0
+    for job in jobs:
+        configuration = best_configuration(job, array, job.share_cores)
+        core_s += configuration.cores * job.samples / job.truth.speed(configuration).samples_per_s
+    cores = sum(host.cores for host in settings.hosts)
+    jobs = spread_out(jobs, core_s / (plan.load * cores) / max(1e-9, jobs[-1].arrived_s))
+    best, best_share = jobs, 0.0
+    for _ in range(LOAD_ROUNDS):
+        share = simulate_jobs(jobs, make_policy("tuned", jobs, seed), settings, seed).busy_share
+        if abs(share - plan.load) < abs(best_share - plan.load):
+            best, best_share = jobs, share
+        if abs(share - plan.load) <= LOAD_TOLERANCE:
+            break
+        jobs = spread_out(jobs, max(share, 0.1) / plan.load)
+    return best

@@ -1,0 +1,145 @@
+"""Simulations of a plan, seed by seed, in one process or in several: the same results in the same order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from benchmarks.simulator.cluster.engine import simulate_jobs
+from benchmarks.simulator.cluster.jobs import SimulatedJob, draw_jobs, spread_out
+from benchmarks.simulator.cluster.outcome import SimulationResult
+from benchmarks.simulator.cluster.views import ClusterView, Grant, InformedPolicy, JobFaults, Policy
+from benchmarks.simulator.policies.oracle import URGENCIES, OraclePolicy
+from benchmarks.simulator.queueing import truth_tables
+from benchmarks.tuner.simulated.plan import KNOWING, Plan, loaded_jobs, make_arm
+
+__all__ = ["Played", "Seeds", "Timed", "decision_times", "play", "play_all"]
+
+WARM_UP, FEW = 2, 200  # jobs
+
+
+@dataclass(slots=True)
+class Timed:
+    """A policy, and the CPU time of each of its decisions."""
+
+    policy: Policy
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.policy.name
+
+    def hear(self, ailing: Mapping[int, JobFaults]) -> None:
+        if isinstance(self.policy, InformedPolicy):
+            self.policy.hear(ailing)
+
+    def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
+        began_s = time.process_time()
+        grants = self.policy.decide(view, now_s)
+        self.seconds.append(time.process_time() - began_s)
+        return grants
+
+
+class Played(msgspec.Struct, frozen=True):
+    """One simulation. start_speed: by completed job, the true speed of the configuration it started with over that of
+    the one it ended with. cpu_s: of all of it, decisions too."""
+
+    result: SimulationResult
+    decisions_s: tuple[float, ...]
+    start_speed: dict[int, float]
+    cpu_s: float
+
+
+Seeds = Sequence[Mapping[str, Played]]  # one simulation of each policy, by name, for each seed
+
+
+def play(plan: Plan, seed: int) -> dict[str, Played]:
+    """Every policy of the plan on the jobs of one seed, by name."""
+    jobs = loaded_jobs(plan, seed)
+    return {
+        name: _best_known(plan, jobs, seed) if name == KNOWING else _played(plan, name, jobs, seed)
+        for name in plan.policies
+    }
+
+
+def _played(plan: Plan, name: str, jobs: Sequence[SimulatedJob], seed: int, policy: Policy | None = None) -> Played:
+    timed = Timed(policy or make_arm(name, jobs, seed))
+    began_s = time.process_time()
+    found = simulate_jobs(jobs, timed, plan.settings(name), seed)
+    took_s = time.process_time() - began_s
+    truths = {job.job: job.truth for job in jobs}
+    start_speed = {
+        one.job: truths[one.job].speed(one.first).samples_per_s / truths[one.job].speed(one.final).samples_per_s
+        for one in found.jobs
+        if one.outcome == "completed" and one.first is not None and one.final is not None
+    }
+    return Played(found, tuple(timed.seconds), start_speed, took_s)
+
+
+def _best_known(plan: Plan, jobs: Sequence[SimulatedJob], seed: int) -> Played:
+    """The best of several oracles on these jobs, with hindsight: a bound should not depend on one rule's luck."""
+    known = {job.job: job for job in jobs}
+    found = [_played(plan, KNOWING, jobs, seed, OraclePolicy(known, urgency)) for urgency in URGENCIES]
+    return min(found, key=_mean_completion_s)
+
+
+def _mean_completion_s(played: Played) -> float:
+    return float(np.mean([one.completion_s for one in played.result.jobs]))
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def play_all(
+    plans: Sequence[Plan], processes: int = 1, told: Callable[[str], None] = lambda text: None
+) -> list[list[dict[str, Played]]]:
+    """By plan, by seed, by policy. told: hears what was done."""
+    tasks = [
+        (place, plan, seed)
+        for place, plan in enumerate(plans)
+        for seed in range(plan.first_seed, plan.first_seed + plan.seeds)
+    ]
+    began_s = time.perf_counter()
+    found: list[list[dict[str, Played]]] = [[] for _ in plans]
+    for (place, _, seed), one in zip(tasks, _in_order(tasks, processes), strict=True):
+        found[place].append(one)
+        cpu_s = sum(played.cpu_s for played in one.values())
+        means = ", ".join(f"{name} {_mean_completion_s(played):,.0f}" for name, played in one.items())
+        so_far_s = time.perf_counter() - began_s
+        told(
+            f"plan {place + 1} of {len(plans)}, seed {seed}: {cpu_s:.0f} s of CPU, {so_far_s:.0f} s so far; mean "
+            f"completion times, s: {means}"
+        )
+    return found
+
+
+def _in_order(tasks: Sequence[tuple[int, Plan, int]], processes: int) -> Iterator[dict[str, Played]]:
+    plans, seeds = [plan for _, plan, _ in tasks], [seed for _, _, seed in tasks]
+    if processes < 2:
+        yield from map(play, plans, seeds)
+        return
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(play, plans, seeds)
+
+
+def decision_times(plan: Plan, name: str, sizes: Sequence[int]) -> dict[str, float]:
+    """p99 of the CPU time of a decision with so many jobs, all there from the start, on a cluster that grows with them.
+    A first run, which imports what is imported late, does not count."""
+    found = {}
+    for size in (WARM_UP, *sizes):
+        sized = msgspec.structs.replace(plan, jobs=size, hosts=size)
+        settings = sized.settings(name)
+        drawn = draw_jobs(plan.first_seed, size, plan.mix, truth_tables.tables(), settings.limits)
+        jobs = spread_out(drawn, 0.0)
+        policy = Timed(make_arm(name, jobs, plan.first_seed))
+        watched_s = 1800.0 if size <= FEW else 300.0
+        simulate_jobs(jobs, policy, msgspec.structs.replace(settings, drain_s=watched_s), plan.first_seed)
+        found[str(size)] = float(np.quantile(policy.seconds, 0.99))
+    del found[str(WARM_UP)]
+    return found

@@ -1,0 +1,156 @@
+"""Tables of what was simulated, for people; beside ours what the DLRover-RM paper says, where it says something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness.aggregates import Interval
+from benchmarks.tuner.simulated.health import Cure, Detection
+from benchmarks.tuner.simulated.plan import KNOWING
+from benchmarks.tuner.simulated.results import Care, Results
+
+__all__ = ["WIDTH", "show"]
+
+WIDTH = 160  # of what is printed into files
+COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("mean JCT, s", "completion_mean_s", ",.0f"),
+    ("P95 JCT, s", "completion_p95_s", ",.0f"),
+    ("completed", "completed", ".3f"),
+    ("waited, s", "waited_mean_s", ",.0f"),
+    ("CPU used", "cpu_used", ".2f"),
+    ("memory used", "memory_used", ".2f"),
+    ("allocated", "allocated", ".2f"),
+)
+MORE: tuple[tuple[str, str, str], ...] = (
+    ("OOM kills/job", "oom_kills", ".2f"),
+    ("changes/job", "changes", ".1f"),
+    ("hot", "hot", ".3f"),
+    ("straggling", "straggling", ".3f"),
+    ("replaced right", "replaced_right", ".2f"),
+    ("moved right", "moved_right", ".2f"),
+    ("refused/job", "refused", ".1f"),
+    ("decision p99, ms", "decision_p99_s", ".1f"),
+    ("events/s", "events_per_s", ",.0f"),
+)
+
+
+def show(results: Results, console: Console) -> None:
+    plan = results.plan
+    console.print(
+        f"{plan.seeds} seeds x {plan.jobs} jobs on {plan.hosts} hosts of 64 cores and 256 GiB, {plan.load:.0%} of "
+        f"them the well-tuned policy's while jobs arrive; moving: {plan.moving}; {results.seconds:.0f} s",
+        soft_wrap=True,
+    )
+    console.print(_policies("Jobs and resources: mean over seeds (95 %)", results, COLUMNS, with_interval=True))
+    console.print(_policies("What goes wrong, and what deciding takes", results, MORE, with_interval=False))
+    console.print(_ratios(results))
+    for table in (_ablations(results), _care(results), _cures(results), _start(results), _sizes(results)):
+        if table.rows:
+            console.print(table)
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left")
+    return table
+
+
+def _policies(title: str, results: Results, columns: Sequence[tuple[str, str, str]], *, with_interval: bool) -> Table:
+    table = _table(title, "policy", *(heading for heading, _, _ in columns))
+    for name, spreads in results.spreads.items():
+        cells = []
+        for _, field, form in columns:
+            scale = 1e3 if field.endswith("p99_s") else 1.0
+            spread = spreads[field]
+            cells.append(spread.shown(form, scale) if with_interval else f"{scale * spread.mean:{form}}")
+        table.add_row(name, *cells)
+    return table
+
+
+def _ratios(results: Results) -> Table:
+    others = [name for name in (KNOWING, "tuned", results.best_rival) if name in results.ratios]
+    headings = (f"over {name}" + (" (best rival)" if name == results.best_rival else "") for name in others)
+    table = _table(
+        "Mean JCT over that of another, paired by seed (95 %); the paper: 0.69 of its best rival", "policy", *headings
+    )
+    for name, ratios in results.ratios.items():
+        table.add_row(name, *(ratios[other].shown(".2f") for other in others))
+    return table
+
+
+def _ablations(results: Results) -> Table:
+    title = "A part left out, beside the whole policy (95 %)"
+    table = _table(title, "arm", "mean JCT, ratio", "completed, points", "memory used, ratio", "OOM kills/job")
+    for name, one in results.ablations.items():
+        table.add_row(
+            name,
+            one.completion.shown(".3f"),
+            one.completed_points.shown("+.1f"),
+            one.memory_used.shown(".3f"),
+            one.oom_kills.shown(".3f"),
+        )
+    return table
+
+
+def _care(results: Results) -> Table:
+    title = "What our policy sees of what goes wrong (95 %); lag: median, P95; in time: 240 s, or a move's time before"
+    table = _table(title, "what", "count", "precision", "recall", "lag, s", "in time")
+    for where, care in (("", results.care), ("; many stragglers", results.rough)):
+        for what, found in () if care is None else _detections(care):
+            table.add_row(what + where, *_detected(found))
+    return table
+
+
+def _detections(care: Care) -> tuple[tuple[str, Detection], ...]:
+    return ("stragglers", care.stragglers), ("hot PS", care.hot), ("memory that runs out", care.memory)
+
+
+def _detected(found: Detection) -> tuple[str, ...]:
+    return (
+        f"{found.count}",
+        "-" if found.precision is None else found.precision.shown(".3f"),
+        "-" if found.recall is None else found.recall.shown(".3f"),
+        f"{found.lag_median_s:,.0f}, {found.lag_p95_s:,.0f}",
+        f"{found.in_time:.3f}",
+    )
+
+
+def _cures(results: Results) -> Table:
+    title = "Jobs to which it happens: mean JCT with care over that without (95 %)"
+    table = _table(title, "what", "jobs", "ours, s", "over", "ratio", "the paper")
+    hot = "hot PS" if results.hot is None else f"a PS has {results.hot.size:.0%} more of the rows' work"
+    papers = {"without hot servers": "0.636", "stop-and-restart migration": "0.724"}
+    for what, cure in ((hot, results.hot), ("stragglers", results.stragglers)):
+        for other, spread in ({} if cure is None else cure.over).items():
+            table.add_row(what, *_cured(cure, other, spread), papers.get(other, ""))
+    return table
+
+
+def _cured(cure: Cure | None, other: str, spread: Interval) -> tuple[str, ...]:
+    if cure is None:
+        return ()
+    ours = next(name for name in cure.mean_s if name not in cure.over)
+    return f"{cure.jobs}", cure.mean_s[ours].shown(",.0f"), other, spread.shown(".3f")
+
+
+def _start(results: Results) -> Table:
+    title = "First plan beside the last, where there is room, after 20 jobs (95 %); the paper: workers 0.75-1, PS less"
+    table = _table(title, "jobs", "workers", "PS", "cores", "true speed, first over last")
+    one = results.start
+    if one is not None:
+        table.add_row(
+            f"{one.jobs}", *(spread.shown(".2f") for spread in (one.workers, one.servers, one.cores, one.speed))
+        )
+    return table
+
+
+def _sizes(results: Results) -> Table:
+    sizes = list(next(iter(results.decisions_by_size.values()), {}))
+    table = _table("p99 of a decision, ms of CPU, by jobs", "policy", *sizes)
+    for name, row in results.decisions_by_size.items():
+        table.add_row(name, *(f"{1e3 * row[size]:,.1f}" for size in sizes))
+    return table

@@ -1,1 +1,0 @@
-"""Virtual time: what a job would do on processes that nobody has to start."""

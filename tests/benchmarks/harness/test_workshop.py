@@ -1,0 +1,53 @@
+"""Nothing of a benchmark is left, whichever way it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.processes import is_running
+from benchmarks.harness.workshop import Workshop
+
+ROOT = Path(__file__).parents[3]
+# A benchmark with a stopped process in a session of its own, whose directories it tells.
+PROGRAM = """
+import os, signal, subprocess, time
+from benchmarks.harness.workshop import Workshop
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+with Workshop() as shop:
+    child = subprocess.Popen(["sleep", "1000"], env=shop.environment(), start_new_session=True)
+    os.kill(child.pid, signal.SIGSTOP)
+    print(child.pid, shop.disk, shop.memory, flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_processes_and_directories_end_with_it() -> None:
+    with Workshop() as shop:
+        child = subprocess.Popen(["sleep", "1000"], env=shop.environment(), start_new_session=True)
+        (shop.memory / "rows").write_bytes(b"1")
+    assert not is_running(child.pid)
+    child.wait()
+    assert not shop.disk.exists()
+    assert not shop.memory.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_leaves_nothing(number: signal.Signals) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment, text=True)
+    assert program.stdout is not None
+    pid, *directories = program.stdout.readline().split()
+    program.send_signal(number)
+    assert program.wait() != 0
+    deadline_s = time.monotonic() + 10  # after SIGKILL the watcher does it, a moment later
+    while (is_running(int(pid)) or any(map(os.path.exists, directories))) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert not is_running(int(pid))
+    assert not [directory for directory in directories if os.path.exists(directory)]

@@ -1,0 +1,402 @@
+"""The engine loses and gains no work, never exceeds capacity, and is the same for the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.simulator.cluster import calibration
+from benchmarks.simulator.cluster.engine import simulate_jobs
+from benchmarks.simulator.cluster.hosts import ClusterHost
+from benchmarks.simulator.cluster.memory_curve import MemoryCurve
+from benchmarks.simulator.cluster.outcome import SimulationResult
+from benchmarks.simulator.cluster.random_streams import IncidentRates
+from benchmarks.simulator.cluster.settings import STOP_AND_RESTART, ClusterSettings
+from benchmarks.simulator.cluster.views import ClusterView, Grant, JobView
+from benchmarks.simulator.policies.static import StaticPolicy
+from elastichost.tuner.facts import Configuration
+from tests.benchmarks.simulator.closed_network import ClosedNetwork, job
+
+GB = 10**9
+QUIET = IncidentRates(0.0, 0.0, 0.0, 0.0)
+ROUGH = IncidentRates(process_failures=2.0, stragglers=2.0, hot=2.0, host_failures=0.5)
+HOSTS = (ClusterHost(16, 64 * GB),) * 3
+CALM = ClusterSettings(hosts=HOSTS, rates=QUIET)
+Segments = list[tuple[int, float, float, float]]
+
+
+class Scripted:
+    """Does what a function says; keeps what it saw."""
+
+    name = "scripted"
+
+    def __init__(self, choose: Callable[[ClusterView], Mapping[int, Grant | None]]) -> None:
+        self._choose = choose
+        self.views: list[ClusterView] = []
+
+    def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
+        assert view.now_s == now_s
+        self.views.append(view)
+        return self._choose(view) if view.jobs else {}
+
+
+class Restless:
+    """Changes everything at random, within the limits, fitting or not."""
+
+    name = "restless"
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def decide(self, view: ClusterView, now_s: float) -> Mapping[int, Grant | None]:
+        check_capacity(view)
+        return {one.job: self._grant(one) for one in view.jobs if self._random.random() < 0.3 or one.running is None}
+
+    def _grant(self, view: JobView) -> Grant:
+        draw = self._random.integers
+        configuration = Configuration(int(draw(1, 9)), int(draw(1, 5)), int(draw(1, 5)), int(draw(1, 5)))
+        memory = int(draw(4, 12)) * GB
+        return Grant(configuration, memory, bool(draw(2)), bool(draw(2)))
+
+
+def check_capacity(view: ClusterView) -> None:
+    running = [one for one in view.jobs if one.running is not None]
+    assert all(host.free_cores >= 0 and host.free_memory_bytes >= 0 for host in view.hosts)
+    allocated = sum(one.running.cores for one in running if one.running is not None)
+    assert allocated == view.cores - view.free_cores
+    granted = sum(one.granted_memory_bytes for one in running)
+    taken = view.memory_bytes - view.free_memory_bytes
+    assert granted - 64 * len(running) <= taken <= granted, "what does not divide by the PS stays free"
+
+
+def run(
+    policy: object, *specs: object, options: ClusterSettings = CALM, seed: int = 0
+) -> tuple[SimulationResult, Segments]:
+    segments: Segments = []
+    jobs = [one for one in specs if one]
+    found = simulate_jobs(jobs, policy, options, seed, lambda *piece: segments.append(piece))  # type: ignore[arg-type]
+    return found, segments
+
+
+# --- exactness --------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_alone_ends_exactly_at_samples_over_rate() -> None:
+    spec = job(samples=10_000_000, arrived_s=7.0)
+    found, _ = run(StaticPolicy(), spec)
+    one = found.jobs[0]
+    rate = spec.truth.speed(spec.request).samples_per_s
+    assert one.ended_s == 7.0 + calibration.RESTART_S + spec.samples / rate
+    assert (one.outcome, one.waited_s, one.changes) == ("completed", 0.0, 0)
+    assert one.core_s == pytest.approx(spec.request.cores * one.completion_s)
+    assert found.busy_share == 0.0, "there is no time between the first arrival and the last"
+
+
+def test_used_cores_are_what_the_truth_says() -> None:
+    spec = job()
+    found, _ = run(StaticPolicy(), spec)
+    speed = spec.truth.speed(spec.request)
+    iterations = spec.samples / spec.truth.workload.batch_size
+    assert found.jobs[0].used_core_s == pytest.approx(iterations * (speed.worker_cpu_s + speed.server_cpu_s))
+
+
+def test_used_memory_is_integrated() -> None:
+    spec = job(memory=MemoryCurve(1e9, 2e9, 1.0, 15e6, 250e6, 100e6))
+    found, _ = run(StaticPolicy(), spec)
+    one = found.jobs[0]
+    constant, training_s = 1e9 + 4 * 250e6 + 2 * 100e6, one.completion_s - calibration.RESTART_S
+    assert one.used_byte_s == pytest.approx(constant * one.completion_s + 1e9 * training_s), "half of 2 GB on average"
+    assert one.memory_byte_s == pytest.approx(8e9 * one.completion_s)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), restarts=st.booleans(), varies=st.booleans())
+def test_no_work_is_lost_or_gained(seed: int, restarts: bool, varies: bool) -> None:
+    random = np.random.default_rng(seed)
+    specs = [
+        job(
+            number,
+            arrived_s=float(random.uniform(0, 600)),
+            samples=int(random.integers(2_000_000, 60_000_000)),
+            seed=seed,
+        )
+        for number in range(8)
+    ]
+    options = ClusterSettings(hosts=HOSTS, rates=ROUGH, varies=varies)
+    if restarts:
+        options = msgspec.structs.replace(options, style=STOP_AND_RESTART)
+    found, segments = run(Restless(seed), *specs, options=options, seed=seed)
+    for one in found.jobs:
+        pieces = [piece for piece in segments if piece[0] == one.job]
+        integral = sum((until - since) * rate for _, since, until, rate in pieces)
+        assert integral == pytest.approx(one.work, rel=1e-9)
+        assert all(before[2] <= after[1] for before, after in pairwise(pieces)), "no time twice"
+        if one.outcome == "completed":
+            assert one.work - one.rolled_back == pytest.approx(one.samples, rel=1e-9)
+        else:
+            assert one.outcome == "died" and one.ooms == options.most_oom_kills + 1
+        assert one.used_core_s <= one.core_s * (1 + 1e-9)
+
+
+def test_same_seed_same_result_bit_for_bit() -> None:
+    specs = [job(number, arrived_s=100.0 * number) for number in range(6)]
+    options = ClusterSettings(hosts=HOSTS, rates=ROUGH)
+    first, again = (run(Restless(5), *specs, options=options, seed=3)[0] for _ in range(2))
+    assert first == again
+    assert run(Restless(5), *specs, options=options, seed=4)[0] != first, "hosts fail at other times"
+
+
+def test_chance_does_not_depend_on_the_policy() -> None:
+    """The k-th block of a job has the same noise whatever it runs in."""
+    noises = []
+    for configuration in (Configuration(2, 1, 2, 2), Configuration(6, 2, 1, 1)):
+        grant = Grant(configuration, 8 * GB)
+        policy = Scripted(lambda view, grant=grant: {one.job: grant for one in view.jobs if one.running is None})
+        spec = job(samples=60_000_000)
+        run(policy, spec)
+        seen = policy.views[20].jobs[0].observations
+        true = spec.truth.speed(configuration).samples_per_s
+        noises.append([one.samples_per_s / true for one in seen[:10]])
+    assert noises[0] == pytest.approx(noises[1], rel=1e-9)
+
+
+# --- capacity and waiting ---------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_waits() -> None:
+    specs = [job(number, request=Configuration(6, 2, 4, 4)) for number in range(3)]  # 32 of 48 cores each
+    found, _ = run(StaticPolicy(), *specs)
+    ends = sorted(one.ended_s for one in found.jobs)
+    waits = sorted(one.waited_s for one in found.jobs)
+    assert waits[0] == 0.0 and waits[1] == ends[0] and waits[2] == ends[1], "one after the other, without a gap"
+
+
+def test_a_grant_that_does_not_fit_on_hosts_is_refused() -> None:
+    big = Grant(Configuration(1, 1, 10, 10), 4 * GB)  # two on a host of 16 cores do not go
+    policy = Scripted(lambda view: {one.job: big for one in view.jobs if one.running is None})
+    found, _ = run(policy, job(0), job(1), options=ClusterSettings(hosts=(ClusterHost(16, 64 * GB),) * 2, rates=QUIET))
+    assert found.refused > 0
+    assert {one.outcome for one in found.jobs} == {"completed"}
+    assert min(one.waited_s for one in found.jobs) == 0.0 < max(one.waited_s for one in found.jobs)
+
+
+def test_of_new_workers_as_many_come_as_there_is_room_for() -> None:
+    small, large = Configuration(2, 1, 4, 4), Configuration(9, 1, 4, 4)  # 36 and 4 cores on two hosts of 16
+    policy = first_then(Grant(small, 4 * GB), Grant(large, 6 * GB))
+    found, _ = run(
+        policy, job(samples=60_000_000), options=ClusterSettings(hosts=(ClusterHost(16, 64 * GB),) * 2, rates=QUIET)
+    )
+    assert found.jobs[0].final == Configuration(7, 1, 4, 4) and found.refused == 0
+
+
+def test_decisions_come_on_time() -> None:
+    policy = Scripted(lambda view: {one.job: Grant(one.request, 8 * GB) for one in view.jobs if one.running is None})
+    run(policy, job(0, arrived_s=10.0), job(1, arrived_s=50.0))
+    moments = [(view.now_s, view.trigger) for view in policy.views]
+    assert moments[:4] == [(10.0, "arrival"), (30.0, "tick"), (50.0, "arrival"), (60.0, "tick")]
+    assert [trigger for _, trigger in moments].count("end") == 2
+    ended = [one for view in policy.views for one in view.ended]
+    assert [one.outcome for one in ended] == ["completed"] * 2 and ended[0].first == Configuration(4, 2, 2, 2)
+
+
+def test_grants_must_be_possible() -> None:
+    for grant, text in (
+        (Grant(Configuration(99, 1), 8 * GB), "beyond the limits"),
+        (Grant(Configuration(1, 1), 0), "no memory"),
+    ):
+        policy = Scripted(lambda view, grant=grant: {0: grant})
+        with pytest.raises(ValueError, match=text):
+            run(policy, job())
+    with pytest.raises(ValueError, match="not there"):
+        run(Scripted(lambda view: {7: Grant(Configuration(1, 1), 8 * GB)}), job())
+
+
+def test_it_ends_when_nobody_is_ever_started() -> None:
+    options = msgspec.structs.replace(CALM, drain_s=3600.0)
+    found, _ = run(Scripted(lambda view: {}), job(), options=options)
+    assert found.jobs[0].outcome == "unfinished" and found.jobs[0].waited_s == 3600.0
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def first_then(first: Grant, then: Grant, at_s: float = 100.0) -> Scripted:
+    """`then` once, at the first decision from at_s on."""
+    done: list[float] = []
+
+    def choose(view: ClusterView) -> Mapping[int, Grant | None]:
+        one = view.jobs[0]
+        if one.running is None:
+            return {one.job: first}
+        if view.now_s >= at_s and not done:
+            done.append(view.now_s)
+            return {one.job: then}
+        return {}
+
+    return Scripted(choose)
+
+
+def test_a_change_costs_what_it_should() -> None:
+    small, large = Configuration(2, 2, 2, 2), Configuration(8, 2, 2, 2)
+    spec = job(samples=50_000_000)
+    found, segments = run(first_then(Grant(small, 8 * GB), Grant(large, 9 * GB)), spec)
+    rates = [spec.truth.speed(one).samples_per_s for one in (small, large)]
+    pieces = [(until - since, rate) for _, since, until, rate in segments if rate > 0]
+    assert [rate for _, rate in pieces] == pytest.approx([rates[0], calibration.PARTIAL_RATE * rates[0], rates[1]])
+    assert pieces[1][0] == pytest.approx(calibration.JOIN_S)
+    assert found.jobs[0].changes == 1
+    stopped = msgspec.structs.replace(CALM, style=STOP_AND_RESTART)
+    _, segments = run(first_then(Grant(small, 8 * GB), Grant(large, 9 * GB)), spec, options=stopped)
+    assert sum(until - since for _, since, until, rate in segments if rate == 0) == pytest.approx(
+        calibration.RESTART_S + 60.0
+    )
+
+
+def test_what_is_measured_begins_anew_after_a_change() -> None:
+    policy = first_then(Grant(Configuration(2, 2), 8 * GB), Grant(Configuration(6, 2), 9 * GB), at_s=115.0)
+    run(policy, job(samples=50_000_000))
+    seen = policy.views[-1].ended[0].view.observations
+    configurations = [one.configuration.workers for one in seen]
+    assert configurations == sorted(configurations) and {2, 6} == set(configurations)
+    assert all(one.seconds == pytest.approx(30.0) for one in seen), "blocks that were disturbed are dropped"
+
+
+def test_more_memory_where_it_is_costs_nothing() -> None:
+    request = Configuration(4, 2, 2, 2)
+    found, segments = run(first_then(Grant(request, 8 * GB), Grant(request, 12 * GB)), job(request=request))
+    assert found.jobs[0].changes == 0
+    assert len({rate for *_, rate in segments if rate > 0}) == 1
+    assert found.jobs[0].memory_byte_s > 8e9 * found.jobs[0].completion_s
+
+
+def test_neighbours_feel_one_another() -> None:
+    options = msgspec.structs.replace(CALM, hosts=(ClusterHost(24, 64 * GB),), interference=0.2)
+    spec = job(0)
+    _, segments = run(StaticPolicy(), spec, job(1, samples=2_000_000), options=options)
+    rates = [rate for number, _, _, rate in segments if number == 0 and rate > 0]
+    alone = spec.truth.speed(spec.request).samples_per_s
+    assert rates[0] == pytest.approx(alone / (1 + 0.2 * 12 / 24))
+    assert rates[-1] == pytest.approx(alone)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_poor_job_dies_for_good() -> None:
+    found, _ = run(StaticPolicy(), job(requested_memory_bytes=3 * GB))
+    one = found.jobs[0]
+    assert (one.outcome, one.ooms, one.restarts) == ("died", 4, 3)
+    assert one.rolled_back > 0
+
+
+def test_memory_that_is_granted_in_time_saves_it() -> None:
+    def choose(view: ClusterView) -> Mapping[int, Grant | None]:
+        one = view.jobs[0]
+        if one.running is None:
+            return {0: Grant(one.request, 4 * GB)}
+        used = one.memory[-1].used_bytes if one.memory else 0.0
+        return {0: Grant(one.request, int(max(4 * GB, 1.3 * used)))}
+
+    spec = job(samples=150_000_000, memory=MemoryCurve(1e9, 4e9, 0.7, 150e6, 250e6, 100e6))
+    assert spec.memory.used_bytes(150e6, spec.request) > 5 * GB, "more than it begins with"
+    found, _ = run(Scripted(choose), spec)
+    assert (found.jobs[0].outcome, found.jobs[0].ooms) == ("completed", 0)
+
+
+def test_after_a_kill_the_policy_is_asked_at_once() -> None:
+    def choose(view: ClusterView) -> Mapping[int, Grant | None]:
+        one = view.jobs[0]
+        if one.running is None:
+            return {0: Grant(one.request, 3 * GB)}
+        return {0: Grant(one.request, 8 * GB)} if one.ooms and not one.is_changing else {}
+
+    policy = Scripted(choose)
+    found, segments = run(policy, job())
+    assert "loss" in {view.trigger for view in policy.views}
+    assert (found.jobs[0].outcome, found.jobs[0].ooms) == ("completed", 1)
+    still_s = sum(until - since for _, since, until, rate in segments if rate == 0)
+    assert 2 * calibration.RESTART_S < still_s < 2 * calibration.RESTART_S + 2.0, (
+        "the start, and the restart with its tables"
+    )
+
+
+def test_the_kill_comes_exactly_when_memory_is_used_up() -> None:
+    spec = job(requested_memory_bytes=3 * GB)
+    _, segments = run(StaticPolicy(), spec)
+    rate = spec.truth.speed(spec.request).samples_per_s
+    killed_s = next(until for _, since, until, found in segments if found > 0)
+    assert killed_s == pytest.approx(
+        calibration.RESTART_S + spec.memory.samples_at(3e9, spec.request) / rate, rel=1e-12
+    )
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def only(**rates: float) -> ClusterSettings:
+    return ClusterSettings(
+        hosts=HOSTS,
+        rates=IncidentRates(**{"process_failures": 0.0, "stragglers": 0.0, "hot": 0.0, "host_failures": 0.0, **rates}),
+    )
+
+
+def test_failures_of_processes_hardly_cost() -> None:
+    spec = job(samples=100_000_000)
+    calm, _ = run(StaticPolicy(), spec)
+    rough, _ = run(StaticPolicy(), spec, options=only(process_failures=5.0))
+    assert calm.jobs[0].completion_s < rough.jobs[0].completion_s < 1.05 * calm.jobs[0].completion_s
+    stopped = msgspec.structs.replace(only(process_failures=5.0), style=STOP_AND_RESTART)
+    harsh, _ = run(StaticPolicy(), spec, options=stopped)
+    assert harsh.jobs[0].completion_s > 1.05 * rough.jobs[0].completion_s
+    assert harsh.jobs[0].restarts > 0 and harsh.jobs[0].rolled_back > 0
+
+
+def test_stragglers_slow_and_are_replaced() -> None:
+    options, spec = only(stragglers=3.0), job(samples=200_000_000)
+    left, _ = run(StaticPolicy(), spec, options=options)
+    seen: list[float] = []
+
+    def choose(view: ClusterView) -> Mapping[int, Grant | None]:
+        one = view.jobs[0]
+        new = one.slowest[len(seen) :]
+        seen.extend(new)
+        return {0: Grant(one.request, 8 * GB, replace_straggler=bool(new) and new[-1] < 0.5)}
+
+    replaced, _ = run(Scripted(choose), spec, options=options)
+    assert replaced.jobs[0].replaced_right > 2 and replaced.jobs[0].replaced_wrong == 0
+    assert replaced.jobs[0].straggle_s < 0.2 * left.jobs[0].straggle_s
+    assert replaced.jobs[0].completion_s < left.jobs[0].completion_s
+    assert min(seen) == pytest.approx(1 / 3, rel=0.2)
+
+
+def test_a_hot_ps_stays_hot_until_buckets_are_moved() -> None:
+    request = Configuration(8, 4, 2, 1)
+    options, spec = only(hot=20.0), job(samples=100_000_000, truth=ClosedNetwork(server_s=0.02), request=request)
+    left, _ = run(StaticPolicy(), spec, options=options)
+
+    def choose(view: ClusterView) -> Mapping[int, Grant | None]:
+        one = view.jobs[0]
+        share = one.observations[-1].hot_share if one.observations else None
+        return {0: Grant(one.request, 8 * GB, move_buckets=share is not None and share > 1.3 / 4)}
+
+    moved, _ = run(Scripted(choose), spec, options=options)
+    assert left.jobs[0].hot_s > 0.5 * left.jobs[0].completion_s
+    assert moved.jobs[0].moved_right >= 1 and moved.jobs[0].hot_s < 0.3 * left.jobs[0].hot_s
+    assert moved.jobs[0].completion_s < 0.95 * left.jobs[0].completion_s
+
+
+def test_jobs_outlive_their_hosts() -> None:
+    options = only(host_failures=20.0)
+    policy = Scripted(lambda view: {one.job: Grant(one.request, 8 * GB) for one in view.jobs if one.running is None})
+    found, _ = run(policy, *(job(number, samples=100_000_000) for number in range(3)), options=options)
+    assert {one.outcome for one in found.jobs} == {"completed"}
+    assert sum(one.restarts for one in found.jobs) > 0
+    assert any(host.cores == 0 for view in policy.views for host in view.hosts)
+    for view in policy.views:
+        check_capacity(view)

@@ -1,0 +1,80 @@
+"""This project's policy: it foresees memory, replaces stragglers, moves buckets, and begins with what it learnt."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from benchmarks.simulator.cluster.engine import simulate_jobs
+from benchmarks.simulator.cluster.memory_curve import MemoryCurve
+from benchmarks.simulator.cluster.random_streams import IncidentRates
+from benchmarks.simulator.policies.elastichost_policy import ElastichostPolicy, PolicyParts
+from elastichost.history.features import JobFeatures
+from tests.benchmarks.simulator.closed_network import ClosedNetwork, job
+from tests.benchmarks.simulator.watched_policy import Watched, cluster
+
+SAMPLES = 400_000_000
+
+
+def test_it_grows_to_where_it_is_fast() -> None:
+    spec = job(samples=SAMPLES)
+    found = simulate_jobs([spec], Watched(ElastichostPolicy()), cluster(2)).jobs[0]
+    assert found.outcome == "completed" and found.final is not None
+    best = max(spec.truth.speed(found.final).samples_per_s, 1.0)
+    assert best > 3 * spec.truth.speed(spec.request).samples_per_s
+
+
+def test_memory_is_granted_before_it_is_needed() -> None:
+    spec = job(
+        samples=SAMPLES,
+        memory=MemoryCurve(1e9, 20e9, 0.8, float(SAMPLES), 250e6, 100e6),
+        features=JobFeatures(family="family", user="user", samples=SAMPLES, rows=15_000_000, mean_dim=16.0),
+        requested_memory_bytes=2 * 10**9,
+    )
+    found = simulate_jobs([spec], Watched(ElastichostPolicy()), cluster(2)).jobs[0]
+    assert (found.outcome, found.ooms) == ("completed", 0)
+    needed = [one for one in found.raises if one.needed_s < found.ended_s]
+    assert len(needed) >= 2
+    assert all(one.needed_s - one.at_s >= one.move_s for one in needed)
+    blind = simulate_jobs([spec], Watched(ElastichostPolicy(PolicyParts(memory=False))), cluster(2)).jobs[0]
+    assert blind.ooms > 0
+
+
+def test_after_a_kill_it_keeps_what_it_got() -> None:
+    """A short job grows to its end before much is measured."""
+    spec = job(
+        samples=30_000_000,
+        memory=MemoryCurve(1e9, 20e9, 0.5, 30e6, 250e6, 100e6),
+        features=JobFeatures(family="family", user="user", samples=30_000_000, rows=15_000_000, mean_dim=16.0),
+        requested_memory_bytes=5 * 10**9,
+    )
+    found = simulate_jobs([spec], Watched(ElastichostPolicy()), cluster(2)).jobs[0]
+    assert found.outcome == "completed" and 1 <= found.ooms <= 3
+
+
+@pytest.mark.parametrize("cares", [True, False])
+def test_stragglers_and_hot_ps(cares: bool) -> None:
+    spec = job(samples=4 * SAMPLES, truth=ClosedNetwork(server_s=0.1))
+    parts = PolicyParts(health=cares, hot_servers=cares)
+    found = simulate_jobs(
+        [spec], Watched(ElastichostPolicy(parts)), cluster(2, IncidentRates(0.0, 0.3, 10.0, 0.0))
+    ).jobs[0]
+    assert found.episodes
+    if not cares:
+        assert found.replaced_right + found.replaced_wrong + found.moved_right + found.moved_wrong == 0
+        return
+    assert found.replaced_right >= 1 and found.moved_right >= 1
+    assert found.replaced_wrong + found.moved_wrong <= 1
+
+
+def test_a_job_begins_as_the_one_before_it_ended() -> None:
+    first = job(0, samples=SAMPLES)
+    second = msgspec.structs.replace(job(1, samples=SAMPLES), arrived_s=20_000.0)
+    found = simulate_jobs([first, second], Watched(ElastichostPolicy()), cluster(8)).jobs
+    assert found[0].ended_s < second.arrived_s
+    assert found[1].first is not None and found[0].final is not None
+    speed = first.truth.speed
+    assert speed(found[1].first).samples_per_s > 0.9 * speed(found[0].final).samples_per_s
+    cold = simulate_jobs([first, second], Watched(ElastichostPolicy(PolicyParts(warm_start=False))), cluster(8)).jobs
+    assert found[1].completion_s < cold[1].completion_s
+    assert cold[1].first == cold[0].first

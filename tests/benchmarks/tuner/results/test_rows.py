@@ -1,0 +1,110 @@
+"""What a part prints is what its rows read; all of it in their smallest settings, or made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.harness.aggregates import Interval
+from benchmarks.harness.aims import bounds_of
+from benchmarks.tuner import accuracy, real
+from benchmarks.tuner.emulated import benchmark as emulated
+from benchmarks.tuner.memory import benchmark as memory
+from benchmarks.tuner.memory.real_runs import RealRun
+from benchmarks.tuner.results import page as results
+from benchmarks.tuner.results.rows import rows_of
+from benchmarks.tuner.search import benchmark as search
+from benchmarks.tuner.search.runs import Options
+from benchmarks.tuner.search.simulated_worlds import SIMULATED
+from elastichost.emulation.scenarios import scenario
+from elastichost.tuner.facts import Configuration
+
+PRECISE, COMPLETE = Interval(0.98, 0.9, 1.0), Interval(0.97, 0.96, 1.0)
+ARM = memory.ArmFigures("", 360, 150, 151, PRECISE, COMPLETE, 200, 8, 250.0, (1.2, 14.0), 5e4, {"heaps": 0.95})
+REAL = RealRun("with the tuner", "done", 1000, 2.0, 3.0, 2.5, "", (), 7.5)
+
+
+def printed(figures: object) -> msgspec.Raw:
+    """As it comes back from the file that keeps it."""
+    return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(figures))))
+
+
+def verdicts(name: str, figures: object) -> list[str]:
+    return [row.reached for row in rows_of({name: printed(figures)})]
+
+
+def test_memory_has_a_row_for_each_arm_and_each_real_run_that_acted() -> None:
+    arms = {name: dataclasses.replace(ARM, arm=name) for name in memory.ARMS}
+    assert verdicts("memory", memory.Figures(arms)) == ["yes"] * 3
+    late = dataclasses.replace(ARM, recall=Interval(0.9, 0.8, 1.0))
+    idle = msgspec.structs.replace(REAL, lead_s=None)
+    short = msgspec.structs.replace(REAL, lead_s=1.0)
+    figures = memory.Figures({**arms, "known": late}, (idle, REAL, short))
+    assert verdicts("memory", figures) == ["yes", "**no**", "yes", "once", "**no**"]
+
+
+def test_what_only_the_mean_reaches_is_not_called_reached() -> None:
+    unsure = dataclasses.replace(ARM, recall=Interval(0.97, 0.93, 1.0))
+    figures = memory.Figures({name: dataclasses.replace(unsure, arm=name) for name in memory.ARMS})
+    assert verdicts("memory", figures) == ["not each time"] * 3
+
+
+def test_accuracy_is_read_with_the_aims_beside_it() -> None:
+    options = accuracy.Options(seeds=1, keep_every=16, iterations=200, scenarios=(scenario("server_bound"),))
+    figures = accuracy.measure(options)
+    row, fixed = rows_of({"accuracy": printed({**dataclasses.asdict(figures), "aims": bounds_of(accuracy.AIMS)})})
+    assert f"{figures.cases['elastichost'].mape_median:.1%}" in row.ours and (row.reached == "yes") is accuracy.reaches(
+        figures
+    )
+    assert f"Optimus {figures.cases['optimus, cores fixed'].mape_median:.1%}" in fixed.others
+
+
+def test_search_has_rows_also_where_no_grid_was_recorded() -> None:
+    worlds = tuple(one for one in SIMULATED if one.name == "server_bound")
+    options = Options(seeds=1, rival_seeds=1, looks_s=30.0, lengths_s=(300.0,), worlds=worlds, arms=("elastichost",))
+    figures = search.measure(options, ())
+    assert [row.aim for row in rows_of({"search": printed(figures)})] == [">= 0.9", ">= 0.9", "<= 50 ms"]
+
+
+def test_emulated_has_rows_for_what_was_measured() -> None:
+    figures = emulated.Figures(
+        emulated.ScaleOut(10, 60, 1.0, 2.0, 3.0),
+        emulated.Steady(4.0, 60, 4, 900, 0.01, 0.2, 0.3, 0.2, {"worker": 1.0}, 0.1, 0, {"worker": 10**7}),
+        (),
+        (emulated.Tuned("server_bound", Configuration(1, 1), Configuration(4, 2), Configuration(4, 2), 1.0, 9.0, 4),),
+    )
+    assert verdicts("emulated", figures) == ["**no**", "once"]
+
+
+def test_figures_of_a_quick_part_go_where_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (results.PAGE, results.RESULTS, results.KEPT)}
+    assert results.main(["--run", "real", "--quick"]) == 2 and "--into" in capsys.readouterr().err
+    monkeypatch.setattr(real, "QUICK_SEEDS", 1)
+
+    spawn = subprocess.run
+
+    def run(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        """In this process, where it is quicker; what asks for the machine's facts is run as ever."""
+        if command[1:3] != ["-m", "benchmarks.tuner.real"]:
+            return spawn(command, **how)
+        code = real.main(command[3:])
+        return subprocess.CompletedProcess(command, code, capsys.readouterr().out)
+
+    monkeypatch.setattr(results.subprocess, "run", run)
+    out = tmp_path / "out"
+    assert results.main(["--run", "real", "--quick", "--into", str(out)]) == 0
+    kept = json.loads((out / "results" / "real.json").read_bytes())
+    assert kept["part"] == "real" and "Held-out error" in kept["tables"] and "models" in kept["figures"]
+    assert "Held-out error" in (out / "tuner.md").read_text()
+    assert "real runs: median" in (out / "RESULTS.md").read_text()
+    assert (out / "tuner_real.png").exists()
+    assert {path: path.stat().st_mtime_ns for path in before} == before

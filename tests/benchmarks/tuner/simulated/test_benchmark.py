@@ -1,0 +1,104 @@
+"""The comparison of policies is paired, and says what load it had."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from benchmarks.simulator.cluster.engine import simulate_jobs
+from benchmarks.simulator.cluster.jobs import JobMix
+from benchmarks.simulator.policies.registry import make_policy
+from benchmarks.tuner.simulated import benchmark as simulated
+from benchmarks.tuner.simulated.benchmark import Plan, loaded_jobs, run
+from benchmarks.tuner.simulated.plan import ABLATIONS, MIGRATION, NO_HEAT
+from benchmarks.tuner.simulated.results import PARTS
+
+PLAN = Plan(policies=("static", "tuned"), seeds=3, jobs=8, hosts=4, mix=JobMix(families=4, median_s=1200.0))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_jobs_come_as_densely_as_asked(seed: int) -> None:
+    plan = msgspec.structs.replace(PLAN, jobs=30)
+    jobs = loaded_jobs(plan, seed)
+    found = simulate_jobs(jobs, make_policy("tuned", jobs, seed), plan.settings("tuned"), seed)
+    assert 0.6 < found.busy_share < 0.8
+
+
+def test_figures_are_paired_by_seed() -> None:
+    found = run(PLAN)
+    static, tuned = found.figures["static"], found.figures["tuned"]
+    assert len(static) == len(tuned) == 3
+    expected = np.exp(
+        np.mean([np.log(b.completion_mean_s / a.completion_mean_s) for a, b in zip(static, tuned, strict=True)])
+    )
+    assert found.ratios["tuned"]["static"].mean == pytest.approx(expected)
+    assert found.ratios["static"]["static"].high == 1.0
+    assert found.best_rival == "static" and not found.decisions_by_size
+    for one in (*static, *tuned):
+        assert 0 < one.cpu_used <= 1 and 0 < one.memory_used <= 1 and 0 <= one.allocated <= 1
+        assert one.events_per_s > 0 and one.completion_mean_s <= one.completion_p95_s
+    again = run(PLAN)
+    for name, rows in again.figures.items():
+        assert [one.completion_mean_s for one in rows] == [one.completion_mean_s for one in found.figures[name]]
+
+
+def test_the_last_line_is_json(capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--policies", "static,oracle", "--parts", "sizes", "--seeds", "1", "--jobs", "4", "--hosts", "2"]
+    assert simulated.main([*arguments, "--sizes", "3", "--json"]) == 0
+    *tables, last = capfd.readouterr().out.splitlines()
+    assert any("mean JCT, s" in line for line in tables)
+    found = json.loads(last)
+    assert found["benchmark"] == "simulated" and found["machine"]["cores"] >= 1
+    results = msgspec.convert(found["figures"], simulated.Results)
+    assert set(results.figures) == {"static", "oracle"}
+    assert set(results.decisions_by_size["oracle"]) == {"3"}
+    assert results.plan.moving == "same" and results.hot is None and not results.ablations
+
+
+def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--policies", "static,tuned", "--parts", "policies", "--seeds", "1", "--jobs", "4", "--hosts", "2"]
+    assert simulated.main([*arguments, "--moving", "own"]) == 0
+    shown = capsys.readouterr().out
+    assert "mean JCT, s" in shown and "moving: own" in shown and "70% of them" in shown
+
+
+def test_unknown_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulated.main(["--parts", "weather"]) == 2
+    assert "no part 'weather'" in capsys.readouterr().err
+
+
+def test_all_parts_of_our_policy() -> None:
+    mix = JobMix(families=2, median_s=900.0)
+    plan = msgspec.structs.replace(PLAN, policies=("static", "elastichost"), seeds=1, jobs=4, hosts=2, mix=mix)
+    found = run(plan, parts=PARTS)
+    assert set(found.figures) == set(found.ratios) == {"static", "elastichost"}, "arms are no rivals"
+    assert set(found.ablations) == set(ABLATIONS)
+    assert found.care is not None and found.care.memory.count > 0
+    assert found.hot is not None and found.stragglers is not None
+    if found.hot.jobs:
+        assert 0.15 < found.hot.size < 0.45
+        assert set(found.hot.over) == {"without hot servers", MIGRATION, NO_HEAT}
+    assert set(found.stragglers.over) <= {"without health"}
+    assert found.start is None, "nothing comes after twenty jobs"
+
+
+def test_several_processes_find_the_same() -> None:
+    plan = msgspec.structs.replace(PLAN, seeds=2, jobs=4)
+    one, two = (run(plan, processes=processes) for processes in (1, 2))
+    for name, rows in one.figures.items():
+        for row, other in zip(rows, two.figures[name], strict=True):
+            assert (row.completion_mean_s, row.memory_used, row.events) == (
+                other.completion_mean_s,
+                other.memory_used,
+                other.events,
+            )
+    assert one.ratios == two.ratios
+
+
+def test_stopping_systems_stop_when_told_to() -> None:
+    own = Plan(moving="own")
+    assert own.settings("optimus").style.stops and not own.settings("dlrover_rm").style.stops
+    assert not Plan().settings("optimus").style.stops
