@@ -72,7 +72,7 @@ def run_directory(tmp_path: Path) -> Path:
         JournalLine("2026-01-01T00:00:02.000Z", 2.0, decided),
     )
     (run / "journal.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-    (run / "logs" / "worker-0.1.log").write_text("first\nlife\n")
+    (run / "logs" / "worker-0.1.log").write_text("first\nincarnation\n")
     (run / "logs" / "worker-0.2.log").write_text("second incarnation\n")
     (run / "logs" / "server-0.1.log").write_text("serving\n")
     return run
