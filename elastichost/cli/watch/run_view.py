@@ -179,7 +179,7 @@ def _process_table(processes: tuple[ProcessStatus, ...]) -> Table:
 
 def _name(process: ProcessStatus) -> Text:
     name = Text(process.name, style="cyan")
-    return name.append(f" incarnation {process.incarnation}", style="dim") if process.incarnation > 1 else name
+    return name.append(f".{process.incarnation}", style="dim") if process.incarnation > 1 else name
 
 
 def _plan_line(status: RunStatus) -> Text:

@@ -56,7 +56,7 @@ def test_status_of_a_run_that_is_going_on(elastichost: Elastichost, run_director
     outcome = elastichost("status")
     assert outcome.code == 0
     assert "25.0%" in outcome.stdout
-    assert "worker-0 incarnation 2" in outcome.stdout
+    assert "worker-0.2" in outcome.stdout
     assert f"running: supervisor {os.getpid()}, runs/{run_directory.name}" in outcome.stdout
     facts = json.loads(elastichost("status", "--json").last_line)
     assert (facts["schema"], facts["running"], facts["samples_trained"]) == ("elastichost/v1", True, 250)
