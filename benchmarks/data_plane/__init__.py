@@ -1,7 +1,6 @@
 """elastichost against other ways to train the same model on this machine.
 
 benchmark    the command
-criteo26     the workload: samples, files, job file
 lineup       which arms there are, and how each is started
 process_arm  an arm as a tree of processes that is stopped and resumed
 windows      interleaved windows of such arms

@@ -24,11 +24,11 @@ from rich.console import Console
 
 from benchmarks.data_plane import plot, report
 from benchmarks.data_plane.comparison import SEED, Comparison, Options
-from benchmarks.data_plane.criteo26 import ModelName
 from benchmarks.data_plane.lineup import all_arms
 from benchmarks.data_plane.report import CaseResult
 from benchmarks.data_plane.windows import WindowSettings
 from benchmarks.harness.aims import is_any_missed
+from benchmarks.harness.criteo26 import ModelName
 from benchmarks.harness.interleave import Rounds
 from benchmarks.harness.machine import Machine, read_machine
 from benchmarks.harness.workshop import Workshop

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.data_plane.criteo26 import ModelName, Samples, draw_samples, write_batches, write_parquet
 from benchmarks.data_plane.figures import ArmFigures, MeasuredWindow, arm_figures, best_peer, judged, ratios_of
 from benchmarks.data_plane.lineup import Case, Entry, Launcher, PeerHost, forked_arms
 from benchmarks.data_plane.process_arm import ProcessArm
 from benchmarks.data_plane.report import CaseResult
 from benchmarks.data_plane.windows import WindowSettings, least_disturbed_window
 from benchmarks.harness.benchmark import Benchmark, Figure
+from benchmarks.harness.criteo26 import ModelName, Samples, draw_samples, write_batches, write_parquet
 from benchmarks.harness.interleave import ArmFailedError, Measurement, Rounds
 from benchmarks.harness.outcome import Outcome
 from benchmarks.harness.runner import run

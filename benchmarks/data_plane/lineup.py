@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.data_plane.criteo26 import JobSettings, ModelName, job_text
 from benchmarks.data_plane.process_arm import ArenaCounter, ProcessArm
+from benchmarks.harness.criteo26 import JobSettings, ModelName, job_text
 from benchmarks.harness.interleave import ArmFailedError
 from benchmarks.harness.workshop import ROOT, Workshop
 from benchmarks.peers.common import Counter, PeerSettings

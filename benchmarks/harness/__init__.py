@@ -13,4 +13,5 @@ processes        processes as /proc shows them
 workshop         directories and processes of one benchmark, of which nothing is left
 training_run     one run of a job file, and its result
 temporary_arena  an arena that is gone afterwards
+criteo26         a workload that several benchmarks share: samples, files, job file
 """

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.data_plane.criteo26 import Batch, BatchFile, ModelName
+from benchmarks.harness.criteo26 import Batch, BatchFile, ModelName
 
 __all__ = ["SLOTS_PER_PEER", "Counter", "PeerSettings", "endless", "enter_role", "fork_role"]
 

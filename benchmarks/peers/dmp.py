@@ -25,7 +25,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim import RowWiseAdagrad
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from benchmarks.data_plane.criteo26 import ROWS_PER_TABLE
+from benchmarks.harness.criteo26 import ROWS_PER_TABLE
 from benchmarks.peers.common import Counter, PeerSettings, endless, fork_role
 from benchmarks.peers.torch_parts import (
     DENSE_RATE,

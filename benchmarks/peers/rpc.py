@@ -19,7 +19,7 @@ from torch.nn import functional
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedTensor
 
-from benchmarks.data_plane.criteo26 import CATEGORICAL, ROWS_PER_TABLE, Batch
+from benchmarks.harness.criteo26 import CATEGORICAL, ROWS_PER_TABLE, Batch
 from benchmarks.peers.common import Counter, PeerSettings, endless, fork_role
 from benchmarks.peers.torch_parts import (
     INIT_BOUND,

@@ -19,7 +19,7 @@ from torch import nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from benchmarks.data_plane.criteo26 import ROWS_PER_TABLE
+from benchmarks.harness.criteo26 import ROWS_PER_TABLE
 from benchmarks.peers.common import Counter, PeerSettings, endless
 from benchmarks.peers.torch_parts import (
     INIT_BOUND,

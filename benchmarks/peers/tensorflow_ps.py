@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.data_plane.criteo26 import CATEGORICAL, DENSE, DIM, ROWS_PER_TABLE
+from benchmarks.harness.criteo26 import CATEGORICAL, DENSE, DIM, ROWS_PER_TABLE
 from benchmarks.peers.common import Counter, PeerSettings, enter_role, fork_role
 
 __all__ = ["main"]

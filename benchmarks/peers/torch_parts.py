@@ -14,7 +14,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 import elastichost.models
-from benchmarks.data_plane.criteo26 import CATEGORICAL, DENSE, DIM, ROWS_PER_TABLE, Batch, ModelName
+from benchmarks.harness.criteo26 import CATEGORICAL, DENSE, DIM, ROWS_PER_TABLE, Batch, ModelName
 
 __all__ = [
     "DENSE_RATE",

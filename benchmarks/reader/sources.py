@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.data_plane.criteo26 import ROWS_PER_TABLE, draw_samples, write_parquet
+from benchmarks.harness.criteo26 import ROWS_PER_TABLE, draw_samples, write_parquet
 from benchmarks.reader import sample_files
 from elastichost.arena.arena import Arena
 from elastichost.datasets.parquet.reader import ParquetDecoder

@@ -26,7 +26,6 @@ __all__ = [
     "JobFaults",
     "JobView",
     "MeasurementHistory",
-    "Measurements",
     "MemorySample",
     "Policy",
     "Trigger",
@@ -72,14 +71,6 @@ class MeasurementHistory(Protocol):
 
     @property
     def slowest(self) -> Sequence[float]: ...
-
-
-class Measurements(msgspec.Struct, frozen=True):
-    """`MeasurementHistory`, laid out."""
-
-    observations: tuple[Observation, ...] = ()
-    memory: tuple[MemorySample, ...] = ()
-    slowest: tuple[float, ...] = ()
 
 
 class JobView(msgspec.Struct, frozen=True, gc=False):

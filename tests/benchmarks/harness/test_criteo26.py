@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.data_plane.criteo26 import (
+from benchmarks.harness.criteo26 import (
     CATEGORICAL,
     DENSE,
     ROWS_PER_TABLE,
