@@ -1,4 +1,4 @@
-"""Samples with planted truth, each a function of (seed, sample index): any range, in any order, same bits. Pure.
+"""Samples with planted truth, each a function of (seed, sample index): any range, in any order, same bits.
 
 id      rank x of a bounded power law, P(x) ~ x^-zipf, through the inverse of its cumulative distribution;
         an affine bijection scatters ranks over [0, table_rows)
