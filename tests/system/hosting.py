@@ -46,7 +46,7 @@ workers = {{workers}}
 [checkpoint]
 every_s = {{every_s}}
 [supervision]
-hang_timeout_s = 5
+hang_timeout_s = {{hang_timeout_s}}
 keep_arena_s = {{keep_s}}
 """
 # However fast the machine is, an epoch takes its time: until it is to hurry.
@@ -116,6 +116,7 @@ def write_job(place: Path, name: str, model: str = "", **settings: object) -> st
         "workers": 1,
         "every_s": 60,
         "keep_s": 2,
+        "hang_timeout_s": 5,
     }
     if model:
         (place / f"{name}.py").write_text(model)
