@@ -13,7 +13,9 @@ The map of the house, from the roof down; imports go only downward:
     user_model, quality                     the user's model | AUC, log loss, calibration
     config, history, host                   the job file | what jobs taught | this machine
     plan, sharding, metrics, resources      what should run | id to bucket to server | facts about a run | cores, bytes
-    specs, clock, errors, wording           tables | time as an argument | typed errors | numbers in words
+    batches, micro_batches                  where batches end | how sync mode cuts a step
+    specs, clock, errors                    tables | time as an argument | typed errors
+    human_readable, atomic_write            numbers in words | whole files on disks that may be full
 
 `models` stands beside the house: plain torchrec models that know nothing of it.
 

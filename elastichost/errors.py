@@ -18,6 +18,7 @@ __all__ = [
     "DataError",
     "ElastichostError",
     "ExitCode",
+    "GpuMemoryError",
     "HangError",
     "HistoryError",
     "HostLostError",
@@ -134,10 +135,19 @@ class NonFiniteError(JobFailedError):
         self.samples = samples
 
 
+class GpuMemoryError(JobFailedError):
+    """A GPU has no memory left for what a process wants to allocate."""
+
+
 class RestartBudgetError(JobFailedError):
-    """A process died more often than its restart budget allows."""
+    """A process died more often than its restart budget allows. last_error: class name of what it reported last, "":
+    it reported nothing."""
 
     exit_code = ExitCode.RESTART_BUDGET
+
+    def __init__(self, message: str, *, last_error: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.last_error = last_error
 
 
 class HangError(JobFailedError):

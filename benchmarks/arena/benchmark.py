@@ -25,8 +25,8 @@ from benchmarks.harness.aggregates import percentile
 from benchmarks.harness.aims import Aim
 from benchmarks.harness.benchmark import Benchmark, Figure
 from benchmarks.harness.interleave import Rounds
-from benchmarks.harness.json_line import write_json
 from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run, silent
 from benchmarks.harness.temporary_arena import temporary_arena
 from elastichost.arena import kernels

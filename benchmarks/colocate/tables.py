@@ -10,8 +10,8 @@ from benchmarks.colocate.jobs import Size, jobs_of
 from benchmarks.colocate.quality import MemoryEstimates, Parity
 from benchmarks.colocate.recorded import Campaign
 from benchmarks.harness.aggregates import Spread
+from benchmarks.harness.output import print_table
 from benchmarks.harness.runner import print_verdicts
-from benchmarks.harness.tables import print_table
 
 __all__ = ["planned", "show"]
 

@@ -42,7 +42,7 @@ from benchmarks.colocate_simulated.plan import (
     tasks_of,
 )
 from benchmarks.harness.aggregates import Interval
-from benchmarks.harness.json_line import write_json
+from benchmarks.harness.output import write_json
 
 __all__ = ["main", "run", "show"]
 

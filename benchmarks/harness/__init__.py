@@ -6,8 +6,7 @@ runner           runs a benchmark, prints its tables, judges its aims
 outcome          its measurements, figures and verdicts
 aims             a bound of a figure, and whether it was reached
 aggregates       spreads, percentiles, bootstrap intervals
-tables           plain tables
-json_line        the last line of stdout, for programs
+output           tables, and the last line of stdout for programs
 machine          the machine that figures come from
 processes        processes as /proc shows them
 workshop         directories and processes of one benchmark, of which nothing is left

@@ -12,7 +12,7 @@ from benchmarks.harness.aims import Verdict, is_any_missed
 from benchmarks.harness.benchmark import Benchmark, Figure
 from benchmarks.harness.interleave import Measurement, interleave
 from benchmarks.harness.outcome import Outcome
-from benchmarks.harness.tables import print_table
+from benchmarks.harness.output import print_table
 
 __all__ = ["exit_code", "print_outcomes", "print_verdicts", "run", "say", "silent"]
 

@@ -24,8 +24,8 @@ import msgspec
 from benchmarks.harness.aims import Aim
 from benchmarks.harness.benchmark import Benchmark, Figure, PairedFigure
 from benchmarks.harness.interleave import Rounds
-from benchmarks.harness.json_line import write_json
 from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.workshop import ROOT, Workshop
 from benchmarks.hostile.attackers import Target

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from benchmarks.harness.aggregates import quantile
 from benchmarks.harness.benchmark import Benchmark, Figure
 from benchmarks.harness.interleave import Rounds
-from benchmarks.harness.json_line import write_json
 from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run, silent
 from benchmarks.harness.workshop import ROOT, Workshop
 from benchmarks.memory_estimate.job_runner import JobRunner, SeenJob

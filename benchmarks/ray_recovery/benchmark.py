@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness.json_line import write_json
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.harness.workshop import Workshop

@@ -28,8 +28,8 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from benchmarks.harness.aims import Aim
 from benchmarks.harness.benchmark import Benchmark, Figure
 from benchmarks.harness.interleave import Rounds
-from benchmarks.harness.json_line import write_json
 from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.temporary_arena import temporary_arena
 from benchmarks.reader.sources import OwnRows, Source, make_sources, model_of

@@ -28,8 +28,8 @@ from benchmarks.harness.aggregates import Percentiles, percentiles_of
 from benchmarks.harness.aims import Aim
 from benchmarks.harness.benchmark import Benchmark, Figure
 from benchmarks.harness.interleave import Rounds
-from benchmarks.harness.json_line import write_json
 from benchmarks.harness.outcome import Outcome
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import exit_code, print_outcomes, run
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.harness.workshop import Workshop

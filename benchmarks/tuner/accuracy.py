@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness.aims import Verdict, at_least, at_most, bounds_of, is_any_missed
-from benchmarks.harness.json_line import write_json
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import print_verdicts
 from benchmarks.simulator.queueing.configuration_grid import grid
 from benchmarks.simulator.queueing.fork_join import simulate, throughputs

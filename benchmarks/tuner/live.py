@@ -32,9 +32,8 @@ import numpy.typing as npt
 from benchmarks.harness.aggregates import Spread, spread_of
 from benchmarks.harness.benchmark import Benchmark, Figure
 from benchmarks.harness.interleave import Measurement, Rounds
-from benchmarks.harness.json_line import write_json
+from benchmarks.harness.output import print_table, write_json
 from benchmarks.harness.runner import run, say
-from benchmarks.harness.tables import print_table
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.tuner.endless_run import running_job
 from benchmarks.tuner.grid_record import COMMON, ENDLESS, Looks, measure

@@ -21,8 +21,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.harness.json_line import write_json
-from benchmarks.harness.tables import print_table
+from benchmarks.harness.output import print_table, write_json
 from benchmarks.tuner.recorded_grid import GridCase, read_grids
 from elastichost.tuner.facts import Configuration, ConfigurationArray, Observation, Predictions, as_array
 from elastichost.tuner.models.base import NORMAL_90, interval

@@ -21,8 +21,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from benchmarks.harness.json_line import write_json
-from benchmarks.harness.tables import print_table
+from benchmarks.harness.output import print_table, write_json
 from benchmarks.simulator.cluster import calibration
 from benchmarks.tuner.search.arms import Tuned
 from benchmarks.tuner.search.course import CHANGE_S, Course, drive

@@ -38,9 +38,8 @@ from benchmarks.harness.aggregates import spread_of
 from benchmarks.harness.aims import Verdict, at_least, is_any_missed
 from benchmarks.harness.benchmark import Benchmark, Figure
 from benchmarks.harness.interleave import Measurement, Rounds
-from benchmarks.harness.json_line import write_json
+from benchmarks.harness.output import print_table, write_json
 from benchmarks.harness.runner import print_verdicts, run, say
-from benchmarks.harness.tables import print_table
 from benchmarks.harness.training_run import EXAMPLES
 from benchmarks.tuner.endless_run import running_job
 from benchmarks.tuner.live import LAST_S, WINDOW_S, plan_name

@@ -1,5 +1,17 @@
 """The command line: verbs in, exit codes out. A room for each group of verbs, a file for each verb or two.
 
+Modules:
+    train/         run, resume, scale, plan, config, convert
+    watch/         status, events, logs, report, replay
+    many_jobs/     host, submit, queue, cancel, top, and `run` with several jobs
+    maintenance/   doctor, clean, bench, chaos
+    results        export and predict
+    runs           finds the run that a verb is about
+    options        options that several verbs have
+    output         data, progress and the JSON object of `--json`
+    report         prints what a verb did
+    failure        prints an error
+
 Data goes to stdout, progress and errors to stderr. Each verb imports what it needs when it runs, so that
 `--help` loads no torch, numpy, pyarrow, numba or scipy.
 """

@@ -7,6 +7,7 @@
     text/        byte ranges of lines, text -> Parquet      synthetic/         planted truth, any range on its own
     preflight    every problem before a job starts          bad_rows, id_ranges    rows that cannot be trained on
     remote       training data at the rate of a remote store
+    files        which files there are, and whether they stayed the same
     warm         kernels loaded before a fork
 
 Importing this package loads neither pyarrow nor numba; opening a reader does.

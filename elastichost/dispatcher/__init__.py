@@ -9,7 +9,7 @@
     processes              the processes of all jobs
     resource_leases        tells runs what is their part of the host from now on
     job_observer           what jobs do and use
-    facts, options, refusals, directory, timeline    values, and files
+    facts, options, directory, timeline    values, and files
 
 What runs beside what, and who gets how many cores, is decided by `tuner.colocation`.
 """

@@ -10,7 +10,7 @@ import msgspec
 
 from elastichost.atomic_write import write_atomically
 from elastichost.dispatcher.facts import FAILURE_FILE, JobFailure
-from elastichost.errors import ElastichostError
+from elastichost.errors import ElastichostError, RestartBudgetError
 
 __all__ = ["leave_failure", "leave_unforeseen", "work_in"]
 
@@ -26,16 +26,17 @@ def work_in(directory: str) -> None:
 
 def leave_failure(folder: Path, error: ElastichostError) -> int:
     """`failure.json` in the job's folder; returns the exit code that it ends with."""
-    _leave(folder, error, error.message, error.hint)
+    last_error = error.last_error if isinstance(error, RestartBudgetError) else ""
+    _leave(folder, JobFailure(type(error).__name__, error.message, error.hint, last_error))
     return int(error.exit_code)
 
 
 def leave_unforeseen(folder: Path, error: Exception, log: str) -> None:
     """`failure.json` for an error that was not raised on purpose. Whoever calls this raises it again: the process ends
     with its traceback in the log, and the user is told where that is."""
-    _leave(folder, error, str(error)[:MOST_CHARACTERS] or "no message", f"its traceback is at the end of {log}")
+    message = str(error)[:MOST_CHARACTERS] or "no message"
+    _leave(folder, JobFailure(type(error).__name__, message, f"its traceback is at the end of {log}"))
 
 
-def _leave(folder: Path, error: Exception, message: str, hint: str) -> None:
-    failure = JobFailure(type(error).__name__, message, hint)
+def _leave(folder: Path, failure: JobFailure) -> None:
     write_atomically(folder / FAILURE_FILE, msgspec.json.encode(failure))

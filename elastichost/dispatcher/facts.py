@@ -82,11 +82,13 @@ class Size(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a job ended with an error: `failure.json` in its folder."""
+    """Why a job ended with an error: `failure.json` in its folder. last_error: where `kind` is that a process was
+    restarted too often, what it reported last. Both are class names, of `errors` where elastichost raised them."""
 
     kind: str
     message: str
     hint: str = ""
+    last_error: str = ""
 
 
 class JobObservation(msgspec.Struct, frozen=True):

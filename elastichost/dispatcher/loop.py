@@ -24,6 +24,7 @@ from elastichost.dispatcher.admission_probe import EXAMINED_FILE
 from elastichost.dispatcher.core.core import Core
 from elastichost.dispatcher.core.demands import Examined
 from elastichost.dispatcher.core.effects import Effect, KillJob, NoteEvent, StartJob
+from elastichost.dispatcher.core.refusals import CommandRefusals
 from elastichost.dispatcher.core.shapes import shape_of
 from elastichost.dispatcher.directory import HostDirectory, Kept
 from elastichost.dispatcher.facts import (
@@ -42,17 +43,16 @@ from elastichost.dispatcher.job_observer import JobObserver
 from elastichost.dispatcher.options import HostOptions
 from elastichost.dispatcher.performer import Performer
 from elastichost.dispatcher.processes import CHECK, Ended, JobProcesses
-from elastichost.dispatcher.refusals import CommandRefusals
 from elastichost.dispatcher.resource_leases import Lender
 from elastichost.dispatcher.timeline import Timeline
 from elastichost.errors import ArenaError, ConfigError, ProtocolError
+from elastichost.host.stop_signals import StopSignals
 from elastichost.resources import HostInventory
 from elastichost.runs.directory import new_run_path
 from elastichost.runs.events import AnyEvent, HostPrepared, HostStopping, HostWarned, JournalLine
 from elastichost.runs.journal import Journal, utc_now
 from elastichost.runs.result import RunResult
 from elastichost.supervisor.core.disk_space import DiskSpace
-from elastichost.supervisor.signals import StopSignals
 from elastichost.wire.commands import CancelMsg, CommandServer, ReachedMsg, RefusedMsg, SubmitMsg
 
 __all__ = ["HostLoop"]

@@ -7,6 +7,7 @@ model         tables that are nearly empty
 main          entries of the processes
 worker        the loop of a worker
 batches       leases cut into batches
+commit        real pushes, of gradients that are zero
 prices        what a batch and a request take
 timeline      when a worker does what
 exchange      its requests to all PS

@@ -9,5 +9,8 @@ Modules:
     cpu_features    which instructions the processor has
     kernel_cache    where compiled kernels are kept
     machine         page size and size of the address space
+    affinity        moves a running process to other cores
+    own_directory   whether a directory is this user's alone
+    stop_signals    SIGINT and SIGTERM, as facts for a loop
     environment     locale, limits and directories that a start depends on
 """

@@ -6,6 +6,9 @@ Each name is a build function for `model.build`, e.g. `build = "elastichost.mode
     module(dense float32 [B, num_dense], sparse KeyedJaggedTensor) -> logits [B], or [B, num_labels] when that is > 1
 
 Names load on first use: importing this package imports no torch. The folder can be copied out and used alone.
+
+Modules:
+    networks/   one module for each model
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from elastichost.arena.dense.store import DenseStore
 from elastichost.arena.watermarks import Watermarks
 from elastichost.config.job import JobSpec
 from elastichost.errors import DiskFullError, ProtocolError
+from elastichost.host.affinity import move_to_cores
 from elastichost.micro_batches import CREW
 from elastichost.ps.applied_log import AppliedLog
 from elastichost.ps.applier import RowApplier
@@ -31,7 +32,6 @@ from elastichost.ps.session import Session
 from elastichost.ps.snapshot import Block, SnapshotWriter, written_message
 from elastichost.ps.transfer.both_ends import BucketTransfers
 from elastichost.sharding import bucket_count
-from elastichost.wire.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.codec import Envelope, frame_bytes
 from elastichost.wire.control import (

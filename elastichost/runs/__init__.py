@@ -6,6 +6,7 @@ Modules:
     journal_replay   what the journal of a run tells the supervisor that resumes it
     decisions        decisions.jsonl: what the tuner's decisions were made from
     result           result.json
+    facts            what the journal and a checkpoint both carry of a run
     directory        the directory of a run, locked while a supervisor works in it
     cpu_check        whether a resume in sync mode has the same processor features
     observer         what a caller of `run` is told while it trains

@@ -20,7 +20,7 @@
     components       what these are
     context          what all parts share: sockets, launcher, journal, fleet
     rebalancer       moves buckets of busy parameter servers
-    rollback         back to a checkpoint; status: what is reported; run_result: how it ended; signals: SIGINT, SIGTERM
+    rollback         back to a checkpoint; status: what is reported; run_result: how it ended
 
 It never imports `ps` or `worker`: those run in other processes and are named by strings.
 """

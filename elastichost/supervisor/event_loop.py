@@ -10,6 +10,7 @@ from typing import Protocol
 
 from elastichost.errors import PreflightError
 from elastichost.host.kernel_cache import kernel_cache
+from elastichost.host.stop_signals import StopSignals
 from elastichost.runs import events
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
@@ -19,7 +20,6 @@ from elastichost.supervisor.launch.events import Exited
 from elastichost.supervisor.launch.messages import PreparedMsg
 from elastichost.supervisor.launch.poll import wait_readable
 from elastichost.supervisor.message_router import MessageRouter
-from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.status import Reporter
 from elastichost.wire.commands import CommandServer
 

@@ -21,6 +21,7 @@ from elastichost.clock import MonotonicClock
 from elastichost.config.hosts import HostsFile
 from elastichost.config.job import JobSpec, load_job
 from elastichost.errors import ConfigError, ElastichostError, PreflightError
+from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan, ProcessId
 from elastichost.resources import HostInventory
 from elastichost.runs.decisions import DECISIONS_FILE, Recorder
@@ -50,7 +51,6 @@ from elastichost.supervisor.remote.keyring import Keyring
 from elastichost.supervisor.remote.messages import SourceFile
 from elastichost.supervisor.remote.multi_host_launcher import HostsLauncher
 from elastichost.supervisor.rollback import barred
-from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.startup.arena_takeover import ArenaClaim, claim_arena
 from elastichost.supervisor.startup.emulation import EMULATED
 from elastichost.supervisor.startup.preflight import Preparation, preflight

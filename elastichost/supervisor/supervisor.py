@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from elastichost.errors import ElastichostError, ExitCode, HostLostError, NonFiniteError
+from elastichost.host.stop_signals import StopSignals
 from elastichost.runs import events
 from elastichost.runs.result import RunOutcome, RunResult
 from elastichost.supervisor.command_handler import refuse_all
@@ -23,7 +24,6 @@ from elastichost.supervisor.phases.stop_request import StopRequest
 from elastichost.supervisor.phases.training import TrainingPhase
 from elastichost.supervisor.run_result import conclude, result_of
 from elastichost.supervisor.run_start import RunStart, start_run
-from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource
 from elastichost.supervisor.status import Reporter

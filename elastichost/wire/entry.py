@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from elastichost.config.job import JobSpec, load_job
-from elastichost.errors import ElastichostError, NonFiniteError
+from elastichost.errors import ElastichostError, GpuMemoryError, NonFiniteError
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import FailureReportMsg
 from elastichost.wire.crash import arm
@@ -20,19 +20,32 @@ from elastichost.wire.sockets import ControlClient
 __all__ = ["decode_arguments", "failure_report", "report_failure", "run_child", "run_loop"]
 
 
+# CUDA and its libraries raise a RuntimeError when they find no memory; only its words tell it from others.
+_OUT_OF_GPU_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
 def decode_arguments(arguments_json: bytes) -> ChildArguments:
     """Raises msgspec.ValidationError for anything but ChildArguments."""
     return msgspec.json.decode(arguments_json, type=ChildArguments)
 
 
 def failure_report(error: BaseException) -> FailureReportMsg:
-    """What the supervisor is told of an error; a model's error carries the user's own traceback."""
+    """What the supervisor is told of an error; a model's error carries the user's own traceback. An error that means
+    that a GPU is full becomes a GpuMemoryError, whichever library raised it."""
     own = getattr(error, "traceback_text", "")
     text = own or "".join(traceback.format_exception(error))
     message = error.message if isinstance(error, ElastichostError) else str(error)
     hint = error.hint if isinstance(error, ElastichostError) else ""
     samples = error.samples if isinstance(error, NonFiniteError) else None
-    return FailureReportMsg(type(error).__name__, message, hint, traceback_text=text, samples=samples)
+    error_type = GpuMemoryError.__name__ if _is_gpu_full(error) else type(error).__name__
+    return FailureReportMsg(error_type, message, hint, traceback_text=text, samples=samples)
+
+
+def _is_gpu_full(error: BaseException) -> bool:
+    # torch.OutOfMemoryError by its name: not every process that gets here has imported torch
+    if type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_GPU_MEMORY)
 
 
 def run_child(arguments_json: bytes, run: Callable[[ChildArguments, ControlClient], None]) -> int:

@@ -1,4 +1,4 @@
-"""Errors that nobody foresaw, in a process of a job: the user is told which, and where its traceback is."""
+"""What a process of a job leaves when it fails: what went wrong, and where its traceback is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from elastichost.dispatcher import admission_probe as examining
 from elastichost.dispatcher import job_process
 from elastichost.dispatcher.admission_probe import ExamineArguments
+from elastichost.dispatcher.child import leave_failure
 from elastichost.dispatcher.facts import FAILURE_FILE, JobFailure
 from elastichost.dispatcher.job_process import JobArguments
+from elastichost.errors import DataError, RestartBudgetError
 from elastichost.resources import HostInventory
 
 LENT = HostInventory((0,), 10**9)
@@ -36,6 +38,15 @@ def test_it_is_left_for_the_user_and_raised_again(where: str, tmp_path: Path, mo
     assert (failure.kind, failure.message[:9]) == ("ZeroDivisionError", "no towers")
     assert len(failure.message) <= 2000
     assert failure.hint == f"its traceback is at the end of {log}"
+
+
+def test_what_a_process_reported_last_is_kept_as_a_field(tmp_path: Path) -> None:
+    """The dispatcher must not read it from the message."""
+    leave_failure(tmp_path, RestartBudgetError("worker-0 ended 4 times", last_error="GpuMemoryError"))
+    failure = msgspec.json.decode((tmp_path / FAILURE_FILE).read_bytes(), type=JobFailure)
+    assert failure == JobFailure("RestartBudgetError", "worker-0 ended 4 times", last_error="GpuMemoryError")
+    leave_failure(tmp_path, DataError("no file"))
+    assert msgspec.json.decode((tmp_path / FAILURE_FILE).read_bytes(), type=JobFailure).last_error == ""
 
 
 def test_a_directory_that_is_gone_is_told_too(tmp_path: Path) -> None:

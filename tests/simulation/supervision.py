@@ -180,7 +180,7 @@ class SimSnapshotWriter:
 
 
 def stop_signals(world: World, owner: Actor) -> Any:
-    """`signals.StopSignals`, sent by `count = 1` and `descriptor.put`."""
+    """`stop_signals.StopSignals`, sent by `count = 1` and `descriptor.put`."""
     descriptor = Endpoint(owner)
     return SimpleNamespace(
         count=0, last=0, name="SIGINT", exit_code=130, descriptor=descriptor, clear=descriptor.queue.clear

@@ -1,6 +1,5 @@
 """Policies that are compared: how each decides which processes every job of a cluster gets.
 
-registry             policies by name
 elastichost_policy   this project's policy
 elastichost_memory   the memory that it grants
 static               users' configurations, and the best static one

@@ -27,10 +27,9 @@ import psutil
 
 from benchmarks.harness.aggregates import percentile
 from benchmarks.harness.aims import Verdict, at_most, bounds_of
-from benchmarks.harness.json_line import write_json
+from benchmarks.harness.output import print_table, write_json
 from benchmarks.harness.processes import busy_s
 from benchmarks.harness.runner import print_verdicts
-from benchmarks.harness.tables import print_table
 from benchmarks.harness.workshop import Workshop
 from benchmarks.simulator.queueing.fork_join import simulate, throughputs
 from benchmarks.tuner.emulated.cloud import JOB, EmulatedRun, running

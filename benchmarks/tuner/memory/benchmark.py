@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from benchmarks.harness.aggregates import Interval, bootstrap
 from benchmarks.harness.aims import Verdict, at_least, bounds_of, is_any_missed
-from benchmarks.harness.json_line import write_json
+from benchmarks.harness.output import write_json
 from benchmarks.harness.runner import print_verdicts
 from benchmarks.tuner.memory.real_runs import RealRun, real_runs, real_words
 from elastichost.history.features import Estimates

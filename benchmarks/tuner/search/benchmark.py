@@ -32,9 +32,8 @@ import numpy.typing as npt
 
 from benchmarks.harness.aggregates import percentile
 from benchmarks.harness.aims import Verdict, at_least, at_most, is_any_missed
-from benchmarks.harness.json_line import write_json
+from benchmarks.harness.output import print_table, write_json
 from benchmarks.harness.runner import print_verdicts
-from benchmarks.harness.tables import print_table
 from benchmarks.tuner.search.recorded_worlds import recorded_worlds
 from benchmarks.tuner.search.runs import ARMS, NEVER, Drifted, Options, Run, drifts_of, runs_of
 from benchmarks.tuner.search.simulated_worlds import SIMULATED

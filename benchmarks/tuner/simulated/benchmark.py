@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from benchmarks.harness.json_line import write_json
-from benchmarks.simulator.policies.registry import POLICIES
+from benchmarks.harness.output import write_json
+from benchmarks.simulator.policy_registry import POLICIES
 from benchmarks.simulator.queueing import truth_tables
 from benchmarks.tuner.simulated.plan import Plan, loaded_jobs
 from benchmarks.tuner.simulated.results import PARTS, Results, run

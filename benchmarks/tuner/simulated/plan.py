@@ -14,8 +14,8 @@ from benchmarks.simulator.cluster.settings import SEAMLESS, STOP_AND_RESTART, Cl
 from benchmarks.simulator.cluster.views import Policy
 from benchmarks.simulator.policies.configurations import candidates
 from benchmarks.simulator.policies.elastichost_policy import ElastichostPolicy, PolicyParts
-from benchmarks.simulator.policies.registry import POLICIES, make_policy
 from benchmarks.simulator.policies.static import best_configuration
+from benchmarks.simulator.policy_registry import POLICIES, make_policy
 from benchmarks.simulator.queueing import truth_tables
 
 __all__ = [

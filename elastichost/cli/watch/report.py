@@ -65,7 +65,7 @@ def report(
 def _read_run(directory: Path) -> tuple[Report, Callable[[], str]]:
     """What its page tells, and what makes the page of it."""
     from elastichost.reporting.run.assemble import read_report
-    from elastichost.reporting.run.page import page_of
+    from elastichost.reporting.run.view.page import page_of
     from elastichost.runs.journal import utc_now
 
     report = read_report(directory, is_running=_is_running(directory), now_utc=utc_now())

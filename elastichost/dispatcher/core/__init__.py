@@ -9,5 +9,6 @@ Modules:
     interference_control   jobs that slow each other
     oom_containment        jobs that together use too much memory
     allocation_drift       what a run has, where that is not what it was told
+    refusals               commands that were refused, told now and then
     endings                jobs that end, asked to or not, and what becomes of them
 """

@@ -30,8 +30,7 @@ __all__ = [
 ]
 
 OUT_OF_MEMORY = ("MemoryBudgetError", "ArenaFullError")
-# torch.OutOfMemoryError says the first; the others come where CUDA itself or one of its libraries finds no room
-OUT_OF_GPU_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+OUT_OF_GPU_MEMORY = "GpuMemoryError"
 SIGKILLED = -9
 MOST_STARTS = 5  # of one job: who is evicted so often fails
 REST_S = 10.0  # of a job that was evicted or could not be started, unless nothing else runs
@@ -108,8 +107,8 @@ def _out_of_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCap
 
 
 def is_gpu_oom(failure: JobFailure) -> bool:
-    """Of a worker: its error is all of the failure, or within the message of the run's."""
-    return failure.kind == "OutOfMemoryError" or any(words in failure.message for words in OUT_OF_GPU_MEMORY)
+    """A worker found no memory on a GPU, once or each time it was restarted."""
+    return OUT_OF_GPU_MEMORY in (failure.kind, failure.last_error)
 
 
 def _out_of_gpu_memory(entry: JobEntry, placed: PlacedJob, words: str, room: HostCapacity) -> tuple[Effect, ...]:

@@ -17,13 +17,13 @@ from elastichost.dispatcher.core.lifecycle import JobLifecycleEvent
 from elastichost.dispatcher.facts import Size
 from elastichost.runs.events import JobShared, JobTended
 from elastichost.tuner.colocation import corrections as teaching
-from elastichost.tuner.colocation.core_allocation import CoreRequest, share_cores
 from elastichost.tuner.colocation.facts import RESOURCES, HostCapacity, JobDemand, Mode, PlacedJob, Placement
 from elastichost.tuner.colocation.feedback import Action, FeedbackState, Pressure, Window, advance, speed_samples
 from elastichost.tuner.colocation.ledger import HostLedger, charge_of
 from elastichost.tuner.colocation.policies import predicted
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.allocation import JobOptions, Option
+from elastichost.tuner.placement.core_allocation import CoreRequest, share_cores
 
 __all__ = ["InterferenceState", "shared", "tended"]
 

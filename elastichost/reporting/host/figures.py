@@ -11,7 +11,7 @@ from elastichost.reporting.render.axes import Style, byte_ticks, legend_above
 from elastichost.reporting.render.markup import cleaned
 from elastichost.reporting.render.palette import CYCLE, LINES
 from elastichost.reporting.render.svg import Drawing, TimeScale, new_figure, time_scale
-from elastichost.reporting.run.words import moment_words
+from elastichost.reporting.run.view.words import moment_words
 from elastichost.tuner.colocation.kinds import KINDS
 
 if TYPE_CHECKING:

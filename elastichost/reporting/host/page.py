@@ -10,8 +10,8 @@ from elastichost.reporting.host.tables import event_table, job_table
 from elastichost.reporting.host.words import host_facts_of, host_lead_of, memory_words, speed_sentences
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_parts import details, document, drawn, gap_list
-from elastichost.reporting.run.tables import fact_list
-from elastichost.reporting.run.words import clock_words
+from elastichost.reporting.run.view.tables import fact_list
+from elastichost.reporting.run.view.words import clock_words
 
 __all__ = ["host_page_of"]
 

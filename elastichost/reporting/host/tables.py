@@ -9,7 +9,7 @@ from elastichost.reporting.host.facts import JobRow
 from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_parts import Column, table_of
 from elastichost.reporting.run.facts import EventNote
-from elastichost.reporting.run.words import moment_words
+from elastichost.reporting.run.view.words import moment_words
 
 __all__ = ["event_table", "job_table"]
 

@@ -7,7 +7,7 @@ from statistics import median
 
 from elastichost.human_readable import bytes_words, count_words, duration_words, plural
 from elastichost.reporting.host.facts import HostReport, HostSummary
-from elastichost.reporting.run.words import clock_words, rate_words
+from elastichost.reporting.run.view.words import clock_words, rate_words
 
 __all__ = ["host_facts_of", "host_lead_of", "memory_words", "speed_sentences"]
 

@@ -1,9 +1,9 @@
 """The report of a run.
 
 Modules:
-    assemble                                      reads a run directory
-    facts                                         values of the report
-    sources, measurements, sessions               what is read
-    story, memory, knowledge, heat                what it tells
-    page, tables, figures, model_figures, words   how it is shown
+    assemble                           reads a run directory
+    facts                              values of the report
+    sources, measurements, sessions    what is read
+    story, memory, knowledge, heat     what it tells
+    view/                              how it is shown
 """

@@ -187,7 +187,7 @@ class AutoTuner:
         command = ScaleMsg(workers=wanted.workers, servers=wanted.servers, worker_cores=wanted.worker_cores)
         try:
             # what pinning warns of, more threads than cores, was weighed by the model
-            plan, _ = self._changes.resized(command, f"the tuner wants {wanted}")
+            plan, _ = self._changes.plans.resized(command, f"the tuner wants {wanted}")
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
             return

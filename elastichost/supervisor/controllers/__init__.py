@@ -9,9 +9,8 @@ Modules:
     checkpoints          cuts and manifests (core.checkpoint_cut)
     replication          checkpoints on a second machine
     shard_map            owners of buckets, members of the run (core.handover)
-    shard_map_messages   a shard map as processes are told of it
+    shard_map_delivery   who is told the shard map, in which messages, and when
     migration            buckets on their way to another host (core.migration)
-    admission            which parameter servers let which processes in
     plan                 the only writer of the plan
     plan_change          a change of the plan while the run trains (core.plan_change)
     work_gate            whether workers may be given work now

@@ -13,10 +13,9 @@ from elastichost.micro_batches import step_of
 from elastichost.plan import Plan
 from elastichost.runs.events import Counts, PlanOrigin, PlanReached
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.plan import PlanController, SizedPlan
+from elastichost.supervisor.controllers.plan import PlanController
 from elastichost.supervisor.controllers.shard_map import ShardMapController
 from elastichost.supervisor.core.plan_change import Dip, Pace, PlanChangeWatch
-from elastichost.wire.commands import ScaleMsg
 
 __all__ = ["PlanChangeController"]
 
@@ -64,10 +63,6 @@ class PlanChangeController:
         return moved_s
 
     # --- a change -----------------------------------------------------------------------------------------------------
-
-    def resized(self, size: ScaleMsg, reason: str) -> SizedPlan:
-        """`PlanController.resized`: changes nothing."""
-        return self.plans.resized(size, reason)
 
     def apply(self, plan: Plan, now_s: float, origin: PlanOrigin = "") -> None:
         """Makes a plan the run's, from wherever it comes, and watches what that does. It has workers and PS, and is

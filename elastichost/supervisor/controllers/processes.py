@@ -352,9 +352,12 @@ class ProcessController:
         lines = self._run.directory.last_log_lines(action.process, LOG_LINES)
         last = f"\nlast lines of its log:\n{lines}" if lines else ""
         why = f": {action.failure.message}" if action.failure is not None else ""
-        kind = HangError if action.kind == "hang" else RestartBudgetError
+        message = f"{action.reason}{why}{last}"
         hint = f"see {self._run.directory.log_of(action.process)}; resources.restarts allows more"
-        return kind(f"{action.reason}{why}{last}", hint=hint)
+        if action.kind == "hang":
+            return HangError(message, hint=hint)
+        last_error = action.failure.error_type if action.failure is not None else ""
+        return RestartBudgetError(message, last_error=last_error, hint=hint)
 
 
 def _death_kind(record: ProcessRecord) -> Literal["exit", "hang", "start", "slow"]:

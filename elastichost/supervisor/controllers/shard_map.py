@@ -11,10 +11,9 @@ from elastichost.runs.events import BucketsMoving, HandoverReverted, HandoverSta
 from elastichost.sharding import ShardMap, even_shard_map, rebalanced_shard_map
 from elastichost.specs import TableSpec
 from elastichost.supervisor.context import Run
-from elastichost.supervisor.controllers.admission import Admission
 from elastichost.supervisor.controllers.migration import MigrationController, moves_between, partly_moved
 from elastichost.supervisor.controllers.processes import Holdings
-from elastichost.supervisor.controllers.shard_map_messages import for_servers, for_workers, owner_frames
+from elastichost.supervisor.controllers.shard_map_delivery import ShardMapDelivery
 from elastichost.supervisor.core.fleet import ProcessRecord
 from elastichost.supervisor.core.handover import HandOver, HandOverEffect, Publish, SendMap, with_dense_owner_on_host_0
 from elastichost.supervisor.core.lifecycle import LifecycleEvent, State
@@ -26,9 +25,8 @@ from elastichost.wire.control import (
     MembershipMsg,
     ReadyMsg,
     RestoreMsg,
-    ShardMapUpdateMsg,
 )
-from elastichost.wire.facts import CommittedBatch, ServerAddress
+from elastichost.wire.facts import CommittedBatch
 
 __all__ = ["ShardMapController"]
 
@@ -63,7 +61,7 @@ class ShardMapController:
         self._published: tuple[ProcessId, ...] = ()
         self._moves: list[tuple[int, float]] = []
         self._members: dict[int, int] = {}
-        self._admission = Admission(run)
+        self._delivery = ShardMapDelivery(run)
         self._member_epoch = 0
 
     # --- PS -------------------------------------------------------------------------------------------------
@@ -148,7 +146,7 @@ class ShardMapController:
         if self._is_reached or self._waits:
             return
         there = {r.process.index for r in fleet.live("server") if r.state == State.CONNECTED or r.can_work}
-        if not wanted <= there or not self._admission.servers_know_each_other:
+        if not wanted <= there or not self._delivery.servers_know_each_other:
             return
         goal = self._goal(wanted)
         hosts = self.hosts
@@ -272,7 +270,7 @@ class ShardMapController:
 
     def server_connected(self, record: ProcessRecord) -> None:
         """A PS said Hello: it learns its buckets (and what to fill them from), and answers Ready."""
-        self._admission.greet(record.process)
+        self._delivery.greet(record.process)
         is_first = not self.was_published and record.process.index not in self._restored
         if self._restore_from is not None and is_first:
             place = self._run.elsewhere.get(record.spec.host)
@@ -314,8 +312,7 @@ class ShardMapController:
         for effect in effects:
             match effect:
                 case SendMap():
-                    update = for_servers(effect, self._addresses(effect.shard_map), self._remake_from)
-                    self._run.send_all(effect.servers, update, owner_frames(effect.shard_map))
+                    self._delivery.tell_servers(effect, self._remake_from)
                 case Publish():
                     published = effect
                     self._mover.commit(effect.shard_map)
@@ -327,31 +324,20 @@ class ShardMapController:
         """Workers get the map that every PS has: PS refuse requests of any other."""
         self._published = published.incarnations
         self._made_anew |= dict.fromkeys(published.remade, published.shard_map.epoch)
-        update, frames, now_s = self._update(published.shard_map), owner_frames(published.shard_map), self._run.now_s()
+        shard_map, now_s = published.shard_map, self._run.now_s()
         for record in self._run.fleet.working("server"):
             if record.process in published.incarnations:
                 self._run.fleet.apply(record, LifecycleEvent.WORK, now_s)
         for record in self._run.fleet.live("worker"):
             if record.state not in (State.REQUESTED, State.STARTED, State.KILLING):
-                self._admission.tell(record.process, update, frames)
+                self._delivery.tell_worker(record.process, shard_map, self._made_anew)
         took_s = now_s - published.began_s
-        if published.moved and published.shard_map.epoch > 1:
+        if published.moved and shard_map.epoch > 1:
             self._moves.append((published.moved, took_s))
         # without a hand-over of our own it is published because a parameter server has come back
         cause, self._handover_cause = self._handover_cause or self._run.cause, ""
         incarnations = tuple(map(str, published.incarnations))
-        self._run.note(ShardMapPublished(update.epoch, incarnations, published.moved, took_s), cause)
-
-    def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
-        owners = shard_map.servers()
-        return tuple(
-            self._run.address_of(record, record.process)
-            for record in sorted(self._run.fleet.live("server"), key=lambda record: record.process.index)
-            if record.address and record.process.index in owners
-        )
-
-    def _update(self, shard_map: ShardMap) -> ShardMapUpdateMsg:
-        return for_workers(shard_map, self._addresses(shard_map), self._made_anew)
+        self._run.note(ShardMapPublished(shard_map.epoch, incarnations, published.moved, took_s), cause)
 
     # --- workers --------------------------------------------------------------------------------------------
 
@@ -364,18 +350,18 @@ class ShardMapController:
 
     def admitted(self) -> None:
         """A PS has let somebody in: workers that waited for that learn where the PS are."""
-        for process in self._admission.waiting if self.is_published else ():
+        for process in self._delivery.waiting if self.is_published else ():
             self._tell(process)
 
     def _tell(self, worker: ProcessId) -> None:
-        self._admission.tell(worker, self._update(self.shard_map), owner_frames(self.shard_map))
+        self._delivery.tell_worker(worker, self.shard_map, self._made_anew)
 
     def unmapped(self, worker: ProcessId, shard_map_epoch: int) -> None:
         """It uses no row in place any more by a map older than this one."""
         self._mover.unmapped(worker, shard_map_epoch)
 
     def worker_gone(self, process: ProcessId) -> None:
-        self._admission.forget(process)
+        self._delivery.forget(process)
         self._mover.worker_lost(process)
         if self._members.get(process.index) == process.incarnation:
             del self._members[process.index]

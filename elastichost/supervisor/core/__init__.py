@@ -8,7 +8,6 @@ Modules:
     core_assignment   which cores and GPU shares each process gets
     agenda            what the run should do next: epoch, evaluation, checkpoint, end
     backoff           when something that failed for want of memory is tried again
-    memory_shares     which parameter server may take how much memory
     checkpoint_cut    states of a checkpoint
     handover          which parameter server owns which buckets, from one shard map to the next
     migration         states of buckets that go to another host

@@ -5,6 +5,7 @@ Modules:
     gauge            what the arena of a host takes
     process_memory   private memory of processes
     grants           shares what is left among parameter servers
+    memory_shares    how it is shared; pure
     actions          performs what was decided, and measures the effect
     exhaustion       what becomes of a job when no memory is left
     lookups          how many ids found no row

@@ -97,7 +97,7 @@ class MemoryActor:
             board.set_horizon(table.index, 0 if is_own and not shortens_own else horizon)
 
     def _resize(self, command: ScaleMsg, reason: str, changes: PlanChangeController, now_s: float) -> None:
-        plan, warnings = changes.resized(command, reason)
+        plan, warnings = changes.plans.resized(command, reason)
         for warning in warnings:
             self._run.note(Warned(warning))
         changes.apply(plan, now_s)

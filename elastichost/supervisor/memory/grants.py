@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elastichost.arena.least_room import SPARE_BYTES
-from elastichost.supervisor.core.memory_shares import ServerShare, Shares, share_out
 from elastichost.supervisor.memory.gauge import MemoryGauge, Reading, RowCosts
+from elastichost.supervisor.memory.memory_shares import ServerShare, Shares, share_out
 from elastichost.tuner.memory.facts import HostMemorySample
 
 __all__ = ["NO_LIMIT", "Granter", "HostFacts"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elastichost.errors import HostLostError
+from elastichost.host.stop_signals import StopSignals
 from elastichost.supervisor.components import Components
 from elastichost.supervisor.context import Run
 from elastichost.supervisor.controllers.plan import PlanController
@@ -13,7 +14,6 @@ from elastichost.supervisor.event_loop import TICK_S, EventLoop
 from elastichost.supervisor.launch.events import AgentLost
 from elastichost.supervisor.message_router import Described, ProbeRouter
 from elastichost.supervisor.phases.disk_watch import look_at_space
-from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.status import Reporter
 from elastichost.wire.commands import CommandServer
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from elastichost.host.stop_signals import StopSignals
 from elastichost.supervisor.phases.arena_watch import ArenaWatch
-from elastichost.supervisor.signals import StopSignals
 
 __all__ = ["StopRequest"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from elastichost.errors import HostLostError, NonFiniteError
+from elastichost.host.stop_signals import StopSignals
 from elastichost.plan import Plan
 from elastichost.runs import events
 from elastichost.supervisor.assembly import assemble
@@ -39,7 +40,6 @@ from elastichost.supervisor.phases.disk_watch import look_at_space
 from elastichost.supervisor.phases.stop_request import StopRequest
 from elastichost.supervisor.rollback import roll_back
 from elastichost.supervisor.run_start import RunStart
-from elastichost.supervisor.signals import StopSignals
 from elastichost.supervisor.startup.preflight import Preparation
 from elastichost.supervisor.startup.resume_source import ResumeSource
 from elastichost.supervisor.status import Reporter

@@ -34,12 +34,12 @@ from elastichost.arena.host import (
     used_bytes,
 )
 from elastichost.arena.layout import ArenaLayout
-from elastichost.arena.own_directory import check_own
 from elastichost.arena.owner import end_owner, owner_of
 from elastichost.arena.watermarks import Watermarks
 from elastichost.errors import ArenaError, ElastichostError, ProtocolError
 from elastichost.host.cpu_features import present_cpu
 from elastichost.host.inventory import inventory
+from elastichost.host.own_directory import check_own
 from elastichost.host.process_meter import ProcessMeter, anonymous_bytes
 from elastichost.host.procfs import kernel_state
 from elastichost.plan import ProcessId

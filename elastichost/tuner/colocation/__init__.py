@@ -13,7 +13,6 @@
     corrections      what measured speeds teach of pairs of kinds
     feedback         who is shrunk, paused, evicted when jobs hurt each other, and when it comes back
     stages           that as one table
-    core_allocation  cores among jobs that compute, by their frontiers
 
 After RMixer (TPDS 2024) and the sharing of cores of DLRover-RM (PVLDB 17(12), 2024).
 """

@@ -7,4 +7,5 @@ Modules:
     heat, cross_host_load   how much is asked of every bucket
     gpu_shares              workers that share a GPU
     allocation, knapsack    which configuration each of several jobs gets
+    core_allocation         cores among jobs that compute, by their frontiers
 """

@@ -7,7 +7,7 @@ import time
 import torch
 
 from elastichost.errors import PreflightError
-from elastichost.wire.affinity import move_to_cores
+from elastichost.host.affinity import move_to_cores
 from elastichost.wire.child import ChildArguments
 from elastichost.wire.control import RepinMsg
 

@@ -10,7 +10,7 @@ import pytest
 
 from elastichost.reporting.render.svg import Drawing, drawing_style, new_figure, svg_of, time_scale
 from elastichost.reporting.run.facts import Report
-from elastichost.reporting.run.figures import (
+from elastichost.reporting.run.view.figures import (
     heat_figure,
     learning_figure,
     memory_figure,
@@ -18,7 +18,7 @@ from elastichost.reporting.run.figures import (
     process_figure,
     throughput_figure,
 )
-from elastichost.reporting.run.model_figures import candidates_figure, model_figure
+from elastichost.reporting.run.view.model_figures import candidates_figure, model_figure
 
 ALL = (
     throughput_figure,

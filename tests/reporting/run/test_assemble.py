@@ -10,7 +10,7 @@ import pytest
 
 from elastichost.reporting.run.assemble import read_report
 from elastichost.reporting.run.facts import Report
-from elastichost.reporting.run.page import page_of
+from elastichost.reporting.run.view.page import page_of
 from elastichost.runs.events import ProcessReady, RunEnded, RunFailed
 from elastichost.tuner.facts import Configuration
 from tests.reporting.remains import (

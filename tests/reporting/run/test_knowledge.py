@@ -10,7 +10,7 @@ import pytest
 
 from elastichost.reporting.run.facts import PlanChange, TunerDecision
 from elastichost.reporting.run.knowledge import Knowledge, decisions_of_journal, with_outcomes
-from elastichost.reporting.run.tables import decision_table
+from elastichost.reporting.run.view.tables import decision_table
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.policy.policy import Decision, SpeedForecast
 from elastichost.tuner.records import Record, TunerLooked, TunerOpened

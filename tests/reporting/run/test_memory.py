@@ -7,8 +7,8 @@ from pathlib import Path
 from elastichost.reporting.run.assemble import read_report
 from elastichost.reporting.run.facts import MemoryStep, Report
 from elastichost.reporting.run.memory import MOST_STEPS, budget_bytes_of, memory_steps_of
-from elastichost.reporting.run.page import page_of
 from elastichost.reporting.run.sessions import axis_of, chapters_of
+from elastichost.reporting.run.view.page import page_of
 from elastichost.runs.events import (
     AnyEvent,
     ForkServerThreads,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from elastichost.arena.memory_board import MemoryBoard
 from elastichost.errors import JobFailedError
 from elastichost.runs.events import MemoryFreed
-from elastichost.supervisor.core.memory_shares import Shares
 from elastichost.supervisor.memory.exhaustion import BUSY_S, FREE_S, FULL_S, MEASURED_S, MOST_FREE_S, Shortage
+from elastichost.supervisor.memory.memory_shares import Shares
 from tests.supervisor.noted import Noted
 
 EVERY_S = 0.05

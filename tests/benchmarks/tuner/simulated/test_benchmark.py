@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.simulator.cluster.engine import simulate_jobs
 from benchmarks.simulator.cluster.jobs import JobMix
-from benchmarks.simulator.policies.registry import make_policy
+from benchmarks.simulator.policy_registry import make_policy
 from benchmarks.tuner.simulated import benchmark as simulated
 from benchmarks.tuner.simulated.benchmark import Plan, loaded_jobs, run
 from benchmarks.tuner.simulated.plan import ABLATIONS, MIGRATION, NO_HEAT

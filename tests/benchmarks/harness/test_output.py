@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.harness.aggregates import Spread
 from benchmarks.harness.aims import Aim
-from benchmarks.harness.json_line import SCHEMA, write_json
+from benchmarks.harness.output import SCHEMA, write_json
 
 
 def test_figures_machine_and_verdicts(capsys: pytest.CaptureFixture[str]) -> None:

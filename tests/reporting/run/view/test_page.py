@@ -10,7 +10,7 @@ import pytest
 from elastichost.plan import ProcessId
 from elastichost.reporting.run.assemble import read_report
 from elastichost.reporting.run.facts import Gap, Report
-from elastichost.reporting.run.page import page_of
+from elastichost.reporting.run.view.page import page_of
 from elastichost.runs.events import CheckpointStarted, CheckpointWritten, ProcessLost, ReportNotKept, RunFailed, Warned
 from tests.reporting.remains import NOW, STARTED, line, plan, write_journal, write_run
 from tests.reporting.render.test_markup import Seen

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.simulator.cluster.engine import simulate_jobs
 from benchmarks.simulator.cluster.jobs import DEFAULT_LIMITS, JobMix, draw_jobs
 from benchmarks.simulator.cluster.random_streams import IncidentRates
-from benchmarks.simulator.policies.registry import POLICIES, make_policy
+from benchmarks.simulator.policy_registry import POLICIES, make_policy
 from benchmarks.simulator.queueing.truth_tables import tables
 from tests.benchmarks.simulator.watched_policy import Watched, cluster
 

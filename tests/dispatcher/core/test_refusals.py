@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastichost.dispatcher.refusals import EVERY_S, CommandRefusals
+from elastichost.dispatcher.core.refusals import EVERY_S, CommandRefusals
 from elastichost.runs.events import MessageRefused
 from elastichost.runs.events.text import text_of
 

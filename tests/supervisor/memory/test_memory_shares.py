@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from elastichost.supervisor.core.memory_shares import MOST_OPEN_BYTES, ServerShare, share_out
+from elastichost.supervisor.memory.memory_shares import MOST_OPEN_BYTES, ServerShare, share_out
 
 SIZES = st.integers(0, 1 << 34)
 

@@ -9,7 +9,7 @@ from elastichost.reporting.render.markup import Markup, joined, tag
 from elastichost.reporting.render.page_parts import details, document, drawn, gap_list
 from elastichost.reporting.render.svg import Drawing
 from elastichost.reporting.run.facts import Report
-from elastichost.reporting.run.figures import (
+from elastichost.reporting.run.view.figures import (
     heat_figure,
     learning_figure,
     memory_figure,
@@ -17,8 +17,8 @@ from elastichost.reporting.run.figures import (
     process_figure,
     throughput_figure,
 )
-from elastichost.reporting.run.model_figures import candidates_figure, model_figure
-from elastichost.reporting.run.tables import (
+from elastichost.reporting.run.view.model_figures import candidates_figure, model_figure
+from elastichost.reporting.run.view.tables import (
     bucket_table,
     decision_table,
     fact_list,
@@ -29,7 +29,7 @@ from elastichost.reporting.run.tables import (
     plan_table,
     process_table,
 )
-from elastichost.reporting.run.words import (
+from elastichost.reporting.run.view.words import (
     accuracy_words,
     clock_words,
     facts_of,

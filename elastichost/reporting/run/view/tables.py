@@ -17,7 +17,7 @@ from elastichost.reporting.run.facts import (
     TunerDecision,
     TunerModelFacts,
 )
-from elastichost.reporting.run.words import moment_words
+from elastichost.reporting.run.view.words import moment_words
 from elastichost.tuner.policy.policy import SpeedForecast
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastichost.wire.affinity import move_to_cores
+from elastichost.host.affinity import move_to_cores
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from elastichost.reporting.run.assemble import read_report
 from elastichost.reporting.run.facts import Report
-from elastichost.reporting.run.words import accuracy_words, facts_of, lead_of, moment_words, without_course_words
+from elastichost.reporting.run.view.words import accuracy_words, facts_of, lead_of, moment_words, without_course_words
 from tests.reporting.remains import NOW, write_run
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastichost.tuner.colocation.core_allocation import CoreRequest, CoreShare, assigned_cores, share_cores
 from elastichost.tuner.facts import Configuration
 from elastichost.tuner.placement.allocation import JobOptions, Option
+from elastichost.tuner.placement.core_allocation import CoreRequest, CoreShare, assigned_cores, share_cores
 
 
 def frontier(

@@ -9,7 +9,7 @@ from elastichost.reporting.render.axes import Style, count_format, count_ticks, 
 from elastichost.reporting.render.palette import LINES
 from elastichost.reporting.render.svg import Drawing, new_figure
 from elastichost.reporting.run.facts import MeasuredConfiguration, Report
-from elastichost.reporting.run.words import speed_words
+from elastichost.reporting.run.view.words import speed_words
 from elastichost.tuner.policy.policy import SpeedForecast
 
 if TYPE_CHECKING:

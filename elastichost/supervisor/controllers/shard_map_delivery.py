@@ -1,0 +1,97 @@
+"""Who is told the shard map, in which messages, and when.
+
+When the PS are on several machines, a worker is told where they are only after all of them have let it in: ZeroMQ does
+not knock twice, and a worker that comes to a gate before that knows its key is sent away for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from elastichost.plan import ProcessId
+from elastichost.sharding import ShardMap
+from elastichost.supervisor.context import Run
+from elastichost.supervisor.core.handover import SendMap
+from elastichost.wire.control import ShardMapUpdateMsg
+from elastichost.wire.facts import ServerAddress
+
+__all__ = ["ShardMapDelivery"]
+
+
+class ShardMapDelivery:
+    """On one machine every process is told at once."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._kept_out: set[ProcessId] = set()
+
+    @property
+    def waiting(self) -> tuple[ProcessId, ...]:
+        """Workers that some PS do not let in yet."""
+        return tuple(sorted(self._kept_out))
+
+    @property
+    def servers_know_each_other(self) -> bool:
+        """Each PS lets the others in: buckets can go between them."""
+        keyring = self._run.keyring
+        incarnations = [record.process for record in self._run.fleet.live("server") if record.address]
+        return keyring is None or all(keyring.is_known_to(one, other) for one in incarnations for other in incarnations)
+
+    def greet(self, server: ProcessId) -> None:
+        """A PS has come: it is told who may come in, before anything else."""
+        if self._run.keyring is not None:
+            self._run.send(server, self._run.keyring.message())
+
+    def tell_servers(self, sent: SendMap, checkpoint: Path | None) -> None:
+        """Sends the PS the map that they are to own buckets by. checkpoint: that lost buckets are filled from; None:
+        there is none."""
+        shard_map = sent.shard_map
+        update = ShardMapUpdateMsg(
+            epoch=shard_map.epoch,
+            servers=self._addresses(shard_map),
+            dense_owner=shard_map.dense_owner,
+            committed=sent.committed,
+            moved=sent.moved,
+            settles=sent.settles,
+            remade=sent.remade,
+            checkpoint=str(checkpoint) if sent.remade and checkpoint is not None else "",
+        )
+        self._run.send_all(sent.servers, update, _owner_frames(shard_map))
+
+    def tell_worker(self, worker: ProcessId, shard_map: ShardMap, made_anew: Mapping[tuple[int, int], int]) -> None:
+        """Sends a worker the map, now or when the last PS has let it in: then this is called again. made_anew: (table,
+        bucket) whose rows were lost -> epoch of the map by which they were made anew."""
+        self._kept_out.discard(worker)
+        addresses, keyring = self._addresses(shard_map), self._run.keyring
+        incarnations = (ProcessId("server", server.index, server.incarnation) for server in addresses)
+        if keyring is not None and not all(keyring.is_known_to(worker, incarnation) for incarnation in incarnations):
+            self._kept_out.add(worker)
+            return
+        update = ShardMapUpdateMsg(
+            epoch=shard_map.epoch,
+            servers=addresses,
+            dense_owner=shard_map.dense_owner,
+            made_anew=tuple((table, bucket, epoch) for (table, bucket), epoch in sorted(made_anew.items())),
+            served=shard_map.served,
+        )
+        self._run.send(worker, update, _owner_frames(shard_map))
+
+    def forget(self, worker: ProcessId) -> None:
+        """Its incarnation has ended."""
+        self._kept_out.discard(worker)
+
+    def _addresses(self, shard_map: ShardMap) -> tuple[ServerAddress, ...]:
+        owners = shard_map.servers()
+        return tuple(
+            self._run.address_of(record, record.process)
+            for record in sorted(self._run.fleet.live("server"), key=lambda record: record.process.index)
+            if record.address and record.process.index in owners
+        )
+
+
+def _owner_frames(shard_map: ShardMap) -> list[bytes]:
+    """Owner of each bucket, uint16, a frame for each table."""
+    return [np.asarray(row, dtype=np.uint16).tobytes() for row in shard_map.owners]
