@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(DEVICE)
 INDEX_OPTION := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: run test matrix mutations lint format bench clean help
+.PHONY: run test matrix mutations lint format bench docs clean help
 
 help:
 	@echo "make run    train $(JOB)          (JOB=..., ARGS=...)"
@@ -29,6 +29,7 @@ help:
 	@echo "make mutations   takes safeguards out one by one: the tests must fail each time"
 	@echo "make lint   ruff, mypy, import-linter"
 	@echo "make bench  the benchmarks"
+	@echo "make docs   the site, in build/site"
 	@echo "make clean  remove the environment and caches; runs/ stays"
 
 run: $(READY)
@@ -56,6 +57,12 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# A wheel of nicegui carries the modules of mermaid, which draws diagrams; nothing else of it is used.
+docs: $(READY)
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$(DEVICE),test,docs]'
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps 'nicegui==3.18.0'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # A Python without ensurepip (Debian without python3-venv) makes an environment without pip; its own pip fills that.
 $(READY): pyproject.toml packaging/fbgemm-gpu-shim/pyproject.toml

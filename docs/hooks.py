@@ -13,6 +13,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 Schema = Mapping[str, Any]
@@ -23,12 +24,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     without it a diagram is shown as its source."""
     files.append(File.generated(config, "reference/cli.md", content=command_line_page()))
     files.append(File.generated(config, "reference/job-file.md", content=job_file_page()))
+    results = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8").replace("](../docs/", "](")
+    files.append(File.generated(config, "results.md", content=results))
     spec = find_spec("nicegui")
     if spec is not None and spec.submodule_search_locations:
         mermaid = Path(spec.submodule_search_locations[0]) / "elements" / "mermaid" / "dist"
         for path in sorted(mermaid.glob("*.js")):
             files.append(File.generated(config, f"assets/mermaid/{path.name}", abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The results lie beside the benchmarks in the repository, and are a page of the site."""
+    return markdown.replace("](../benchmarks/RESULTS.md", "](results.md")
 
 
 def command_line_page() -> str:
