@@ -52,7 +52,9 @@ def blocks_of(page: Path) -> tuple[Block, ...]:
         elif line == "```":
             at, language, title, why = opened
             name = str(page.relative_to(ROOT))
-            found.append(Block(name, at, _kind(page, at, language, title, why), language, "\n".join(text) + "\n", title))
+            found.append(
+                Block(name, at, _kind(page, at, language, title, why), language, "\n".join(text) + "\n", title)
+            )
             opened = None
         else:
             text.append(line)
@@ -70,7 +72,9 @@ def _kind(page: Path, line: int, language: str, title: str, why: str) -> Kind:
         return "command"
     if language in OUTPUT:
         return "output"
-    raise ValueError(f"{page}:{line}: a {language} block needs a title (then it is a file) or a line `<!-- not run: why -->`")
+    raise ValueError(
+        f"{page}:{line}: a {language} block needs a title (then it is a file) or a line `<!-- not run: why -->`"
+    )
 
 
 def script_of(blocks: tuple[Block, ...]) -> str:

@@ -42,7 +42,11 @@ def test_a_page_can_be_followed(page: Path, tmp_path: Path) -> None:
         if block.kind == "file":
             (tmp_path / block.title).write_text(block.text, encoding="utf-8")
     programs = str(Path(sys.executable).parent)
-    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "ELASTICHOST_HISTORY": "off", "NO_COLOR": "1"}
+    environment = os.environ | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "ELASTICHOST_HISTORY": "off",
+        "NO_COLOR": "1",
+    }
     typed = subprocess.run(
         ["bash", "-c", script_of(blocks)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -227,11 +227,12 @@ class Stage:
         return DenseStore(arena)
 
 
-def live(chosen: Scenario) -> History:
-    """One history. Within `simulated()` only."""
+def live(chosen: Scenario, watch: Callable[[Stage], None] = lambda stage: None) -> History:
+    """One history. Within `simulated()` only. watch: is called before it begins."""
     began_s = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="history-") as folder:
         stage = Stage(chosen, Path(folder))
+        watch(stage)
         world = stage.world
         try:
             world.run(LIMIT_S)

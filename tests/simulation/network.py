@@ -65,8 +65,14 @@ class Network:
     clients: dict[bytes, SimDataClient] = field(default_factory=dict)  # by identity
     controls: dict[ProcessId, SimControlClient] = field(default_factory=dict)
     control: SimControlServer | None = None
+    listeners: list[Callable[[str, str, Any], None]] = field(default_factory=list)  # of sender, receiver, message
     _flying: deque[_InFlight] = field(default_factory=deque)
     _arrives_at_s: dict[object, float] = field(default_factory=dict)  # control links: nothing overtakes
+
+    def overheard(self, sender: str, receiver: str, message: Any) -> None:
+        """A control message leaves its sender."""
+        for listener in self.listeners:
+            listener(sender, receiver, message)
 
     def data(self, link: object, deliver: Callable[[], None]) -> None:
         """One data message leaves."""
@@ -200,6 +206,7 @@ class SimControlClient(Endpoint):
         self._sequence += 1
         envelope = Envelope(self._process, self._sequence, message, _frames(frames))
         network = _network()
+        network.overheard(str(self._process), "supervisor", message)
         network.ordered(self, lambda: network.control.put(envelope) if network.control is not None else None)
 
     def receive(self) -> Envelope[Any] | None:
@@ -232,6 +239,7 @@ class SimControlServer(Endpoint):
             raise ProtocolError(f"peer {process} cannot be reached")
         self._sequence += 1
         envelope = Envelope(None, self._sequence, message, _frames(frames))
+        _network().overheard("supervisor", str(process), message)
         _network().ordered((process,), lambda: client.put(envelope))
 
 

@@ -106,9 +106,12 @@ class SimJournal:
 
     def __init__(self) -> None:
         self.events: list[AnyEvent] = []
+        self.listeners: list[Callable[[AnyEvent], None]] = []
 
     def write(self, event: AnyEvent, cause: str = "") -> None:
         self.events.append(event)
+        for listener in self.listeners:
+            listener(event)
         active().note(f"{event.kind} ({cause}): {text_of(event)}")
 
     def sync(self, now_s: float) -> None:
