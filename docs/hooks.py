@@ -20,8 +20,8 @@ Schema = Mapping[str, Any]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The pages that are made from code, and mermaid. A wheel of nicegui carries mermaid as modules that need no other server;
-    without it a diagram is shown as its source."""
+    """The pages that are made from code, and mermaid. A wheel of nicegui carries mermaid as modules that need no other
+    server; without it a diagram is shown as its source."""
     files.append(File.generated(config, "reference/cli.md", content=command_line_page()))
     files.append(File.generated(config, "reference/job-file.md", content=job_file_page()))
     results = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8").replace("](../docs/", "](")
