@@ -19,7 +19,7 @@ from elastichost.datasets.synthetic.kernel import NUM_PARTS, Draws, Truth, draw_
 from elastichost.errors import DataError
 
 if TYPE_CHECKING:
-    from elastichost.config.schema import SyntheticSettings
+    from elastichost.config.data import SyntheticSettings
 
 __all__ = ["SyntheticReader", "SyntheticShape", "synthetic_shape"]
 
