@@ -1,8 +1,8 @@
 """Every error that elastichost raises on purpose, and the exit code of the command line for it.
 
-The message of an error names the file, row, key, table or process that is wrong; its hint tells the user what to do.
+The message of an error names the file, row, key, table or process that is wrong; its hint states what to do.
 Processes send their errors to the supervisor as a `FailureReportMsg` (see `wire.control`), so an error raised in a
-worker is shown to the user as the same typed error.
+worker reaches the user as the same typed error.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class ProcessId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=T
 
 class ProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One process of a plan. cores: those that it is pinned to, () for all cores of the job. gpu: index of its GPU,
-    None for none. gpu_memory_fraction: share of that GPU's memory that it may use. host: the host whose arena it
-    uses."""
+    None for none. gpu_memory_fraction: share of that GPU's memory that it may use. host: it uses the arena of
+    this host."""
 
     role: Role
     index: int

@@ -35,7 +35,7 @@ class SyntheticSettings(Section):
     rows: CountFromOne = Field(default=1_000_000, description="Number of training samples.")
     test_rows: CountFromOne = Field(default=100_000, description="Number of test samples.")
     tables: Annotated[int, Field(ge=1, le=4096)] = Field(
-        default=26, description="Number of categorical columns, named c0, c1, ...; each has a table of its own."
+        default=26, description="Number of categorical columns, named c0, c1, ...; each has its own table."
     )
     table_rows: Annotated[int, Field(ge=1, le=2**31)] = Field(
         default=100_000, description="Number of different ids in each categorical column."
@@ -58,7 +58,8 @@ class SyntheticSettings(Section):
         description="Longest list of ids in a multi-valued column. The lengths are uniform between 0 and this number.",
     )
     interactions: Annotated[int, Field(ge=0, le=64)] = Field(
-        default=8, description="Number of pairs of categorical columns whose ids affect the label together."
+        default=8,
+        description="Number of pairs of categorical columns that affect the label together.",
     )
     seed: Seed = Field(
         default=0, description="Seed of the generator. The data depends on this seed and not on `job.seed`."
@@ -75,7 +76,7 @@ class SyntheticSettings(Section):
 
 
 class DataColumns(Section):
-    """The columns of a format whose columns are fixed."""
+    """The columns of a format with fixed columns."""
 
     label: str
     dense: tuple[str, ...]
@@ -83,7 +84,7 @@ class DataColumns(Section):
 
 
 def implied_columns(format_name: str, synthetic: SyntheticSettings | None = None) -> DataColumns | None:
-    """The fixed columns of `criteo_tsv` and `synthetic`; None for formats whose columns the job names."""
+    """The fixed columns of `criteo_tsv` and `synthetic`; None for other formats: the job names their columns."""
     if format_name == "criteo_tsv":
         dense, categorical = range(1, 14), range(1, 27)
         return DataColumns(
@@ -106,7 +107,8 @@ class DataSection(Section):
     )
     test: Strings = Field(
         default=(),
-        description="Files of test data: paths or globs, relative to the job file. Without them nothing is evaluated.",
+        description="Files of test data: paths or globs, relative to the job file. Without them nothing is evaluated. "
+        'Not allowed with format "synthetic", which generates its test data.',
     )
     format: FormatName = Field(
         default="parquet",

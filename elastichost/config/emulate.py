@@ -76,7 +76,9 @@ class EmulateSection(Section):
         default=0.0005, description="Latency between a worker and a PS, in seconds for each direction."
     )
     overlap: Literal["nothing", "pulls", "both"] = Field(
-        default="nothing", description="Which requests a worker sends and receives while it computes."
+        default="nothing",
+        description='Requests of a worker while it computes. "nothing": none. "pulls": it pulls the rows of the next '
+        'batch. "both": it also pushes the gradients of the batch before.',
     )
     skew: Annotated[float, Field(ge=0, le=0.8)] = Field(
         default=0.0, description="Share of the work of all PS that belongs to one bucket. 0: all buckets are equal."

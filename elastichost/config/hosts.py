@@ -130,7 +130,7 @@ class HostsFile(Section):
         names = [host.shown for host in self.hosts]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"each host needs a name of its own; several hosts have the name {', '.join(twice)}")
+            raise ValueError(f"the names of hosts must differ; several hosts have the name {', '.join(twice)}")
         return self
 
 

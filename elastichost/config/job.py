@@ -48,7 +48,7 @@ class JobSpec(Section):
     tables: dict[str, TableOverrides] = Field(
         default_factory=dict,
         description="`[tables.default]` holds settings for every table, `[tables.<name>]` those of one table. Every "
-        "categorical column has a table of its own unless `features` of a table names it.",
+        "categorical column has its own table unless `features` of a table names it.",
     )
     train: TrainSection = TrainSection()
     evaluate: EvaluateSection = EvaluateSection()

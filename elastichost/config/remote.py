@@ -39,9 +39,9 @@ class RemoteSettings(Section):
 
     bytes_per_s: Rate = Field(
         default=0,
-        description='Rate of each reader, in bytes per second: a number, or a size like "20MB". 0: no limit. Counted '
-        "are bytes in the file (Parquet: compressed bytes of the columns that are read; text: whole lines); for "
-        "synthetic data and readers of your own, the bytes of a batch's arrays.",
+        description='Rate of each reader, in bytes per second: a number, or a size like "20MB". 0: no limit. For '
+        "files, the bytes in the file count (Parquet: compressed bytes of the columns that are read; text: whole "
+        "lines). For synthetic data and readers of your own, the bytes of a batch's arrays count.",
     )
     latency_s: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="Time in seconds from the request for a unit to its first byte."

@@ -291,7 +291,7 @@ class ResourcesSection(Section):
     )
     hosts: Annotated[int, Field(ge=1, le=16)] = Field(
         default=1,
-        description="Number of hosts. More than 1 emulates hosts on this machine, each with rows of its own, for "
+        description="Number of hosts. More than 1 emulates hosts on this machine, each with its own rows, for "
         "tests. Other machines are named with `run --hosts` instead.",
     )
     gpus: AtLeastZero = Field(

@@ -25,7 +25,7 @@ class CheckpointSection(Section):
     keep: CountFromOne = Field(default=2, description="Number of checkpoints that are kept; older ones are deleted.")
     directory: str = Field(
         default="",
-        description="Directory of the checkpoints, relative to the job file. Each run has a subdirectory of its own in "
+        description="Directory of the checkpoints, relative to the job file. Each run has its own subdirectory in "
         'it. "": in the run directory.',
     )
     mirror: str = Field(
@@ -70,7 +70,8 @@ class SupervisionSection(Section):
     keep_arena_s: NotNegative = Field(
         default=4.0,
         description="Time in seconds for which the rows stay in shared memory after the supervisor was killed. A "
-        "`resume` within it loses nothing; a later one starts from a checkpoint.",
+        "`resume` within it loses nothing; a later one starts from a checkpoint. With several hosts, rows are not "
+        "kept.",
     )
     straggler_s: NotNegative = Field(
         default=15.0,

@@ -112,7 +112,7 @@ def _optimizer(job: JobSpec, layers: list[TableOverrides]) -> RowOptimizerSettin
 def resolve_tables(job: JobSpec, key_kinds: Mapping[str, KeyKind]) -> tuple[TableSpec, ...]:
     """The job's id spaces, in the order of their first feature in `data.categorical`.
 
-    Every categorical column that no table names gets a table of its own with the column's name. `key_kinds` maps a
+    Every categorical column that no table names gets its own table with the column's name. `key_kinds` maps a
     column to the kind of its ids, as found in the data. Raises ConfigError with every problem: a feature in two tables,
     an unknown feature, a column whose kind of ids is not known, tables whose columns hold both ints and strings.
     """

@@ -14,7 +14,7 @@ __all__ = ["FirstPlanSettings", "TunerSection"]
 
 class FirstPlanSettings(Section):
     """`tuner.first_plan`: the size that a new run starts with, within the limits of [resources]. A number that is not
-    possible is replaced by the nearest one."""
+    possible is replaced by the nearest one. Not used with `tuner.mode` "off"."""
 
     workers: Count = Field(
         default=0, description="Number of workers at the start. 0: taken from similar jobs, else the default."

@@ -9,7 +9,7 @@ virtual scheduling form of the generic cell rate algorithm, ITU-T I.371.
     request of a batch    free <- max(free, now - BURST_S) + bytes / rate;    the batch is available at free
 
 While the reader decodes or prepares a batch, bytes continue to arrive in buffers, but for at most BURST_S: a reader
-whose queue is full does not fetch the whole unit in the meantime.
+with a full queue does not fetch the whole unit in the meantime.
 
 The bytes of a batch are its share of the unit's bytes in the file, by positions, including bad rows. A worker that
 reads a part of a unit pays for that part only. Synthetic data is in no file, and the bytes that a custom reader reads

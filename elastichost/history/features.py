@@ -33,7 +33,7 @@ class JobFeatures(msgspec.Struct, frozen=True):
     mode: str = "async"  # "async" | "bounded" | "sync"
     access: str = "direct"  # "direct" | "served" | "mixed"
     samples: int = 0  # to train, over all epochs
-    host_cores: int = 0  # cores that all processes share; 0: each process has cores of its own
+    host_cores: int = 0  # cores that all processes share; 0: each process has its own cores
     gpus: int = 0
     shape: str = ""  # digest of the arguments of `family` (such as layer sizes), or of an emulated job's costs
 

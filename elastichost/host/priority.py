@@ -1,7 +1,7 @@
 """The scheduling priority of a process: nice, and the nice value of its session where the kernel groups by session.
 
 With autogroup (sched(7); the default of most distributions) the kernel shares cores between sessions, and nice counts
-only among the processes of one session. Every process of a run leads a session of its own, so nice alone would have no
+only among the processes of one session. Every process of a run leads its own session, so nice alone would have no
 effect. The nice value of a session is in /proc/PID/autogroup. A user may set it to 0 to 19 and back (nice itself can
 only be raised), ten times a second on the whole host; an earlier write fails with EAGAIN.
 """

@@ -114,7 +114,7 @@ class ProcessMeter:
         return total
 
     def ahead(self, pids: Sequence[int], now_s: float) -> None:
-        """Measures some of the processes whose measurements are old, so that `measure` takes no longer than with FEW
+        """Measures some of the processes with old measurements, so that `measure` takes no longer than with FEW
         processes. Call it often."""
         if len(pids) <= FEW:
             return
@@ -128,7 +128,7 @@ class ProcessMeter:
         return [pid for pid in pids if (one := self._watched.get(pid)) is None or now_s - one.at_s >= FRESH_S]
 
     def _due(self, now_s: float) -> list[int]:
-        """The processes whose page tables may be read again, those read longest ago first."""
+        """The processes with page tables that may be read again, those read longest ago first."""
         due = [(one.pss_not_before_s, pid) for pid, one in self._watched.items() if now_s >= one.pss_not_before_s]
         return [pid for _, pid in sorted(due)]
 
